@@ -1,0 +1,62 @@
+# Every target works from a fresh clone: the environment is made on demand from requirements.lock.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+DIR    ?= .
+ONCE   ?=
+
+.PHONY: help run up down test check format schemas bench simulate chaos clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "loomlog needs Python 3.11 or newer; '$(PYTHON)' is not. Install it (for example: apt-get install python3.11 python3.11-venv)"; \
+	  echo "or name another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "The environment cannot be made: the venv module is missing (for example: apt-get install python3-venv)"; exit 1; }
+	@echo "installing the pinned dependencies (once, about half a minute)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: $(STAMP) ## bring everything up, review DIR=. with an agent, stay up (ONCE=1: stop after it)
+	@$(BIN)/loomlog review "$(DIR)" $(if $(ONCE),--once)
+
+up: $(STAMP) ## bring everything up and stay
+	@$(BIN)/loomlog up
+
+down: $(STAMP) ## stop everything
+	@$(BIN)/loomlog down
+
+test: $(STAMP) ## all tests: pure ones, real broker and Postgres, the whole stack
+	@$(BIN)/pytest
+
+check: $(STAMP) ## formatting, lint, types, import rules, generated files
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m schemas.generate --check
+	@$(BIN)/python -m connectors.configuration.document --check
+
+format: $(STAMP) ## format and fix what can be fixed
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+schemas: $(STAMP) ## write the Python twins of schemas/avro
+	@$(BIN)/python -m schemas.generate
+
+bench: $(STAMP) ## measure A3x2 through the topic and through HTTP against a stack of its own
+	@$(BIN)/python -m tests.benchmarks.main
+
+chaos: $(STAMP) ## kill processes under load and check the log (RUNS=200)
+	@$(BIN)/python -m tests.chaos.main
+
+lock: $(STAMP) ## pin the newest allowed versions in requirements.lock
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-header --quiet --upgrade -o requirements.lock
+
+clean: ## remove the environment and caches; .loomlog (data) stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis
