@@ -1,0 +1,319 @@
+"""Bytes to records and back, without a network.
+
+The wire is Confluent framing: a zero byte, the schema id in 4 bytes big-endian, the Avro body. Ids come from the
+committed lock (ids.json) or from a table that a schema registry gave (connectors/schema_registry.py); the codec only
+sees the table. An event's body begins with its envelope, term and seq first, so `peek` reads a few varints and no more.
+
+Before: the bytes of a Kafka record. After: schemas.reader applies the term rule, services/stream folds.
+Not chosen: generic dicts inside (no types), or a schema per message (the id is four bytes).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+
+from schemas import run_commands, run_events, stream_events, stream_records
+from schemas.values import Envelope
+
+HERE = Path(__file__).parent
+FRAME_BYTES = 5
+DIGEST_BYTES = 16
+"""The hash chain keeps 128 bits: enough against a second record with the same digest, half the bytes."""
+MAGIC = 0
+EVENT_NAMESPACES = (".events.",)
+
+
+class Record(Protocol):
+    """What every generated class offers."""
+
+    SCHEMA: ClassVar[str]
+
+    def to_avro(self) -> dict[str, Any]: ...
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self: ...
+
+
+class Undecodable(Exception):
+    """The bytes are not a record of ours: no frame, cut short, or a body that does not fit its schema."""
+
+
+class UnknownSchema(Undecodable):
+    """The frame is right but its schema id is not in the table: written by a newer version or another system."""
+
+    def __init__(self, schema_id: int) -> None:
+        self.schema_id = schema_id
+        super().__init__(
+            f"schema id {schema_id} is not in schemas/ids.json nor in the registry; "
+            "the writer is newer than this reader or belongs to another system"
+        )
+
+
+CLASSES: dict[str, type[Any]] = {
+    record.SCHEMA: record
+    for module in (run_commands, run_events, stream_events, stream_records)
+    for record in module.RECORDS
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """A record with its envelope; the envelope is None for commands and plain records."""
+
+    record: Any
+    envelope: Envelope | None
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One written version of a record's schema."""
+
+    name: str
+    version: int
+    schema: Any
+
+
+class Codec:
+    """Encoder and decoder for one table of schema ids.
+
+    `ids` maps schema ids to (full record name, version); without it the committed lock is used. The newest version of
+    a name is the one written. Reading an older version fills new fields with their defaults.
+    """
+
+    def __init__(self, ids: Mapping[int, tuple[str, int]] | None = None) -> None:
+        table = _locked_ids() if ids is None else dict(ids)
+        self._versions: dict[int, Version] = {}
+        self._write: dict[str, tuple[bytes, Any]] = {}
+        self._bodies: dict[str, tuple[bytes, Any]] = {}
+        newest: dict[str, int] = {}
+        for schema_id, (name, version) in sorted(table.items(), key=lambda item: item[1][1]):
+            schema = _released(name, version)
+            self._versions[schema_id] = Version(name, version, schema)
+            if version >= newest.get(name, 0):
+                newest[name] = version
+                self._write[name] = (bytes([MAGIC]) + schema_id.to_bytes(4, "big"), schema)
+                if any(mark in name for mark in EVENT_NAMESPACES):
+                    self._bodies[name] = (self._write[name][0], _body_schema(name, version))
+        self._ids = {name: int.from_bytes(frame[1:], "big") for name, (frame, _) in self._write.items()}
+
+    def id_of(self, name: str) -> int:
+        """Schema id under which records of that full name are written."""
+        return self._ids[name]
+
+    def ids_of(self, names: frozenset[str]) -> frozenset[int]:
+        """Every schema id, old versions included, of records with these full names."""
+        return frozenset(i for i, version in self._versions.items() if version.name in names)
+
+    def encode(self, record: Record) -> bytes:
+        """Bytes of a command or a plain record."""
+        frame, schema = self._write[record.SCHEMA]
+        out = BytesIO()
+        out.write(frame)
+        schemaless_writer(out, schema, record.to_avro())
+        return out.getvalue()
+
+    def encode_event(self, envelope: Envelope, event: Record) -> bytes:
+        """Bytes of an event under its envelope."""
+        frame, schema = self._write[event.SCHEMA]
+        body = event.to_avro()
+        body["envelope"] = envelope.to_avro()
+        out = BytesIO()
+        out.write(frame)
+        schemaless_writer(out, schema, body)
+        return out.getvalue()
+
+    def encode_event_of(self, common: "DecisionEnvelope", seq: int, prev: bytes, event: Record) -> bytes:
+        """The same bytes as `encode_event`, for the events of one decision, whose envelopes are nearly equal."""
+        frame, schema = self._bodies[event.SCHEMA]
+        out = BytesIO()
+        out.write(b"".join((frame, common.term, _zigzag(seq), common.middle, prev)))
+        schemaless_writer(out, schema, event.to_avro())
+        return out.getvalue()
+
+    def name_of(self, value: bytes) -> str:
+        """Full name of the record in the bytes; raises like `decode`."""
+        return self._versions[self._schema_id(value)].name
+
+    def decode(self, value: bytes) -> Decoded:
+        """The record in the bytes. Raises UnknownSchema or Undecodable; reads nothing past the body."""
+        version = self._versions[self._schema_id(value)]
+        source = BytesIO(value)
+        source.seek(FRAME_BYTES)
+        newest = self._write[version.name][1]
+        try:
+            plain: Any = schemaless_reader(source, version.schema, None if version.schema is newest else newest)
+        except Exception as error:
+            raise Undecodable(f"{version.name} version {version.version}: {type(error).__name__}: {error}") from error
+        if source.tell() != len(value):
+            raise Undecodable(f"{version.name}: {len(value) - source.tell()} bytes are left after the body")
+        envelope = plain.get("envelope")
+        is_event = any(mark in version.name for mark in EVENT_NAMESPACES)
+        return Decoded(
+            record=CLASSES[version.name].from_avro(plain),
+            envelope=Envelope.from_avro(envelope) if is_event and envelope is not None else None,
+        )
+
+    def _schema_id(self, value: bytes) -> int:
+        if len(value) < FRAME_BYTES or value[0] != MAGIC:
+            raise Undecodable(
+                f"{len(value)} bytes beginning {value[:8]!r} are not framed: expected 0 and a 4-byte schema id"
+            )
+        schema_id = int.from_bytes(value[1:FRAME_BYTES], "big")
+        if schema_id not in self._versions:
+            raise UnknownSchema(schema_id)
+        return schema_id
+
+
+class DecisionEnvelope:
+    """What the envelopes of one decision's events have in common, as bytes: all but seq and prev.
+
+    An envelope is encoded field by field in this order, so that a batch of events pays for it once. The property test
+    of encode_event_of keeps it equal to the schema.
+    """
+
+    __slots__ = ("middle", "term")
+
+    def __init__(
+        self, *, term: int, aggregate: str, tenant: str, at_ms: int, cause_id: str = "", cause_offset: int = -1
+    ) -> None:
+        self.term = _zigzag(term)
+        name, owner, cause = aggregate.encode(), tenant.encode(), cause_id.encode()
+        self.middle = b"".join(
+            (
+                _zigzag(len(name)),
+                name,
+                _zigzag(len(owner)),
+                owner,
+                _zigzag(at_ms),
+                _zigzag(len(cause)),
+                cause,
+                _zigzag(cause_offset),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """The first fields of an event, read without decoding the rest."""
+
+    schema_id: int
+    term: int
+    seq: int
+    aggregate: str
+
+
+def peek(value: bytes) -> Peeked:
+    """Schema id, term, seq and aggregate of an event's bytes; about 1 microsecond. Raises Undecodable."""
+    if len(value) < FRAME_BYTES or value[0] != MAGIC:
+        raise Undecodable(f"{len(value)} bytes beginning {value[:8]!r} are not framed")
+    try:
+        term, at = _varint(value, FRAME_BYTES)
+        seq, at = _varint(value, at)
+        size, at = _varint(value, at)
+        if size < 0 or at + size > len(value):
+            raise Undecodable("the envelope is cut short")
+        return Peeked(int.from_bytes(value[1:FRAME_BYTES], "big"), term, seq, value[at : at + size].decode())
+    except (IndexError, UnicodeDecodeError) as error:
+        raise Undecodable(f"the envelope is not readable: {error}") from error
+
+
+def read_envelope(value: bytes) -> tuple[Envelope, int]:
+    """The envelope of an event's bytes and where the body goes on; cheaper than decoding all. Raises Undecodable."""
+    try:
+        term, at = _varint(value, FRAME_BYTES)
+        seq, at = _varint(value, at)
+        aggregate, at = read_text(value, at)
+        tenant, at = read_text(value, at)
+        at_ms, at = _varint(value, at)
+        cause_id, at = read_text(value, at)
+        cause_offset, at = _varint(value, at)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise Undecodable(f"the envelope is not readable: {error}") from error
+    prev = value[at : at + DIGEST_BYTES]
+    if len(prev) != DIGEST_BYTES:
+        raise Undecodable("the envelope is cut short")
+    return Envelope(
+        term=term,
+        seq=seq,
+        aggregate=aggregate,
+        tenant=tenant,
+        at_ms=at_ms,
+        cause_id=cause_id,
+        cause_offset=cause_offset,
+        prev=prev,
+    ), at + DIGEST_BYTES
+
+
+def read_text(value: bytes, at: int) -> tuple[str, int]:
+    """An Avro string at a position, and the position after it."""
+    size, at = _varint(value, at)
+    if size < 0 or at + size > len(value):
+        raise Undecodable("a text of the record is cut short")
+    return value[at : at + size].decode(), at + size
+
+
+def digest(value: bytes) -> bytes:
+    """What the next event of the aggregate names as `prev`."""
+    return sha256(value).digest()[:DIGEST_BYTES]
+
+
+def _varint(value: bytes, at: int) -> tuple[int, int]:
+    shift = result = 0
+    while True:
+        byte = value[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (result >> 1) ^ -(result & 1), at
+        shift += 7
+        if shift > 63:
+            raise Undecodable("a number of the envelope is longer than 64 bits")
+
+
+@lru_cache(maxsize=4_096)
+def _zigzag(number: int) -> bytes:
+    """An Avro long. Few numbers come again and again: lengths, seqs, the term, this millisecond."""
+    left = number << 1 if number >= 0 else ~(number << 1)
+    if left < 0x80:
+        return bytes((left,))
+    found = bytearray()
+    while left >= 0x80:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    found.append(left)
+    return bytes(found)
+
+
+@cache
+def local_codec() -> Codec:
+    """The codec over the committed lock."""
+    return Codec()
+
+
+@cache
+def _locked_ids() -> dict[int, tuple[str, int]]:
+    lock = json.loads((HERE / "ids.json").read_text())
+    return {v["id"]: (name, v["version"]) for name, versions in lock.items() for v in versions}
+
+
+@cache
+def _released(name: str, version: int) -> Any:
+    return parse_schema(_released_json(name, version), named_schemas={})
+
+
+@cache
+def _body_schema(name: str, version: int) -> Any:
+    """An event's schema without its first field, the envelope."""
+    schema = _released_json(name, version)
+    assert schema["fields"][0]["name"] == "envelope", f"{name}: an event begins with its envelope"
+    return parse_schema({**schema, "fields": schema["fields"][1:]}, named_schemas={})
+
+
+def _released_json(name: str, version: int) -> Any:
+    return json.loads((HERE / "released" / name / f"{version}.avsc").read_text())

@@ -1,0 +1,61 @@
+"""What a model is shown: the conversation as values. Never stored; the fold of a run makes it from events."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from schemas.values import BlobRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextBlock:
+    """Text. When `blob` is set the text is in the blob store and `text` is empty until it is loaded.
+
+    `fence` is the provenance label that text from a blob still has to be wrapped in; inline text already is.
+    """
+
+    text: str
+    blob: BlobRef | None = None
+    fence: str = ""
+    cacheable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageBlock:
+    """An image, base64; when `blob` is set the base64 text is in the blob store."""
+
+    media_type: str
+    data: str
+    blob: BlobRef | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolUseBlock:
+    """A call the model asked for; `input` is JSON text."""
+
+    id: str
+    name: str
+    input: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResultBlock:
+    """The result of a call, paired by id; `name` is repeated for providers that pair by name."""
+
+    tool_use_id: str
+    name: str
+    text: str
+    is_error: bool = False
+    blob: BlobRef | None = None
+
+
+Block = TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message. Reasoning and its signature belong to assistant messages and are sent back as they came."""
+
+    role: Literal["user", "assistant"]
+    blocks: tuple[Block, ...] = field(default=())
+    reasoning: str = ""
+    reasoning_signature: str = ""

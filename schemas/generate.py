@@ -1,0 +1,307 @@
+"""Writes the Python twins of the Avro schemas, the schema-id lock and the released copies.
+
+`python -m schemas.generate` after an edit under avro/; `--check` (in make check) fails when something is stale;
+`--release` freezes every current version, after which an edit makes a new version with a new id.
+
+One .avsc file holds one record and is the single source. For each namespace one module of frozen dataclasses is
+written. An event's `envelope` is left out of its dataclass: the core decides events without knowing term, seq or hash,
+and the codec joins both again. Released versions are append-only: a reader must understand every id ever written.
+
+Not chosen: reading the schemas at run time and building classes dynamically (mypy would see nothing).
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, cast
+
+HERE = Path(__file__).parent
+AVRO = HERE / "avro"
+RELEASED = HERE / "released"
+LOCK = HERE / "ids.json"
+HEADER = "# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.\n"
+
+Json = Any
+PRIMITIVES = {"string": "str", "long": "int", "int": "int", "boolean": "bool", "double": "float", "bytes": "bytes"}
+ENVELOPE = "loom.values.Envelope"
+FIRST_ID = 1
+
+
+def module_of(namespace: str) -> str:
+    """Module that holds the records of a namespace: loom.run.events lives in run_events."""
+    return namespace.removeprefix("loom.").replace(".", "_")
+
+
+def load() -> dict[str, Json]:
+    """Every record by full name, in the order of their paths."""
+    records: dict[str, Json] = {}
+    for path in sorted(AVRO.rglob("*.avsc")):
+        schema = json.loads(path.read_text())
+        name = f"{schema['namespace']}.{schema['name']}"
+        if path.stem != schema["name"]:
+            raise SystemExit(f"{path}: holds the record {schema['name']}, so it must be called {schema['name']}.avsc")
+        records[name] = schema
+    return records
+
+
+def expand(schema: Json, records: dict[str, Json], seen: set[str]) -> Json:
+    """The schema with every named type written out where it first appears, so that it stands alone."""
+    if isinstance(schema, str):
+        if schema in PRIMITIVES or schema == "null" or schema in seen:
+            return schema
+        seen.add(schema)
+        return expand(records[schema], records, seen) if schema in records else _unknown(schema)
+    if isinstance(schema, list):
+        return [expand(s, records, seen) for s in schema]
+    if schema["type"] == "record":
+        seen.add(f"{schema['namespace']}.{schema['name']}")
+        fields = []
+        for field in schema["fields"]:
+            fields.append({**field, "type": expand(field["type"], records, seen)})
+        return {**schema, "fields": fields}
+    if schema["type"] == "array":
+        return {**schema, "items": expand(schema["items"], records, seen)}
+    return schema
+
+
+def _unknown(name: str) -> Json:
+    raise SystemExit(f"schemas/avro: unknown type {name!r}; write it in full, for example loom.values.Usage")
+
+
+def bare(schema: Json) -> Json:
+    """What decides the bytes: without documentation and defaults' prose."""
+    if isinstance(schema, dict):
+        return {k: bare(v) for k, v in schema.items() if k != "doc"}
+    if isinstance(schema, list):
+        return [bare(s) for s in schema]
+    return schema
+
+
+def fingerprint(schema: Json) -> str:
+    return hashlib.sha256(json.dumps(bare(schema), sort_keys=True).encode()).hexdigest()
+
+
+# --- Python text -----------------------------------------------------------------------------------------------------
+
+
+def python_type(schema: Json, imports: set[str]) -> str:
+    if isinstance(schema, str):
+        if schema in PRIMITIVES:
+            return PRIMITIVES[schema]
+        imports.add(schema)
+        return schema.rsplit(".", 1)[1]
+    if isinstance(schema, list):
+        return f"{python_type(schema[1], imports)} | None"
+    match schema["type"]:
+        case "array":
+            return f"tuple[{python_type(schema['items'], imports)}, ...]"
+        case "map":
+            return f"Mapping[str, {python_type(schema['values'], imports)}]"
+        case "fixed":
+            return "bytes"
+        case _:
+            return python_type(schema["type"], imports)
+
+
+def default_text(field: Json) -> str:
+    if "default" not in field:
+        return ""
+    value, kind = field["default"], field["type"]
+    if isinstance(kind, dict) and kind["type"] == "map":
+        return " = field(default_factory=dict)"
+    if isinstance(kind, dict) and kind["type"] == "array":
+        return " = ()"
+    return f" = {value!r}"
+
+
+def is_record(schema: Json) -> bool:
+    return isinstance(schema, str) and schema not in PRIMITIVES
+
+
+def pack_text(expression: str, schema: Json) -> str:
+    if is_record(schema):
+        return f"{expression}.to_avro()"
+    if isinstance(schema, list) and is_record(schema[1]):
+        return f"None if {expression} is None else {expression}.to_avro()"
+    if isinstance(schema, dict) and schema["type"] == "array" and is_record(schema["items"]):
+        return f"[item.to_avro() for item in {expression}]"
+    return expression
+
+
+def unpack_text(expression: str, schema: Json) -> str:
+    if is_record(schema):
+        return f"{schema.rsplit('.', 1)[1]}.from_avro({expression})"
+    if isinstance(schema, list) and is_record(schema[1]):
+        return f"None if {expression} is None else {schema[1].rsplit('.', 1)[1]}.from_avro({expression})"
+    if isinstance(schema, list) and isinstance(schema[1], dict) and schema[1]["type"] == "array":
+        return f"None if {expression} is None else tuple({expression})"
+    if isinstance(schema, dict) and schema["type"] == "array":
+        if is_record(schema["items"]):
+            return f"tuple({schema['items'].rsplit('.', 1)[1]}.from_avro(item) for item in {expression})"
+        return f"tuple({expression})"
+    return expression
+
+
+def pack_list_text(expression: str, schema: Json) -> str:
+    """fastavro wants lists for arrays, also behind a null union."""
+    if isinstance(schema, list) and isinstance(schema[1], dict) and schema[1]["type"] == "array":
+        return f"None if {expression} is None else list({expression})"
+    return pack_text(expression, schema)
+
+
+def prose(text: str) -> list[str]:
+    """A docstring of lines that keep within the line length."""
+    found = textwrap.wrap(text.replace('"', "'"), width=108)
+    if len(found) == 1:
+        return [f'    """{found[0]}"""']
+    return [f'    """{found[0]}', *(f"    {line}" for line in found[1:]), '    """']
+
+
+def class_text(schema: Json, imports: set[str]) -> str:
+    fields = [f for f in schema["fields"] if f["type"] != ENVELOPE]
+    required_last = sorted(fields, key=lambda f: "default" in f)
+    lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {schema['name']}:", *prose(schema["doc"]), ""]
+    lines.append(f'    SCHEMA: ClassVar[str] = "{schema["namespace"]}.{schema["name"]}"')
+    lines.append("")
+    for field in required_last:
+        lines.append(f"    {field['name']}: {python_type(field['type'], imports)}{default_text(field)}")
+        lines += prose(field["doc"])
+    lines += ["", "    def to_avro(self) -> dict[str, Any]:", "        return {"]
+    lines += [f'            "{f["name"]}": {pack_list_text("self." + f["name"], f["type"])},' for f in fields]
+    lines += [
+        "        }",
+        "",
+        "    @classmethod",
+        "    def from_avro(cls, value: Mapping[str, Any]) -> Self:",
+        "        return cls(",
+    ]
+    for field in fields:
+        source = f'value["{field["name"]}"]'
+        lines.append(f"            {field['name']}={unpack_text(source, field['type'])},")
+    lines += ["        )", ""]
+    return "\n".join(lines)
+
+
+def dependencies(schema: Json) -> set[str]:
+    found: set[str] = set()
+
+    def walk(node: Json) -> None:
+        if isinstance(node, str):
+            if node not in PRIMITIVES and node != "null":
+                found.add(node)
+        elif isinstance(node, list):
+            for item in node:
+                walk(item)
+        elif node["type"] == "record":
+            for field in node["fields"]:
+                walk(field["type"])
+        elif node["type"] == "array":
+            walk(node["items"])
+
+    walk(schema)
+    return found
+
+
+def in_order(names: list[str], records: dict[str, Json]) -> list[str]:
+    """Names so that what a record needs comes before it."""
+    done: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in done:
+            return
+        for need in sorted(dependencies(records[name]) & set(names) - {name}):
+            visit(need)
+        done.append(name)
+
+    for name in names:
+        visit(name)
+    return done
+
+
+def modules(records: dict[str, Json]) -> dict[Path, str]:
+    """Text of every generated module by path."""
+    by_namespace: dict[str, list[str]] = {}
+    for name, schema in records.items():
+        by_namespace.setdefault(schema["namespace"], []).append(name)
+    texts: dict[Path, str] = {}
+    for namespace, names in by_namespace.items():
+        imports: set[str] = set()
+        classes = [class_text(records[name], imports) for name in in_order(names, records)]
+        foreign: dict[str, list[str]] = {}
+        for name in sorted(imports):
+            if records[name]["namespace"] != namespace:
+                foreign.setdefault(module_of(records[name]["namespace"]), []).append(name.rsplit(".", 1)[1])
+        body = "\n\n".join(classes)
+        mapping = "from collections.abc import Mapping\n"
+        wanted = "dataclass, field" if "field(default_factory" in body else "dataclass"
+        head = [f'"""Records of the namespace {namespace}."""\n\n', HEADER, "\n", mapping]
+        head += [f"from dataclasses import {wanted}\n", "from typing import Any, ClassVar, Self\n"]
+        if foreign:
+            head.append("\n")
+        head += [
+            f"from schemas.{module} import {', '.join(sorted(found))}\n" for module, found in sorted(foreign.items())
+        ]
+        text = "".join(head) + "\n\n" + body
+        names_tuple = "".join(f"    {records[n]['name']},\n" for n in sorted(names))
+        union = " | ".join(records[n]["name"] for n in sorted(names))
+        text += f"\n\nRECORDS = (\n{names_tuple})\n"
+        if namespace.endswith((".commands", ".events")):
+            kind = "Command" if namespace.endswith(".commands") else "Event"
+            text += f"{kind} = {union}\n"
+        texts[HERE / f"{module_of(namespace)}.py"] = text
+    return texts
+
+
+# --- the lock --------------------------------------------------------------------------------------------------------
+
+
+def locked(records: dict[str, Json], lock: dict[str, Json]) -> tuple[dict[str, Json], dict[Path, str]]:
+    """The lock and the released copies as they should be. An open version follows its schema, a released one never."""
+    result = {name: [dict(v) for v in versions] for name, versions in lock.items()}
+    next_id = max((v["id"] for versions in lock.values() for v in versions), default=FIRST_ID - 1) + 1
+    copies: dict[Path, str] = {}
+    for name in sorted(records):
+        if records[name]["namespace"] == "loom.values":
+            continue
+        full = expand(records[name], records, set())
+        mark = fingerprint(full)
+        versions = result.setdefault(name, [])
+        if not versions or (versions[-1]["sha256"] != mark and versions[-1]["released"]):
+            versions.append({"version": len(versions) + 1, "id": next_id, "sha256": mark, "released": False})
+            next_id += 1
+        versions[-1]["sha256"] = mark if not versions[-1]["released"] else versions[-1]["sha256"]
+        path = RELEASED / name / f"{versions[-1]['version']}.avsc"
+        if not versions[-1]["released"] or not path.exists():
+            copies[path] = json.dumps(full, indent=1, ensure_ascii=False) + "\n"
+    return result, copies
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when something is stale")
+    parser.add_argument("--release", action="store_true", help="freeze every current version")
+    options = parser.parse_args(arguments)
+    records = load()
+    lock = cast("dict[str, Json]", json.loads(LOCK.read_text())) if LOCK.exists() else {}
+    new_lock, copies = locked(records, lock)
+    if options.release:
+        for versions in new_lock.values():
+            versions[-1]["released"] = True
+    wanted = {**modules(records), **copies, LOCK: json.dumps(new_lock, indent=1, sort_keys=True) + "\n"}
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    if options.check:
+        for path in stale:
+            print(f"stale: schemas/{path.relative_to(HERE)}; run `make schemas`", file=sys.stderr)
+        return 1 if stale else 0
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(wanted[path])
+        print(f"wrote schemas/{path.relative_to(HERE)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

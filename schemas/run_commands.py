@@ -1,0 +1,170 @@
+"""Records of the namespace loom.run.commands."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from schemas.values import CommandEnvelope, RunPosition, Sampling, Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRun:
+    """End a run from outside; a run that has ended stays as it is."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.CancelRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    reason: str = ''
+    """Kept in the event."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostInput:
+    """Give a parked or working interactive run the next user text."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.PostInput"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    text: str
+    """User text."""
+    source: str = 'api'
+    """api or webui."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "text": self.text,
+            "source": self.source,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            text=value["text"],
+            source=value["source"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRun:
+    """Start a run. Only envelope.command_id, agent and prompt or segments are needed."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.StartRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    agent: str
+    """Name of the agent."""
+    prompt: str = ''
+    """Short for one trusted user text; used when segments is empty."""
+    segments: tuple[Segment, ...] = ()
+    """The request in full."""
+    run_id: str = ''
+    """Chosen run id, see schemas/ids.py; empty: derived from the command id."""
+    session_id: str = ''
+    """Session to continue; empty: a new one."""
+    agent_id: str = ''
+    """Handle chosen by the caller; empty: derived from the run id."""
+    user_id: str = ''
+    """End user on whose behalf the run works."""
+    user_tier: str = ''
+    """Routing plan of the user."""
+    tools: tuple[str, ...] | None = None
+    """Narrows the agent's tools; null leaves them."""
+    allowed_hosts: tuple[str, ...] | None = None
+    """Three states: null leaves the operator's list, [] denies all, a list intersects."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Trusted, non-secret data; values are JSON texts."""
+    parent_context: Mapping[str, str] = field(default_factory=dict)
+    """Opaque lineage of the caller."""
+    interactive: bool = False
+    """Park at the end of a turn instead of completing."""
+    sampling: Sampling | None = None
+    """Overrides the definition's field by field."""
+    idempotency_key: str = ''
+    """With it the same key gives the same run for ever; without it a repeated command_id is recognised for a
+    while.
+    """
+    request_sha256: str = ''
+    """Hash of the request under an idempotency key, to refuse the key for another request."""
+    continues: RunPosition | None = None
+    """Hint where the session's last run lies; the owner verifies it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "agent": self.agent,
+            "prompt": self.prompt,
+            "segments": [item.to_avro() for item in self.segments],
+            "run_id": self.run_id,
+            "session_id": self.session_id,
+            "agent_id": self.agent_id,
+            "user_id": self.user_id,
+            "user_tier": self.user_tier,
+            "tools": None if self.tools is None else list(self.tools),
+            "allowed_hosts": None if self.allowed_hosts is None else list(self.allowed_hosts),
+            "metadata": self.metadata,
+            "parent_context": self.parent_context,
+            "interactive": self.interactive,
+            "sampling": None if self.sampling is None else self.sampling.to_avro(),
+            "idempotency_key": self.idempotency_key,
+            "request_sha256": self.request_sha256,
+            "continues": None if self.continues is None else self.continues.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            agent=value["agent"],
+            prompt=value["prompt"],
+            segments=tuple(Segment.from_avro(item) for item in value["segments"]),
+            run_id=value["run_id"],
+            session_id=value["session_id"],
+            agent_id=value["agent_id"],
+            user_id=value["user_id"],
+            user_tier=value["user_tier"],
+            tools=None if value["tools"] is None else tuple(value["tools"]),
+            allowed_hosts=None if value["allowed_hosts"] is None else tuple(value["allowed_hosts"]),
+            metadata=value["metadata"],
+            parent_context=value["parent_context"],
+            interactive=value["interactive"],
+            sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
+            idempotency_key=value["idempotency_key"],
+            request_sha256=value["request_sha256"],
+            continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
+        )
+
+
+RECORDS = (
+    CancelRun,
+    PostInput,
+    StartRun,
+)
+Command = CancelRun | PostInput | StartRun

@@ -1,0 +1,618 @@
+"""Records of the namespace loom.run.events."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from schemas.values import AgentDefinition, BlobRef, RunPosition, Segment, ToolCall, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRefused:
+    """A command to a run under way was refused."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.CommandRefused"
+
+    code: str
+    """Reason code."""
+    message: str
+    """What was wrong and what to do."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            code=value["code"],
+            message=value["message"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputReceived:
+    """A user text for a run under way."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.InputReceived"
+
+    text: str
+    """User text."""
+    source: str = 'api'
+    """api or webui."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "source": self.source,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            text=value["text"],
+            source=value["source"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCallFailed:
+    """A model call ended without an answer."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ModelCallFailed"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that failed."""
+    kind: str
+    """retryable, permanent, cancelled, deadline_exceeded, deprecated or unknown."""
+    message: str
+    """Begins with provider and status where there is one."""
+    provider: str
+    """Provider called."""
+    model: str
+    """Model called."""
+    retry_after_ms: int = 0
+    """Wait the provider asked for; 0 = none."""
+    duration_ms: int = 0
+    """Time of the call."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "kind": self.kind,
+            "message": self.message,
+            "retry_after_ms": self.retry_after_ms,
+            "provider": self.provider,
+            "model": self.model,
+            "duration_ms": self.duration_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            kind=value["kind"],
+            message=value["message"],
+            retry_after_ms=value["retry_after_ms"],
+            provider=value["provider"],
+            model=value["model"],
+            duration_ms=value["duration_ms"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCallRequested:
+    """Intent: this model call is due."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ModelCallRequested"
+
+    turn: int
+    """Model turn, from 1."""
+    attempt: int
+    """Attempt of the turn, from 1."""
+    provider: str
+    """Provider to call."""
+    model: str
+    """Model to call."""
+    not_before_ms: int = 0
+    """Earliest time of the call, UTC milliseconds; 0 = now."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "provider": self.provider,
+            "model": self.model,
+            "not_before_ms": self.not_before_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            provider=value["provider"],
+            model=value["model"],
+            not_before_ms=value["not_before_ms"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReplied:
+    """A whole model turn."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ModelReplied"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that succeeded."""
+    stop_reason: str
+    """end_turn, tool_use, max_tokens or stop_sequence."""
+    usage: Usage
+    """Tokens of this turn."""
+    provider: str
+    """Provider that answered."""
+    model: str
+    """Model that answered."""
+    duration_ms: int
+    """Time of the call."""
+    text: str = ''
+    """Text of the answer."""
+    text_blob: BlobRef | None = None
+    """The text when it is over the inline limit."""
+    reasoning: str = ''
+    """Reasoning text."""
+    reasoning_signature: str = ''
+    """Signature the provider wants back with it."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls asked for, in order."""
+    max_context_tokens: int = 0
+    """Context window of the model; 0 = unknown."""
+    cost_micros: int = 0
+    """Cost in millionths of the currency unit."""
+    currency: str = ''
+    """Currency of the cost; empty = unpriced."""
+    traceparent: str = ''
+    """Trace context of the call's span."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+            "reasoning": self.reasoning,
+            "reasoning_signature": self.reasoning_signature,
+            "tool_calls": [item.to_avro() for item in self.tool_calls],
+            "stop_reason": self.stop_reason,
+            "usage": self.usage.to_avro(),
+            "provider": self.provider,
+            "model": self.model,
+            "max_context_tokens": self.max_context_tokens,
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+            "duration_ms": self.duration_ms,
+            "traceparent": self.traceparent,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+            reasoning=value["reasoning"],
+            reasoning_signature=value["reasoning_signature"],
+            tool_calls=tuple(ToolCall.from_avro(item) for item in value["tool_calls"]),
+            stop_reason=value["stop_reason"],
+            usage=Usage.from_avro(value["usage"]),
+            provider=value["provider"],
+            model=value["model"],
+            max_context_tokens=value["max_context_tokens"],
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+            duration_ms=value["duration_ms"],
+            traceparent=value["traceparent"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCancelled:
+    """The run was ended from outside."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunCancelled"
+
+    usage: Usage
+    """Sum over the turns."""
+    reason: str = ''
+    """Reason given."""
+    iterations: int = 0
+    """Model turns done."""
+    cost_micros: int = 0
+    """Sum over the turns."""
+    currency: str = ''
+    """Currency of the cost."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "reason": self.reason,
+            "iterations": self.iterations,
+            "usage": self.usage.to_avro(),
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            reason=value["reason"],
+            iterations=value["iterations"],
+            usage=Usage.from_avro(value["usage"]),
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCompleted:
+    """The run ended by itself."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunCompleted"
+
+    stop_reason: str
+    """end_turn, max_tokens, stop_sequence or max_iterations."""
+    usage: Usage
+    """Sum over the turns."""
+    iterations: int = 0
+    """Model turns done."""
+    cost_micros: int = 0
+    """Sum over the turns."""
+    currency: str = ''
+    """Currency of the cost."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "stop_reason": self.stop_reason,
+            "iterations": self.iterations,
+            "usage": self.usage.to_avro(),
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            stop_reason=value["stop_reason"],
+            iterations=value["iterations"],
+            usage=Usage.from_avro(value["usage"]),
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFailed:
+    """The run ended with an error."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunFailed"
+
+    code: str
+    """Reason code."""
+    error: str
+    """What a person is told."""
+    usage: Usage
+    """Sum over the turns."""
+    iterations: int = 0
+    """Model turns done."""
+    cost_micros: int = 0
+    """Sum over the turns."""
+    currency: str = ''
+    """Currency of the cost."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "error": self.error,
+            "iterations": self.iterations,
+            "usage": self.usage.to_avro(),
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            code=value["code"],
+            error=value["error"],
+            iterations=value["iterations"],
+            usage=Usage.from_avro(value["usage"]),
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunParked:
+    """An interactive run waits for input."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunParked"
+
+    since_turn: int
+    """Turns done so far."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "since_turn": self.since_turn,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            since_turn=value["since_turn"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunQuarantined:
+    """The run is parked because a record of it could not be handled; later ones wait."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunQuarantined"
+
+    error: str
+    """What went wrong."""
+    record_offset: int
+    """Offset of the record in its topic."""
+    record_topic: str
+    """Topic of the record."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "error": self.error,
+            "record_offset": self.record_offset,
+            "record_topic": self.record_topic,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            error=value["error"],
+            record_offset=value["record_offset"],
+            record_topic=value["record_topic"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRefused:
+    """The run was not accepted; nothing else of it will follow."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunRefused"
+
+    code: str
+    """Reason code, for example unknown_agent, session_busy, agent_id_in_use."""
+    message: str
+    """What was wrong and what to do."""
+    session_id: str = ''
+    """As asked."""
+    agent_id: str = ''
+    """As asked."""
+    agent: str = ''
+    """As asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "session_id": self.session_id,
+            "agent_id": self.agent_id,
+            "agent": self.agent,
+            "code": self.code,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            session_id=value["session_id"],
+            agent_id=value["agent_id"],
+            agent=value["agent"],
+            code=value["code"],
+            message=value["message"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """The run was accepted and pinned to a definition."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunStarted"
+
+    session_id: str
+    """Session the run belongs to."""
+    agent_id: str
+    """Tracking handle."""
+    definition: AgentDefinition
+    """Resolved definition the run is pinned to."""
+    segments: tuple[Segment, ...]
+    """The request."""
+    subject: str = ''
+    """Subject of the principal that started it."""
+    user_id: str = ''
+    """End user."""
+    user_tier: str = ''
+    """Routing plan."""
+    allowed_hosts: tuple[str, ...] | None = None
+    """Three states as in StartRun."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Trusted data of the caller."""
+    parent_context: Mapping[str, str] = field(default_factory=dict)
+    """Lineage of the caller."""
+    parent_agent_id: str = ''
+    """Handle of the parent run; empty for a run of its own."""
+    interactive: bool = False
+    """Parks instead of completing."""
+    idempotency_key: str = ''
+    """Key of the request."""
+    request_sha256: str = ''
+    """Hash of the request under that key."""
+    continues: RunPosition | None = None
+    """The run whose conversation this one goes on with."""
+    traceparent: str = ''
+    """W3C trace context of the run's span."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "session_id": self.session_id,
+            "agent_id": self.agent_id,
+            "subject": self.subject,
+            "user_id": self.user_id,
+            "user_tier": self.user_tier,
+            "definition": self.definition.to_avro(),
+            "segments": [item.to_avro() for item in self.segments],
+            "allowed_hosts": None if self.allowed_hosts is None else list(self.allowed_hosts),
+            "metadata": self.metadata,
+            "parent_context": self.parent_context,
+            "parent_agent_id": self.parent_agent_id,
+            "interactive": self.interactive,
+            "idempotency_key": self.idempotency_key,
+            "request_sha256": self.request_sha256,
+            "continues": None if self.continues is None else self.continues.to_avro(),
+            "traceparent": self.traceparent,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            session_id=value["session_id"],
+            agent_id=value["agent_id"],
+            subject=value["subject"],
+            user_id=value["user_id"],
+            user_tier=value["user_tier"],
+            definition=AgentDefinition.from_avro(value["definition"]),
+            segments=tuple(Segment.from_avro(item) for item in value["segments"]),
+            allowed_hosts=None if value["allowed_hosts"] is None else tuple(value["allowed_hosts"]),
+            metadata=value["metadata"],
+            parent_context=value["parent_context"],
+            parent_agent_id=value["parent_agent_id"],
+            interactive=value["interactive"],
+            idempotency_key=value["idempotency_key"],
+            request_sha256=value["request_sha256"],
+            continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
+            traceparent=value["traceparent"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallRequested:
+    """Intent: this tool call is due; name and input are in the ModelReplied of the turn."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ToolCallRequested"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    effect_class: str
+    """pure, read, idempotent or unsafe."""
+    attempt: int = 1
+    """Attempt, from 1."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "effect_class": self.effect_class,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            effect_class=value["effect_class"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReturned:
+    """A tool call ended."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ToolReturned"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn."""
+    call_id: str
+    """Id of the call."""
+    attempt: int = 1
+    """Attempt that ended."""
+    text: str = ''
+    """Result the model sees."""
+    text_blob: BlobRef | None = None
+    """The result when it is over the inline limit."""
+    is_error: bool = False
+    """The model is told that it failed."""
+    outcome: str = 'ok'
+    """ok, error, timeout, cancelled or outcome_unknown."""
+    duration_ms: int = 0
+    """Time of the call."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+            "is_error": self.is_error,
+            "outcome": self.outcome,
+            "duration_ms": self.duration_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+            is_error=value["is_error"],
+            outcome=value["outcome"],
+            duration_ms=value["duration_ms"],
+        )
+
+
+RECORDS = (
+    CommandRefused,
+    InputReceived,
+    ModelCallFailed,
+    ModelCallRequested,
+    ModelReplied,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunQuarantined,
+    RunRefused,
+    RunStarted,
+    ToolCallRequested,
+    ToolReturned,
+)
+Event = CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunQuarantined | RunRefused | RunStarted | ToolCallRequested | ToolReturned

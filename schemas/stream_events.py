@@ -1,0 +1,38 @@
+"""Records of the namespace loom.stream.events."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Somebody takes the partition; the offset of this record is the new term."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.events.Claim"
+
+    owner: str
+    """Name of the process."""
+    reason: str = ''
+    """Why: assigned, fenced, unknown_outcome, standby."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "owner": self.owner,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            owner=value["owner"],
+            reason=value["reason"],
+        )
+
+
+RECORDS = (
+    Claim,
+)
+Event = Claim

@@ -1,0 +1,443 @@
+"""Records of the namespace loom.values."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Sampling wishes; null means the provider's default, and a driver drops what its provider lacks."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Sampling"
+
+    temperature: float | None = None
+    """0 to 2."""
+    top_p: float | None = None
+    """0 to 1."""
+    top_k: int | None = None
+    """At least 1."""
+    frequency_penalty: float | None = None
+    """-2 to 2."""
+    presence_penalty: float | None = None
+    """-2 to 2."""
+    seed: int | None = None
+    """Any integer."""
+    stop: tuple[str, ...] = ()
+    """At most 8 stop strings."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            "seed": self.seed,
+            "stop": self.stop,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            temperature=value["temperature"],
+            top_p=value["top_p"],
+            top_k=value["top_k"],
+            frequency_penalty=value["frequency_penalty"],
+            presence_penalty=value["presence_penalty"],
+            seed=value["seed"],
+            stop=tuple(value["stop"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeGrant:
+    """A volume an agent may use; its path is a matter of the process that runs the tool."""
+
+    SCHEMA: ClassVar[str] = "loom.values.VolumeGrant"
+
+    name: str
+    """Name of the volume in the configuration."""
+    mode: str
+    """ro or rw."""
+    is_default: bool = False
+    """Used when a tool call names none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "mode": self.mode,
+            "is_default": self.is_default,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            name=value["name"],
+            mode=value["mode"],
+            is_default=value["is_default"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDefinition:
+    """The definition a run is pinned to, resolved: no tier, alias or pattern is left in it."""
+
+    SCHEMA: ClassVar[str] = "loom.values.AgentDefinition"
+
+    name: str
+    """Agent name."""
+    provider: str
+    """Provider id."""
+    model: str
+    """Model name at the provider."""
+    sha256: str = ''
+    """Hash of the resolved definition, hex."""
+    effort: str = ''
+    """low, medium, high or empty."""
+    system_prompt: str = ''
+    """System prompt."""
+    tools: tuple[str, ...] = ()
+    """Tools the run may use, after narrowing by the caller."""
+    max_tokens: int = 0
+    """Bound of one answer; 0 leaves it to the driver."""
+    max_iterations: int = 0
+    """Bound of model turns; 0 means the default of services/core/run/limits.py."""
+    unbounded_iterations: bool = False
+    """No bound but the hard backstop."""
+    retry_attempts: int = 0
+    """Retries of a failed model call on the same provider, 0 to 5."""
+    sampling: Sampling | None = None
+    """Sampling wishes of the definition."""
+    volumes: tuple[VolumeGrant, ...] = ()
+    """Volumes the run may use."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "sha256": self.sha256,
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+            "system_prompt": self.system_prompt,
+            "tools": self.tools,
+            "max_tokens": self.max_tokens,
+            "max_iterations": self.max_iterations,
+            "unbounded_iterations": self.unbounded_iterations,
+            "retry_attempts": self.retry_attempts,
+            "sampling": None if self.sampling is None else self.sampling.to_avro(),
+            "volumes": [item.to_avro() for item in self.volumes],
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            name=value["name"],
+            sha256=value["sha256"],
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+            system_prompt=value["system_prompt"],
+            tools=tuple(value["tools"]),
+            max_tokens=value["max_tokens"],
+            max_iterations=value["max_iterations"],
+            unbounded_iterations=value["unbounded_iterations"],
+            retry_attempts=value["retry_attempts"],
+            sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
+            volumes=tuple(VolumeGrant.from_avro(item) for item in value["volumes"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobRef:
+    """Payload kept in the content-addressed blob store because it is over the inline limit."""
+
+    SCHEMA: ClassVar[str] = "loom.values.BlobRef"
+
+    sha256: str
+    """Hex SHA-256 of the bytes, also the name in the store."""
+    size_bytes: int
+    """Size of the bytes."""
+    media_type: str = 'text/plain'
+    """Media type, for text always UTF-8."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "sha256": self.sha256,
+            "size_bytes": self.size_bytes,
+            "media_type": self.media_type,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            sha256=value["sha256"],
+            size_bytes=value["size_bytes"],
+            media_type=value["media_type"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnvelope:
+    """What every command begins with."""
+
+    SCHEMA: ClassVar[str] = "loom.values.CommandEnvelope"
+
+    command_id: str
+    """Unique id chosen by the sender; the same id again yields no second event."""
+    tenant: str = 'default'
+    """Tenant on whose behalf the command is given."""
+    subject: str = ''
+    """Who gives it: subject of the principal or name of the service."""
+    issued_at_ms: int = 0
+    """When the sender made it, UTC milliseconds. 0 makes the owner look the run up in the index."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "command_id": self.command_id,
+            "tenant": self.tenant,
+            "subject": self.subject,
+            "issued_at_ms": self.issued_at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            command_id=value["command_id"],
+            tenant=value["tenant"],
+            subject=value["subject"],
+            issued_at_ms=value["issued_at_ms"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentBlock:
+    """One piece of a segment of the request."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ContentBlock"
+
+    type: str
+    """trusted-text, untrusted-block or image."""
+    text: str = ''
+    """Text of a text block."""
+    kind: str = ''
+    """Provenance label of an untrusted block, for example web_content."""
+    cacheable: bool = False
+    """The sender allows the provider to cache up to here."""
+    media_type: str = ''
+    """Image only: image/png, image/jpeg, image/gif or image/webp."""
+    data: str = ''
+    """Image only: base64."""
+    blob: BlobRef | None = None
+    """The text or the base64 data when it is over the inline limit."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "text": self.text,
+            "kind": self.kind,
+            "cacheable": self.cacheable,
+            "media_type": self.media_type,
+            "data": self.data,
+            "blob": None if self.blob is None else self.blob.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            type=value["type"],
+            text=value["text"],
+            kind=value["kind"],
+            cacheable=value["cacheable"],
+            media_type=value["media_type"],
+            data=value["data"],
+            blob=None if value["blob"] is None else BlobRef.from_avro(value["blob"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What every event begins with: term first and seq second, so that a reader peeks two varints and decodes the
+    rest only when it needs it.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.values.Envelope"
+
+    term: int
+    """Offset of the Claim under which the writer appended; a record whose term is not the partition's current term
+    is stale. In a Claim: the term its writer saw last, -1 for none.
+    """
+    seq: int
+    """Position in the aggregate, dense from 1. 0 in records that belong to a partition, not to an aggregate."""
+    aggregate: str
+    """Id of the aggregate, for the run family the run id. Empty in partition records."""
+    tenant: str
+    """Tenant that owns the aggregate."""
+    at_ms: int
+    """Time the decision was made, UTC milliseconds; it came in with the command."""
+    prev: bytes
+    """First 16 bytes of the SHA-256 of the aggregate's previous record as stored (value bytes); zeros at seq 1."""
+    cause_id: str = ''
+    """Id of the command that caused the event; empty when an effect of the aggregate itself caused it."""
+    cause_offset: int = -1
+    """Offset of that command in the commands partition of the same number; -1 when none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "term": self.term,
+            "seq": self.seq,
+            "aggregate": self.aggregate,
+            "tenant": self.tenant,
+            "at_ms": self.at_ms,
+            "cause_id": self.cause_id,
+            "cause_offset": self.cause_offset,
+            "prev": self.prev,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            term=value["term"],
+            seq=value["seq"],
+            aggregate=value["aggregate"],
+            tenant=value["tenant"],
+            at_ms=value["at_ms"],
+            cause_id=value["cause_id"],
+            cause_offset=value["cause_offset"],
+            prev=value["prev"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPosition:
+    """Where the events of an earlier run lie in the same partition, so that a reader can load it from the log
+    alone.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.values.RunPosition"
+
+    run_id: str
+    """The earlier run."""
+    first_offset: int
+    """Offset of its first event."""
+    last_offset: int
+    """Offset of its last event."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "first_offset": self.first_offset,
+            "last_offset": self.last_offset,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            first_offset=value["first_offset"],
+            last_offset=value["last_offset"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A part of the request with one role."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Segment"
+
+    role: str
+    """system or user."""
+    content: tuple[ContentBlock, ...]
+    """Blocks in order."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "role": self.role,
+            "content": [item.to_avro() for item in self.content],
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            role=value["role"],
+            content=tuple(ContentBlock.from_avro(item) for item in value["content"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call the model asks for."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ToolCall"
+
+    id: str
+    """Id that pairs the call with its result, unique in the run."""
+    name: str
+    """Tool name."""
+    input: str
+    """Arguments as the JSON text the model produced."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "name": self.name,
+            "input": self.input,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            id=value["id"],
+            name=value["name"],
+            input=value["input"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one model turn or the sum of a run."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Usage"
+
+    input_tokens: int = 0
+    """Tokens of the prompt, without cached ones."""
+    output_tokens: int = 0
+    """Tokens of the answer, reasoning included."""
+    cache_creation_input_tokens: int = 0
+    """Tokens written to the provider's cache."""
+    cache_read_input_tokens: int = 0
+    """Tokens read from the provider's cache."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cache_creation_input_tokens": self.cache_creation_input_tokens,
+            "cache_read_input_tokens": self.cache_read_input_tokens,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            input_tokens=value["input_tokens"],
+            output_tokens=value["output_tokens"],
+            cache_creation_input_tokens=value["cache_creation_input_tokens"],
+            cache_read_input_tokens=value["cache_read_input_tokens"],
+        )
+
+
+RECORDS = (
+    AgentDefinition,
+    BlobRef,
+    CommandEnvelope,
+    ContentBlock,
+    Envelope,
+    RunPosition,
+    Sampling,
+    Segment,
+    ToolCall,
+    Usage,
+    VolumeGrant,
+)

@@ -1,0 +1,65 @@
+"""Hypothesis strategies for every record of the language, made from the type hints of its dataclass."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from hypothesis import strategies as st
+
+from schemas import run_commands, run_events, stream_events, stream_records
+from schemas.values import Envelope
+
+EVENTS: tuple[type[Any], ...] = (*run_events.RECORDS, *stream_events.RECORDS)
+PLAIN: tuple[type[Any], ...] = (*run_commands.RECORDS, *stream_records.RECORDS)
+
+LONGS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
+FIXED_BYTES = {("Envelope", "prev"): 16}
+"""Fields of an Avro type `fixed`; a type hint does not know their size."""
+
+SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
+    str: st.text(max_size=20),
+    int: LONGS,
+    bool: st.booleans(),
+    float: st.floats(allow_nan=False),
+    bytes: st.binary(max_size=40),
+}
+
+_KNOWN: dict[type[Any], st.SearchStrategy[Any]] = {}
+
+
+def records(record: type[Any]) -> st.SearchStrategy[Any]:
+    """Any value of a generated dataclass."""
+    if record not in _KNOWN:
+        hints = get_type_hints(record)
+        given = {field.name: _values(record, field.name, hints[field.name]) for field in fields(record)}
+        _KNOWN[record] = st.builds(record, **given)
+    return _KNOWN[record]
+
+
+def envelopes() -> st.SearchStrategy[Envelope]:
+    """Any envelope of an event."""
+    return records(Envelope)
+
+
+def _values(record: type[Any], name: str, hint: Any) -> st.SearchStrategy[Any]:
+    fixed = FIXED_BYTES.get((record.__name__, name))
+    if fixed is not None:
+        return st.binary(min_size=fixed, max_size=fixed)
+    return _of(hint)
+
+
+def _of(hint: Any) -> st.SearchStrategy[Any]:
+    if hint in SIMPLE:
+        return SIMPLE[hint]
+    if is_dataclass(hint):
+        assert isinstance(hint, type)
+        return records(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return st.one_of(*(st.none() if part is NoneType else _of(part) for part in arguments))
+    if origin is tuple:
+        return st.lists(_of(arguments[0]), max_size=3).map(tuple)
+    if origin is Mapping:
+        return st.dictionaries(_of(arguments[0]), _of(arguments[1]), max_size=3)
+    raise AssertionError(f"no strategy for {hint}")

@@ -1,0 +1,40 @@
+"""A microservice takes the schemas package and fastavro, and nothing else of loomlog."""
+
+import subprocess
+import sys
+import textwrap
+
+from schemas.generate import HERE
+
+PROGRAM = """
+import importlib.abc, sys
+
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in ("schemas", "fastavro"):
+            raise ImportError(f"{name} is neither of the standard library nor schemas nor fastavro")
+
+# A module of fastavro may look for what it does not need (snappy, ...); that is an ImportError it expects.
+sys.meta_path.insert(0, Refuse())
+sys.path.insert(0, ROOT)
+import schemas.codec, schemas.conversation, schemas.ids, schemas.producing, schemas.reader
+from schemas.run_commands import StartRun
+
+started = schemas.producing.start_run_record(agent="assistant", prompt="hello")
+found = schemas.codec.local_codec().decode(started.value).record
+assert isinstance(found, StartRun) and found.prompt == "hello"
+reader = schemas.reader.TermReader()
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"connectors", "services", "aiokafka", "pydantic"}))
+"""
+
+
+def test_the_package_needs_fastavro_and_nothing_else() -> None:
+    program = f"ROOT = {str(HERE.parent)!r}\n" + textwrap.dedent(PROGRAM)
+    # -S: without site-packages hooks an editable install cannot put our other folders in reach; fastavro is added.
+    site = next(path for path in sys.path if path.endswith("site-packages"))
+    program = f"import sys; sys.path.append({site!r})\n" + program
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
