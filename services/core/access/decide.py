@@ -1,0 +1,98 @@
+"""The decisions about access, each once and for every transport: may it, does it see it, in whose name does it act.
+
+    may(caller, scope)            the right to do a kind of thing
+    sees(caller, owner)           the right to know that a thing exists; what is not seen is answered as if it were not
+    reach(caller)                 the same right for lists: which tenant and which user a query is confined to
+    identity(caller, ...)         in whose name a run works, whatever the request says
+
+An isolated caller is confined to its own subject everywhere, in reads, streams and cancels alike; the reference forgot
+it in three of those places.
+
+Before: services/commands/authentication.py makes a Caller from a token. After: every use case of services/commands.
+"""
+
+from dataclasses import dataclass
+
+from services.core.access.scopes import ADMIN, INCLUDES, SCOPES, TENANT, USER
+
+DEFAULT_USER = "default"
+"""The user of a run that the shared token starts without naming one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks. `legacy` marks the shared token: its requests may name the user they work for."""
+
+    name: str
+    tenant: str
+    subject: str
+    scopes: frozenset[str]
+    legacy: bool = False
+    open_mode: bool = False
+
+    @property
+    def is_admin(self) -> bool:
+        return ADMIN in self.scopes
+
+    @property
+    def is_isolated(self) -> bool:
+        """Confined to its own subject."""
+        return USER in self.scopes and not self.scopes & {ADMIN, TENANT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Whose a thing is."""
+
+    tenant: str
+    user_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What a list may hold; None leaves it open."""
+
+    tenant: str | None
+    user_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """In whose name a run works."""
+
+    tenant: str
+    subject: str
+    user_id: str
+
+
+def may(caller: Caller, scope: str) -> bool:
+    """Whether the caller holds the scope or one that includes it."""
+    assert scope in SCOPES, f"{scope!r} is not in the catalogue of scopes"
+    return scope in caller.scopes or any(scope in INCLUDES.get(held, ()) for held in caller.scopes)
+
+
+def sees(caller: Caller, owner: Owner) -> bool:
+    """Whether the thing exists as far as this caller is concerned."""
+    if caller.is_admin:
+        return True
+    if caller.tenant != owner.tenant:
+        return False
+    return not caller.is_isolated or owner.user_id == caller.subject
+
+
+def reach(caller: Caller) -> Reach:
+    """The widest list the caller may have."""
+    if caller.is_admin:
+        return Reach(tenant=None, user_id=None)
+    return Reach(tenant=caller.tenant, user_id=caller.subject if caller.is_isolated else None)
+
+
+def identity(caller: Caller, *, user_id: str, session: Owner | None = None) -> Identity:
+    """In whose name a new run works. A tenant on the wire is never heard; a user only from the shared token.
+
+    `session` is the owner of the session that is continued: its runs stay with its tenant and its user.
+    """
+    if session is not None:
+        return Identity(tenant=session.tenant, subject=caller.subject, user_id=session.user_id)
+    user = (user_id or DEFAULT_USER) if caller.legacy else caller.subject
+    return Identity(tenant=caller.tenant, subject=caller.subject, user_id=user)

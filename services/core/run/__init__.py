@@ -1,0 +1,1 @@
+"""The run family: how a run starts, takes model turns, calls tools, and ends."""

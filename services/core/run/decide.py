@@ -1,0 +1,458 @@
+"""What happens next: a command on a state gives events. Empty = nothing to do, which makes redelivery safe.
+
+One function per command. A refused command is an event with a reason code. Every decision is whole: its events go to
+the log in one batch, the result together with the next intent, so that a durable step costs one append.
+
+Before: services/stream hands over a command with the folded state. After: the events are appended, then react.
+"""
+
+from typing import assert_never
+
+from schemas.run_commands import StartRun
+from schemas.run_events import (
+    CommandRefused,
+    Event,
+    InputReceived,
+    ModelCallFailed,
+    ModelCallRequested,
+    ModelReplied,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunRefused,
+    RunStarted,
+    ToolCallRequested,
+    ToolReturned,
+)
+from schemas.values import ContentBlock, Segment, Usage
+from services.core.run import limits
+from services.core.run.orders import (
+    Cancel,
+    Input,
+    ModelAnswered,
+    ModelErred,
+    Order,
+    Recover,
+    Refusal,
+    Start,
+    ToolDone,
+)
+from services.core.run.prompt import BLOCK_TYPES, ROLES
+from services.core.run.state import (
+    Absent,
+    AwaitingModel,
+    AwaitingTools,
+    Ended,
+    Facts,
+    Parked,
+    Refused,
+    State,
+    add_usage,
+)
+
+REPEATABLE = frozenset({"pure", "read", "idempotent"})
+"""Effect classes of calls that may be made again when their result is lost; any other is treated as unsafe."""
+
+
+def decide(state: State, order: Order) -> list[Event]:
+    """The events that follow; none when the order has no place in this state (late, repeated, already over)."""
+    match order:
+        case Start():
+            return _start(state, order)
+        case Cancel():
+            return _cancel(state, order)
+        case Input():
+            return _input(state, order)
+        case ModelAnswered():
+            return _answered(state, order)
+        case ModelErred():
+            return _erred(state, order)
+        case ToolDone():
+            return _tool_done(state, order)
+        case Recover():
+            return _recover(state, order)
+        case _:
+            assert_never(order)
+
+
+def iteration_cap(facts: Facts) -> int:
+    """Most model turns of the run."""
+    definition = facts.definition
+    if definition.unbounded_iterations or (facts.interactive and definition.max_iterations == 0):
+        return limits.ITERATIONS_BACKSTOP
+    return min(definition.max_iterations or limits.MAX_ITERATIONS_DEFAULT, limits.ITERATIONS_BACKSTOP)
+
+
+# --- start -----------------------------------------------------------------------------------------------------------
+
+
+def _start(state: State, order: Start) -> list[Event]:
+    if not isinstance(state, Absent):
+        return []  # the same run again: it already has its events
+    refusal = _refusal(order)
+    command = order.command
+    if refusal is not None:
+        return [
+            RunRefused(
+                session_id=order.session_id,
+                agent_id=order.agent_id,
+                agent=command.agent,
+                code=refusal.code,
+                message=refusal.message,
+            )
+        ]
+    assert order.definition is not None
+    definition = order.definition
+    return [
+        RunStarted(
+            session_id=order.session_id,
+            agent_id=order.agent_id,
+            subject=command.envelope.subject,
+            user_id=command.user_id,
+            user_tier=command.user_tier,
+            definition=definition,
+            segments=segments_of(command.segments, command.prompt),
+            allowed_hosts=command.allowed_hosts,
+            metadata=command.metadata,
+            parent_context=command.parent_context,
+            interactive=command.interactive,
+            idempotency_key=command.idempotency_key,
+            request_sha256=command.request_sha256,
+            continues=order.continues,
+            traceparent=order.traceparent,
+        ),
+        ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
+    ]
+
+
+def segments_of(segments: tuple[Segment, ...], prompt: str) -> tuple[Segment, ...]:
+    """The request in full: `prompt` is short for one trusted user text."""
+    if segments or not prompt:
+        return segments
+    return (Segment(role="user", content=(ContentBlock(type="trusted-text", text=prompt),)),)
+
+
+def _refusal(order: Start) -> Refusal | None:
+    """The first thing wrong with the request, in the order of admission (runtime parity 1.2)."""
+    if not order.session_found:
+        return Refusal(code="not_found", message=f"session {order.session_id} does not exist")
+    if order.session_live_run:
+        return Refusal(
+            code="session_busy",
+            message=f"session_busy: session {order.session_id} has the live run {order.session_live_run}; "
+            "wait for it or cancel it",
+        )
+    if order.handle_live_run:
+        return Refusal(
+            code="agent_id_in_use",
+            message=f"agent_id_in_use: the live run {order.handle_live_run} has the handle {order.agent_id}; "
+            "choose another or cancel it",
+        )
+    if order.unresolved is not None:
+        return order.unresolved
+    wrong = _wrong_input(order.command)
+    return Refusal(code="bad_request", message=wrong) if wrong else None
+
+
+def _wrong_input(command: StartRun) -> str:
+    """What is wrong with the request's own words; empty when nothing is."""
+    segments = segments_of(command.segments, command.prompt)
+    if not any(segment.role == "user" and segment.content for segment in segments):
+        return "the run has no input: give a prompt or a segment with role user"
+    for segment in segments:
+        if segment.role not in ROLES:
+            return f"segment role {segment.role[:60]!r}: expected one of {', '.join(ROLES)}"
+        for block in segment.content:
+            if block.type not in BLOCK_TYPES:
+                return f"content type {block.type[:60]!r}: expected one of {', '.join(BLOCK_TYPES)}"
+            if segment.role == "system" and (block.type == "image" or block.blob is not None):
+                return "a system segment holds an image or a blob: system texts are given inline"
+    return ""
+
+
+# --- from outside ----------------------------------------------------------------------------------------------------
+
+
+def _cancel(state: State, order: Cancel) -> list[Event]:
+    match state:
+        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Parked(facts=facts):
+            return [_cancelled(facts, order.command.reason)]
+        case Absent() | Refused() | Ended():
+            return []
+        case _:
+            assert_never(state)
+
+
+def _input(state: State, order: Input) -> list[Event]:
+    command = order.command
+    match state:
+        case Parked(facts=facts):
+            definition = facts.definition
+            return [
+                InputReceived(text=command.text, source=command.source),
+                ModelCallRequested(
+                    turn=facts.turns + 1, attempt=1, provider=definition.provider, model=definition.model
+                ),
+            ]
+        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts):
+            if len(facts.waiting_inputs) >= limits.MAX_WAITING_INPUTS:
+                return [
+                    CommandRefused(
+                        code="queue_full",
+                        message=f"{limits.MAX_WAITING_INPUTS} texts wait for the next turn of {facts.run_id}; "
+                        "try again after it",
+                    )
+                ]
+            return [InputReceived(text=command.text, source=command.source)]
+        case Absent() | Refused() | Ended():
+            return []
+        case _:
+            assert_never(state)
+
+
+# --- from effects ----------------------------------------------------------------------------------------------------
+
+
+def _answered(state: State, order: ModelAnswered) -> list[Event]:
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (order.turn, order.attempt):
+        return []  # a late answer changes nothing
+    replied = ModelReplied(
+        turn=order.turn,
+        attempt=order.attempt,
+        text=order.text,
+        text_blob=order.text_blob,
+        reasoning=order.reasoning,
+        reasoning_signature=order.reasoning_signature,
+        tool_calls=order.tool_calls,
+        stop_reason=order.stop_reason,
+        usage=order.usage,
+        provider=order.provider,
+        model=order.model,
+        max_context_tokens=order.max_context_tokens,
+        cost_micros=order.cost_micros,
+        currency=order.currency,
+        duration_ms=order.duration_ms,
+        traceparent=order.traceparent,
+    )
+    facts = state.facts
+    if order.tool_calls:
+        return [replied, *_tool_intents(order)]
+    if not facts.waiting_inputs and not facts.interactive:
+        return [replied, _completed(facts, order.stop_reason, order)]
+    if order.turn >= iteration_cap(facts):
+        return [replied, _completed(facts, "max_iterations", order)]  # nobody could answer what is said next
+    if facts.waiting_inputs:
+        return [replied, _next_turn(facts, order.turn)]
+    return [replied, RunParked(since_turn=order.turn)]
+
+
+def _tool_intents(order: ModelAnswered) -> list[Event]:
+    events: list[Event] = []
+    for index, call in enumerate(order.tool_calls):
+        if index < limits.MAX_TOOL_CALLS_PER_TURN:
+            events.append(
+                ToolCallRequested(
+                    turn=order.turn, index=index, call_id=call.id, effect_class=order.effect_classes[index]
+                )
+            )
+        else:
+            events.append(
+                ToolReturned(
+                    turn=order.turn,
+                    index=index,
+                    call_id=call.id,
+                    text=f"not carried out: a turn may ask for at most {limits.MAX_TOOL_CALLS_PER_TURN} tool calls",
+                    is_error=True,
+                    outcome="error",
+                )
+            )
+    return events
+
+
+def _erred(state: State, order: ModelErred) -> list[Event]:
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (order.turn, order.attempt):
+        return []
+    facts = state.facts
+    failed = ModelCallFailed(
+        turn=order.turn,
+        attempt=order.attempt,
+        kind=order.kind,
+        message=order.message[: limits.ERROR_TEXT_MAX],
+        retry_after_ms=order.retry_after_ms,
+        provider=state.provider,
+        model=state.model,
+        duration_ms=order.duration_ms,
+    )
+    wait_ms = retry_wait_ms(state, order)
+    if wait_ms is None:
+        return [failed, _failed(facts, "model_error", order.message)]
+    return [
+        failed,
+        ModelCallRequested(
+            turn=order.turn,
+            attempt=order.attempt + 1,
+            provider=state.provider,
+            model=state.model,
+            not_before_ms=order.at_ms + wait_ms,
+        ),
+    ]
+
+
+def retry_wait_ms(state: AwaitingModel, order: ModelErred) -> int | None:
+    """How long to wait before the next attempt; None when the turn has failed (runtime parity 1.8)."""
+    if not order.transient:
+        return None
+    if order.kind == "rate_limited" and order.retries_rate_limits:
+        if state.rate_limits + 1 >= limits.RATE_LIMIT_ATTEMPTS:
+            return None
+        wait_ms = order.retry_after_ms or limits.RATE_LIMIT_BACKOFF_MS[state.rate_limits]
+        return wait_ms if state.waited_ms + wait_ms <= limits.RETRY_WAIT_MAX_MS else None
+    allowed = min(state.facts.definition.retry_attempts, limits.RETRY_ATTEMPTS_MAX)
+    tried = state.failures + (state.rate_limits if not order.retries_rate_limits else 0)
+    if tried >= allowed:
+        return None
+    wait_ms = max(limits.RETRY_BACKOFF_MS[tried], order.retry_after_ms)
+    return wait_ms if state.waited_ms + wait_ms <= limits.RETRY_WAIT_MAX_MS else None
+
+
+def _tool_done(state: State, order: ToolDone) -> list[Event]:
+    if not isinstance(state, AwaitingTools) or state.turn != order.turn:
+        return []
+    opened = next((call for call in state.open if call.index == order.index), None)
+    if opened is None or opened.attempt != order.attempt:
+        return []
+    returned = ToolReturned(
+        turn=order.turn,
+        index=order.index,
+        call_id=opened.call.id,
+        attempt=order.attempt,
+        text=order.text,
+        text_blob=order.text_blob,
+        is_error=order.is_error,
+        outcome=order.outcome,
+        duration_ms=order.duration_ms,
+    )
+    return [returned, *_after_tools(state, answered=1)]
+
+
+def _after_tools(state: AwaitingTools, *, answered: int) -> list[Event]:
+    """What follows when `answered` more results come in: the next turn once all calls have one."""
+    if len(state.answers) + answered < len(state.asked):
+        return []
+    if state.turn >= iteration_cap(state.facts):
+        return [_completed(state.facts, "max_iterations", None)]
+    return [_next_turn(state.facts, state.turn)]
+
+
+# --- after a take-over -----------------------------------------------------------------------------------------------
+
+
+def _recover(state: State, order: Recover) -> list[Event]:
+    """Calls that were under way with a lost owner: re-run what may be, visibly; never a silent second call."""
+    match state:
+        case AwaitingModel():
+            return _recover_model(state, order)
+        case AwaitingTools():
+            return _recover_tools(state, order)
+        case Absent() | Refused() | Parked() | Ended():
+            return []
+        case _:
+            assert_never(state)
+
+
+def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
+    if ("model", state.turn, 0, state.attempt) in order.still_running:
+        return []
+    if state.interruptions >= limits.INTERRUPTIONS_MAX:
+        return [_failed(state.facts, "interrupted", f"turn {state.turn} was lost with its owner too often")]
+    return [
+        ModelCallFailed(
+            turn=state.turn,
+            attempt=state.attempt,
+            kind="interrupted",
+            message="the owner of the run was lost before the call returned",
+            provider=state.provider,
+            model=state.model,
+        ),
+        ModelCallRequested(
+            turn=state.turn,
+            attempt=state.attempt + 1,
+            provider=state.provider,
+            model=state.model,
+            not_before_ms=state.not_before_ms,
+        ),
+    ]
+
+
+def _recover_tools(state: AwaitingTools, order: Recover) -> list[Event]:
+    events: list[Event] = []
+    answered = 0
+    for opened in state.open:
+        if ("tool", state.turn, opened.index, opened.attempt) in order.still_running:
+            continue
+        if opened.effect_class in REPEATABLE and opened.attempt <= limits.INTERRUPTIONS_MAX:
+            events.append(
+                ToolCallRequested(
+                    turn=state.turn,
+                    index=opened.index,
+                    call_id=opened.call.id,
+                    attempt=opened.attempt + 1,
+                    effect_class=opened.effect_class,
+                )
+            )
+            continue
+        answered += 1
+        events.append(
+            ToolReturned(
+                turn=state.turn,
+                index=opened.index,
+                call_id=opened.call.id,
+                attempt=opened.attempt,
+                text="outcome unknown: the process that ran this call was lost before it returned; the call may or "
+                "may not have had its effect. Check before you repeat it.",
+                is_error=True,
+                outcome="outcome_unknown",
+            )
+        )
+    return [*events, *(_after_tools(state, answered=answered) if answered else [])]
+
+
+# --- ends ------------------------------------------------------------------------------------------------------------
+
+
+def _next_turn(facts: Facts, turn: int) -> ModelCallRequested:
+    definition = facts.definition
+    return ModelCallRequested(turn=turn + 1, attempt=1, provider=definition.provider, model=definition.model)
+
+
+def _completed(facts: Facts, stop_reason: str, last: ModelAnswered | None) -> RunCompleted:
+    """`last` is the answer that is decided together with the end and not folded in yet."""
+    return RunCompleted(
+        stop_reason=stop_reason,
+        iterations=facts.turns + (1 if last else 0),
+        usage=add_usage(facts.usage, last.usage if last else Usage()),
+        cost_micros=facts.cost_micros + (last.cost_micros if last else 0),
+        currency=(last.currency if last else "") or facts.currency,
+    )
+
+
+def _failed(facts: Facts, code: str, error: str) -> RunFailed:
+    return RunFailed(
+        code=code,
+        error=error[: limits.ERROR_TEXT_MAX],
+        iterations=facts.turns,
+        usage=facts.usage,
+        cost_micros=facts.cost_micros,
+        currency=facts.currency,
+    )
+
+
+def _cancelled(facts: Facts, reason: str) -> RunCancelled:
+    return RunCancelled(
+        reason=reason[: limits.ERROR_TEXT_MAX],
+        iterations=facts.turns,
+        usage=facts.usage,
+        cost_micros=facts.cost_micros,
+        currency=facts.currency,
+    )

@@ -1,0 +1,25 @@
+"""Bounds of a run, each with its reason. Parity: reference runtime 1.5, 1.8, 1.11, 1.12."""
+
+MAX_ITERATIONS_DEFAULT = 16
+"""Model turns of a run whose definition sets none; stops a model that only calls tools."""
+ITERATIONS_BACKSTOP = 1 << 20
+"""Bound of runs without a bound, so that no loop is endless."""
+MAX_TOOL_CALLS_PER_TURN = 128
+"""Calls of one turn that are carried out; the rest get an error result. A turn must fit one append and 256 frames."""
+MAX_WAITING_INPUTS = 16
+"""User texts that wait for the next turn boundary; more are refused, so that a client cannot fill memory."""
+RETRY_ATTEMPTS_MAX = 5
+"""Most retries a definition may ask for."""
+RETRY_BACKOFF_MS = (100, 300, 900, 2_700, 8_100)
+"""Wait before each retry on the same provider."""
+RATE_LIMIT_ATTEMPTS = 5
+"""Calls answered by 429 before the turn fails."""
+RATE_LIMIT_BACKOFF_MS = (10_000, 20_000, 40_000, 60_000, 120_000)
+"""Wait after a 429 that names none."""
+RETRY_WAIT_MAX_MS = 5 * 60_000
+"""All waits of one turn together, for rate limits and for whatever else a provider asks to be waited for; a longer one
+fails the turn, because the caller has better uses for five minutes."""
+INTERRUPTIONS_MAX = 20
+"""Attempts of one call lost to dying owners before it fails: a call that kills its process must not do so for ever."""
+ERROR_TEXT_MAX = 4_000
+"""Characters of an error text that are kept; providers sometimes answer with whole pages."""

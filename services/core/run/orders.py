@@ -1,0 +1,139 @@
+"""Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
+
+Start, Cancel and Input come from the commands topic; the shell adds the time and what only it can look up (the
+definition, what else is live in the partition). The others come from effects inside the owner. None is stored: a
+command that had an effect is named by the event it caused.
+"""
+
+from dataclasses import dataclass
+
+from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.values import AgentDefinition, BlobRef, RunPosition, ToolCall, Usage
+
+CallKey = tuple[str, int, int, int]
+"""Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why something was refused: a stable code and a sentence that says what to do."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """StartRun with what the owner found out. Exactly one of definition and unresolved is set.
+
+    session_live_run / handle_live_run: the live run of the partition that has the session or handle, empty when none.
+    session_found: the session to continue exists for this tenant (true for a new session).
+    """
+
+    at_ms: int
+    command: StartRun
+    session_id: str
+    agent_id: str
+    definition: AgentDefinition | None
+    unresolved: Refusal | None = None
+    session_found: bool = True
+    session_live_run: str = ""
+    handle_live_run: str = ""
+    continues: RunPosition | None = None
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    at_ms: int
+    command: CancelRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    at_ms: int
+    command: PostInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAnswered:
+    """A model call returned. `effect_classes` holds one class for each tool call, in order."""
+
+    at_ms: int
+    turn: int
+    attempt: int
+    text: str
+    text_blob: BlobRef | None
+    reasoning: str
+    reasoning_signature: str
+    tool_calls: tuple[ToolCall, ...]
+    effect_classes: tuple[str, ...]
+    stop_reason: str
+    usage: Usage
+    provider: str
+    model: str
+    max_context_tokens: int
+    cost_micros: int
+    currency: str
+    duration_ms: int
+    traceparent: str = ""
+
+    @property
+    def key(self) -> CallKey:
+        return ("model", self.turn, 0, self.attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelErred:
+    """A model call failed. `kind` is a kind of connectors.errors; `transient` says which of the two it was.
+
+    retries_rate_limits: this driver's 429s are waited for (the mock's are not, runtime parity 2.9).
+    """
+
+    at_ms: int
+    turn: int
+    attempt: int
+    kind: str
+    transient: bool
+    message: str
+    retry_after_ms: int
+    retries_rate_limits: bool
+    duration_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("model", self.turn, 0, self.attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDone:
+    """A tool call returned; outcome is ok, error, timeout or cancelled."""
+
+    at_ms: int
+    turn: int
+    index: int
+    attempt: int
+    text: str
+    text_blob: BlobRef | None
+    is_error: bool
+    outcome: str
+    duration_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("tool", self.turn, self.index, self.attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recover:
+    """A new owner has folded the run; calls under way with the old owner are lost, except those in `still_running`.
+
+    `still_running` names open calls that this very process has in flight, by the `key` of their effect.
+    """
+
+    at_ms: int
+    still_running: frozenset[CallKey] = frozenset()
+
+
+Order = Start | Cancel | Input | ModelAnswered | ModelErred | ToolDone | Recover
+EffectResult = ModelAnswered | ModelErred | ToolDone

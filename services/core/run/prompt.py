@@ -1,0 +1,72 @@
+"""The one function that turns a request into what a model reads. Every transport and every replay uses it.
+
+This is the boundary against prompt injection: trusted text passes as it is, an untrusted block is wrapped in its
+provenance label and every `<` in it is escaped, so that it cannot close its own wrapper.
+All system segments become system texts after the agent's prompt; all user segments become ONE first user message.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from schemas.conversation import Block, ImageBlock, Message, TextBlock
+from schemas.values import AgentDefinition, ContentBlock, Segment
+
+ROLES = ("system", "user")
+BLOCK_TYPES = ("trusted-text", "untrusted-block", "image")
+UNTRUSTED_KINDS = frozenset(
+    {
+        "untrusted",
+        "web_content",
+        "uploaded_cv",
+        "qa_question",
+        "user_input",
+        "tool_output",
+        "search_result",
+        "run_metadata",
+    }
+)
+"""Labels an untrusted block may carry (runtime parity 1.1); any other becomes `untrusted`."""
+
+
+def first_message(
+    definition: AgentDefinition, segments: Sequence[Segment], metadata: Mapping[str, str]
+) -> tuple[tuple[str, ...], Message]:
+    """The system texts, in order, and the first user message of a run."""
+    system = [definition.system_prompt] if definition.system_prompt else []
+    blocks: list[Block] = []
+    for segment in segments:
+        for content in segment.content:
+            if segment.role == "system":
+                system.append(fenced(content))
+            else:
+                blocks.append(_block(content))
+    if metadata:
+        lines = "\n".join(f"{name}: {value}" for name, value in sorted(metadata.items()))
+        system.append(f"Data about this run, given by its caller:\n{lines}")
+    return tuple(system), Message(role="user", blocks=tuple(blocks))
+
+
+def fenced(content: ContentBlock) -> str:
+    """The text of a block as a model may see it."""
+    label = label_of(content)
+    return fence(content.text, label) if label else content.text
+
+
+def label_of(content: ContentBlock) -> str:
+    """The provenance label of a block; empty for trusted text, and only for that: what is not known is not trusted."""
+    if content.type == "trusted-text":
+        return ""
+    return content.kind if content.kind in UNTRUSTED_KINDS else "untrusted"
+
+
+def fence(text: str, label: str) -> str:
+    """The text wrapped in its label; it cannot close the wrapper."""
+    body = text.replace("<", "&lt;")
+    return f"<{label}>\n{body}\n</{label}>"
+
+
+def _block(content: ContentBlock) -> Block:
+    if content.type == "image":
+        return ImageBlock(media_type=content.media_type, data=content.data, blob=content.blob)
+    if content.blob is not None:
+        return TextBlock(text="", blob=content.blob, fence=label_of(content), cacheable=content.cacheable)
+    return TextBlock(text=fenced(content), cacheable=content.cacheable)

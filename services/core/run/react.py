@@ -1,0 +1,128 @@
+"""What the outside world must be asked now: an event on the state after it gives effects.
+
+An effect names a call that is due; whoever carries it out reads the rest (conversation, definition) off the state.
+React runs only after the event is in the log and known to be legal: intent before effect.
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from schemas.run_events import (
+    CommandRefused,
+    Event,
+    InputReceived,
+    ModelCallFailed,
+    ModelCallRequested,
+    ModelReplied,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunQuarantined,
+    RunRefused,
+    RunStarted,
+    ToolCallRequested,
+    ToolReturned,
+)
+from services.core.run.orders import CallKey
+from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallModel:
+    """A model turn is due, not before `not_before_ms` (UTC milliseconds, 0 = now)."""
+
+    run_id: str
+    turn: int
+    attempt: int
+    provider: str
+    model: str
+    not_before_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("model", self.turn, 0, self.attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTool:
+    """A tool call is due."""
+
+    run_id: str
+    turn: int
+    index: int
+    attempt: int
+    call_id: str
+    name: str
+    input: str
+    effect_class: str
+
+    @property
+    def key(self) -> CallKey:
+        return ("tool", self.turn, self.index, self.attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopCalls:
+    """Whatever is under way for the run is of no use any more."""
+
+    run_id: str
+
+
+Effect = CallModel | CallTool | StopCalls
+
+
+def react(state: State, event: Event) -> tuple[Effect, ...]:
+    """The effects of an event; `state` is the state after it."""
+    match event:
+        case ModelCallRequested():
+            assert isinstance(state, AwaitingModel)
+            return (_call_model(state),)
+        case ToolCallRequested(index=index):
+            assert isinstance(state, AwaitingTools)
+            return (_call_tool(state, index),)
+        case (
+            ModelReplied()
+            | ToolReturned()
+            | RunStarted()
+            | RunCompleted()
+            | RunRefused()
+            | ModelCallFailed()
+            | RunParked()
+            | InputReceived()
+            | CommandRefused()
+        ):
+            return ()
+        case RunCancelled() | RunFailed():
+            assert isinstance(state, Ended)
+            return (StopCalls(run_id=state.facts.run_id),)
+        case RunQuarantined():
+            assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Ended)
+            return (StopCalls(run_id=state.facts.run_id),)
+        case _:
+            assert_never(event)
+
+
+def _call_model(state: AwaitingModel) -> CallModel:
+    return CallModel(
+        run_id=state.facts.run_id,
+        turn=state.turn,
+        attempt=state.attempt,
+        provider=state.provider,
+        model=state.model,
+        not_before_ms=state.not_before_ms,
+    )
+
+
+def _call_tool(state: AwaitingTools, index: int) -> CallTool:
+    opened = next(call for call in state.open if call.index == index)
+    return CallTool(
+        run_id=state.facts.run_id,
+        turn=state.turn,
+        index=index,
+        attempt=opened.attempt,
+        call_id=opened.call.id,
+        name=opened.call.name,
+        input=opened.call.input,
+        effect_class=opened.effect_class,
+    )

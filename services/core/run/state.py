@@ -1,0 +1,436 @@
+"""What is true of a run now: the fold of its events.
+
+    Absent -> AwaitingModel <-> AwaitingTools
+                 |    ^               |
+                 v    |               v
+               Parked(interactive)   Ended (completed, failed, cancelled)      Absent -> Refused
+
+Each state carries only what makes sense in it. `Facts` is what every live run has. The conversation is kept ready for
+the next model call; nothing in here is stored, it is made from events every time (and cached in verified snapshots,
+REDUCER_VERSION tells which fold made one).
+
+Before: schemas.reader gives accepted events. After: decide and react look at the state.
+Not chosen: one class with optional fields (wrong states could be said), mutation (a failed flush drops the state).
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
+from schemas.run_events import (
+    CommandRefused,
+    Event,
+    InputReceived,
+    ModelCallFailed,
+    ModelCallRequested,
+    ModelReplied,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunQuarantined,
+    RunRefused,
+    RunStarted,
+    ToolCallRequested,
+    ToolReturned,
+)
+from schemas.values import AgentDefinition, BlobRef, ToolCall, Usage
+from services.core.changing import changed
+from services.core.run.prompt import first_message
+
+REDUCER_VERSION = 1
+"""Raise it whenever the same events fold to another state; older snapshots are then ignored."""
+
+
+NO_USAGE = Usage()
+NO_RESULT = "no result: the run ended before this call returned; the call may or may not have had its effect"
+
+
+class IllegalEvent(Exception):
+    """An event that cannot follow: a bug of the fold or a damaged log. Quarantines the run, never the partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What every accepted run has. Times in UTC milliseconds, cost in millionths of `currency`."""
+
+    run_id: str
+    session_id: str
+    agent_id: str
+    subject: str
+    user_id: str
+    user_tier: str
+    definition: AgentDefinition
+    system: tuple[str, ...]
+    messages: tuple[Message, ...]
+    allowed_hosts: tuple[str, ...] | None
+    interactive: bool
+    idempotency_key: str
+    request_sha256: str
+    started_at_ms: int
+    traceparent: str
+    metadata: tuple[tuple[str, str], ...] = ()
+    inherited_messages: int = 0
+    """How many of the messages came from the run this one goes on with."""
+    turns: int = 0
+    """Model turns that were answered."""
+    usage: Usage = NO_USAGE
+    last_usage: Usage = NO_USAGE
+    max_context_tokens: int = 0
+    cost_micros: int = 0
+    currency: str = ""
+    model_errors: int = 0
+    waiting_inputs: tuple[str, ...] = ()
+    """User texts that join the conversation at the next turn boundary."""
+    quarantined: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """Nothing has happened yet. `history` is the conversation of the run that this one will continue."""
+
+    run_id: str
+    history: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The run was not accepted."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitingModel:
+    """A model call is due or under way."""
+
+    facts: Facts
+    turn: int
+    attempt: int
+    provider: str
+    model: str
+    not_before_ms: int
+    failures: int = 0
+    """Failed attempts of this turn that count against the retries; lost owners do not count."""
+    rate_limits: int = 0
+    waited_ms: int = 0
+    """Waits for rate limits in this turn, together."""
+    interruptions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCall:
+    """A tool call that has been asked for and not answered."""
+
+    index: int
+    call: ToolCall
+    attempt: int
+    effect_class: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The result of a tool call, waiting until all of the turn are in."""
+
+    index: int
+    call: ToolCall
+    text: str
+    blob: BlobRef | None
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitingTools:
+    """Tool calls of a turn are due or under way."""
+
+    facts: Facts
+    turn: int
+    asked: tuple[ToolCall, ...]
+    """All calls of the turn, by index."""
+    open: tuple[OpenCall, ...] = ()
+    answers: tuple[Answer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """An interactive run that waits for input."""
+
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The run is over. `status` is completed, failed or cancelled; `reason` the stop reason, error or cancel reason.
+
+    `answers`: results that were in when the run ended in the middle of a turn's tool calls.
+    """
+
+    facts: Facts
+    status: str
+    reason: str
+    answers: tuple[Answer, ...] = ()
+
+
+Live = AwaitingModel | AwaitingTools | Parked
+State = Absent | Refused | Live | Ended
+
+
+def evolve(state: State, event: Event, at_ms: int) -> State:
+    """The state after the event, which was decided at `at_ms`. Raises IllegalEvent when it cannot follow."""
+    match event:
+        case RunStarted():
+            return _started(state, event, at_ms)
+        case RunRefused(code=code, message=message):
+            if not isinstance(state, Absent):
+                raise IllegalEvent(f"RunRefused on a run that is {type(state).__name__}")
+            return Refused(code=code, message=message)
+        case ModelCallRequested():
+            return _model_requested(state, event, at_ms)
+        case ModelReplied():
+            return _replied(state, event)
+        case ModelCallFailed():
+            return _model_failed(state, event)
+        case ToolCallRequested():
+            return _tool_requested(state, event)
+        case ToolReturned():
+            return _tool_returned(state, event)
+        case RunParked():
+            return Parked(facts=_facts(state, event))
+        case InputReceived(text=text):
+            facts = _facts(state, event)
+            return _with_facts(state, changed(facts, waiting_inputs=(*facts.waiting_inputs, text)))
+        case RunCompleted(stop_reason=reason):
+            return _ended(state, event, "completed", reason)
+        case RunFailed(error=error):
+            return _ended(state, event, "failed", error)
+        case RunCancelled(reason=reason):
+            return _ended(state, event, "cancelled", reason)
+        case RunQuarantined(error=error):
+            return _with_facts(state, changed(_facts(state, event), quarantined=error))
+        case CommandRefused():
+            return state
+        case _:
+            assert_never(event)
+
+
+def conversation(state: State) -> tuple[Message, ...]:
+    """The conversation so far, closed so that any provider accepts it: every call has a result.
+
+    A run that ended in the middle of its tool calls leaves calls without results; they get an error result here.
+    """
+    match state:
+        case Absent(history=history):
+            return history
+        case Refused():
+            return ()
+        case AwaitingTools(facts=facts, answers=answers) | Ended(facts=facts, answers=answers):
+            return _closed(facts.messages, answers)
+        case AwaitingModel(facts=facts) | Parked(facts=facts):
+            return facts.messages
+        case _:
+            assert_never(state)
+
+
+# --- one function per event ------------------------------------------------------------------------------------------
+
+
+def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
+    if not isinstance(state, Absent):
+        raise IllegalEvent(f"RunStarted on a run that is {type(state).__name__}")
+    system, first = first_message(event.definition, event.segments, event.metadata)
+    facts = Facts(
+        run_id=state.run_id,
+        session_id=event.session_id,
+        agent_id=event.agent_id,
+        subject=event.subject,
+        user_id=event.user_id,
+        user_tier=event.user_tier,
+        definition=event.definition,
+        system=system,
+        messages=(*state.history, first),
+        allowed_hosts=event.allowed_hosts,
+        interactive=event.interactive,
+        idempotency_key=event.idempotency_key,
+        request_sha256=event.request_sha256,
+        started_at_ms=at_ms,
+        traceparent=event.traceparent,
+        metadata=tuple(sorted(event.metadata.items())),
+        inherited_messages=len(state.history),
+    )
+    # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
+    return AwaitingModel(
+        facts=facts,
+        turn=0,
+        attempt=0,
+        provider=event.definition.provider,
+        model=event.definition.model,
+        not_before_ms=0,
+    )
+
+
+def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> AwaitingModel:
+    facts = _facts(state, event)
+    same_turn = isinstance(state, AwaitingModel) and state.turn == event.turn
+    if isinstance(state, AwaitingModel) and same_turn:
+        if event.attempt != state.attempt + 1:
+            raise IllegalEvent(f"attempt {event.attempt} of turn {event.turn} after attempt {state.attempt}")
+        return changed(
+            state,
+            attempt=event.attempt,
+            provider=event.provider,
+            model=event.model,
+            not_before_ms=event.not_before_ms,
+            # A lost owner's wait goes on with the next one: it is the same wait, not a second.
+            waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
+        )
+    if event.turn != facts.turns + 1 or event.attempt != 1:
+        raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after {facts.turns} turns")
+    return AwaitingModel(
+        facts=_boundary(facts),
+        turn=event.turn,
+        attempt=1,
+        provider=event.provider,
+        model=event.model,
+        not_before_ms=event.not_before_ms,
+    )
+
+
+def _replied(state: State, event: ModelReplied) -> AwaitingTools:
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
+        raise IllegalEvent(f"a reply to turn {event.turn} attempt {event.attempt} that is not awaited")
+    blocks = (TextBlock(text=event.text, blob=event.text_blob),) if event.text or event.text_blob else ()
+    calls = tuple(ToolUseBlock(id=call.id, name=call.name, input=call.input) for call in event.tool_calls)
+    message = Message(
+        role="assistant",
+        blocks=(*blocks, *calls),
+        reasoning=event.reasoning,
+        reasoning_signature=event.reasoning_signature,
+    )
+    facts = changed(
+        state.facts,
+        # An answer without text and calls would be refused by providers when it is sent back.
+        messages=(*state.facts.messages, message) if message.blocks else state.facts.messages,
+        turns=event.turn,
+        usage=add_usage(state.facts.usage, event.usage),
+        last_usage=event.usage,
+        max_context_tokens=event.max_context_tokens,
+        cost_micros=state.facts.cost_micros + event.cost_micros,
+        currency=event.currency or state.facts.currency,
+    )
+    return AwaitingTools(facts=facts, turn=event.turn, asked=event.tool_calls)
+
+
+def _model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
+        raise IllegalEvent(f"a failure of turn {event.turn} attempt {event.attempt} that is not awaited")
+    facts = changed(state.facts, model_errors=state.facts.model_errors + 1)
+    if event.kind == "interrupted":
+        return changed(state, facts=facts, interruptions=state.interruptions + 1)
+    if event.kind == "rate_limited":
+        return changed(state, facts=facts, rate_limits=state.rate_limits + 1)
+    return changed(state, facts=facts, failures=state.failures + 1)
+
+
+def _tool_requested(state: State, event: ToolCallRequested) -> AwaitingTools:
+    if not isinstance(state, AwaitingTools) or state.turn != event.turn or not 0 <= event.index < len(state.asked):
+        raise IllegalEvent(f"a tool call {event.index} of turn {event.turn} that the model did not ask for")
+    if any(answer.index == event.index for answer in state.answers):
+        raise IllegalEvent(f"tool call {event.index} of turn {event.turn} is asked for again after its result")
+    call = state.asked[event.index]
+    kept = tuple(item for item in state.open if item.index != event.index)
+    opened = OpenCall(index=event.index, call=call, attempt=event.attempt, effect_class=event.effect_class)
+    return changed(state, open=(*kept, opened))
+
+
+def _tool_returned(state: State, event: ToolReturned) -> AwaitingTools:
+    if not isinstance(state, AwaitingTools) or state.turn != event.turn or not 0 <= event.index < len(state.asked):
+        raise IllegalEvent(f"a result of tool call {event.index} of turn {event.turn} that is not awaited")
+    if any(answer.index == event.index for answer in state.answers):
+        raise IllegalEvent(f"a second result of tool call {event.index} of turn {event.turn}")
+    answer = Answer(
+        index=event.index,
+        call=state.asked[event.index],
+        text=event.text,
+        blob=event.text_blob,
+        is_error=event.is_error,
+    )
+    answers = (*state.answers, answer)
+    open_calls = tuple(item for item in state.open if item.index != event.index)
+    if len(answers) < len(state.asked):
+        return changed(state, open=open_calls, answers=answers)
+    results = tuple(_result_block(a) for a in sorted(answers, key=lambda a: a.index))
+    facts = changed(state.facts, messages=(*state.facts.messages, Message(role="user", blocks=results)))
+    return changed(state, facts=facts, open=(), answers=answers)
+
+
+def _ended(state: State, event: Event, status: str, reason: str) -> Ended:
+    facts = _facts(state, event)
+    # Once all results of a turn are in they are in the conversation, and nothing is left to be kept.
+    if isinstance(state, AwaitingTools) and len(state.answers) < len(state.asked):
+        return Ended(facts=facts, status=status, reason=reason, answers=state.answers)
+    return Ended(facts=facts, status=status, reason=reason)
+
+
+# --- shared ----------------------------------------------------------------------------------------------------------
+
+
+def add_usage(one: Usage, other: Usage) -> Usage:
+    """The sum of two usages."""
+    return Usage(
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        cache_creation_input_tokens=one.cache_creation_input_tokens + other.cache_creation_input_tokens,
+        cache_read_input_tokens=one.cache_read_input_tokens + other.cache_read_input_tokens,
+    )
+
+
+def _boundary(facts: Facts) -> Facts:
+    """Waiting user texts join the conversation, one message each."""
+    if not facts.waiting_inputs:
+        return facts
+    texts = tuple(Message(role="user", blocks=(TextBlock(text=text),)) for text in facts.waiting_inputs)
+    return changed(facts, messages=(*facts.messages, *texts), waiting_inputs=())
+
+
+def _facts(state: State, event: object) -> Facts:
+    if isinstance(state, (Absent, Refused)):
+        raise IllegalEvent(f"{type(event).__name__} on a run that is {type(state).__name__}")
+    if isinstance(state, Ended):
+        raise IllegalEvent(f"{type(event).__name__} after the run was {state.status}")
+    return state.facts
+
+
+def _with_facts(state: State, facts: Facts) -> State:
+    match state:
+        case AwaitingModel() | AwaitingTools() | Parked() | Ended():
+            return changed(state, facts=facts)
+        case Absent() | Refused():
+            raise IllegalEvent(f"no facts in {type(state).__name__}")
+        case _:
+            assert_never(state)
+
+
+def _result_block(answer: Answer) -> ToolResultBlock:
+    return ToolResultBlock(
+        tool_use_id=answer.call.id,
+        name=answer.call.name,
+        text=answer.text,
+        is_error=answer.is_error,
+        blob=answer.blob,
+    )
+
+
+def _closed(messages: tuple[Message, ...], answers: tuple[Answer, ...]) -> tuple[Message, ...]:
+    """With a result for every call of the last message: what is in, and for the rest that it is not known."""
+    if not messages or messages[-1].role != "assistant":
+        return messages
+    calls = [block for block in messages[-1].blocks if isinstance(block, ToolUseBlock)]
+    if not calls:
+        return messages
+    found = {answer.index: _result_block(answer) for answer in answers}
+    results = tuple(
+        found.get(index) or ToolResultBlock(tool_use_id=call.id, name=call.name, text=NO_RESULT, is_error=True)
+        for index, call in enumerate(calls)
+    )
+    return (*messages, Message(role="user", blocks=results))

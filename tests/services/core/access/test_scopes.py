@@ -1,0 +1,23 @@
+from connectors.configuration.principals import IMPLIED
+from connectors.configuration.principals import SCOPES as CONFIGURED
+from services.core.access.scopes import INCLUDES, SCOPES
+
+
+def test_the_configuration_knows_the_same_scopes() -> None:
+    assert SCOPES == CONFIGURED
+
+
+def test_the_configuration_includes_the_same_in_each_scope() -> None:
+    assert dict(INCLUDES) == dict(IMPLIED)
+
+
+def test_whatever_includes_something_includes_only_scopes_of_the_catalogue() -> None:
+    for scope, included in INCLUDES.items():
+        assert scope in SCOPES
+        assert included <= SCOPES
+
+
+def test_including_is_transitive_as_it_stands() -> None:
+    for included in INCLUDES.values():
+        for scope in included:
+            assert INCLUDES.get(scope, frozenset()) <= included

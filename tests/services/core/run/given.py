@@ -1,0 +1,215 @@
+"""A run that is driven by orders in memory, and short ways to say orders. Time stands still unless a test moves it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from schemas.conversation import Message, ToolResultBlock, ToolUseBlock
+from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.run_events import Event
+from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
+from services.core.run.decide import decide
+from services.core.run.orders import (
+    CallKey,
+    Cancel,
+    Input,
+    ModelAnswered,
+    ModelErred,
+    Order,
+    Recover,
+    Start,
+    ToolDone,
+)
+from services.core.run.react import Effect, react
+from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Live, Parked, State, evolve
+
+NOW = 1_700_000_000_000
+RUN = "r_tok"
+DEFINITION = AgentDefinition(name="helper", provider="acme", model="large", system_prompt="Be kind.", tools=("Read",))
+USAGE = Usage(input_tokens=10, output_tokens=5)
+ENVELOPE = CommandEnvelope(command_id="c1", tenant="t", subject="someone")
+
+
+def start(
+    *, definition: AgentDefinition = DEFINITION, prompt: str = "go", interactive: bool = False, **more: Any
+) -> Start:
+    """A start that is right in every way; `more` are fields of StartRun."""
+    command = StartRun(envelope=ENVELOPE, agent="helper", prompt=prompt, interactive=interactive, **more)
+    return Start(at_ms=NOW, command=command, session_id="s_tok", agent_id="a_tok", definition=definition)
+
+
+def cancel(reason: str = "enough") -> Cancel:
+    return Cancel(at_ms=NOW, command=CancelRun(envelope=ENVELOPE, run_id=RUN, reason=reason))
+
+
+def says(text: str, source: str = "api") -> Input:
+    return Input(at_ms=NOW, command=PostInput(envelope=ENVELOPE, run_id=RUN, text=text, source=source))
+
+
+def recover(*still_running: CallKey, at_ms: int = NOW) -> Recover:
+    return Recover(at_ms=at_ms, still_running=frozenset(still_running))
+
+
+def calls(*names: str) -> tuple[ToolCall, ...]:
+    """Tool calls with ids c0, c1 and so on."""
+    return tuple(ToolCall(id=f"c{at}", name=name, input="{}") for at, name in enumerate(names))
+
+
+def answered(
+    state: State,
+    text: str = "",
+    *tool_calls: ToolCall,
+    classes: tuple[str, ...] | None = None,
+    stop_reason: str = "",
+    **more: Any,
+) -> ModelAnswered:
+    """The answer to the call that the state awaits."""
+    assert isinstance(state, AwaitingModel)
+    given: dict[str, Any] = {
+        "at_ms": NOW,
+        "turn": state.turn,
+        "attempt": state.attempt,
+        "text": text,
+        "text_blob": None,
+        "reasoning": "",
+        "reasoning_signature": "",
+        "tool_calls": tool_calls,
+        "effect_classes": ("read",) * len(tool_calls) if classes is None else classes,
+        "stop_reason": stop_reason or ("tool_use" if tool_calls else "end_turn"),
+        "usage": USAGE,
+        "provider": "acme",
+        "model": "large",
+        "max_context_tokens": 1_000,
+        "cost_micros": 3,
+        "currency": "USD",
+        "duration_ms": 1,
+    }
+    return ModelAnswered(**{**given, **more})
+
+
+def erred(state: State, kind: str = "invalid", *, transient: bool = False, **more: Any) -> ModelErred:
+    """The failure of the call that the state awaits."""
+    assert isinstance(state, AwaitingModel)
+    given: dict[str, Any] = {
+        "at_ms": NOW,
+        "turn": state.turn,
+        "attempt": state.attempt,
+        "kind": kind,
+        "transient": transient,
+        "message": f"acme 500: {kind}",
+        "retry_after_ms": 0,
+        "retries_rate_limits": True,
+        "duration_ms": 1,
+    }
+    return ModelErred(**{**given, **more})
+
+
+def returned(state: State, index: int, text: str = "found", **more: Any) -> ToolDone:
+    """The result of one open call of the state."""
+    assert isinstance(state, AwaitingTools)
+    attempt = next((call.attempt for call in state.open if call.index == index), 1)
+    given: dict[str, Any] = {
+        "at_ms": NOW,
+        "turn": state.turn,
+        "index": index,
+        "attempt": attempt,
+        "text": text,
+        "text_blob": None,
+        "is_error": False,
+        "outcome": "ok",
+        "duration_ms": 1,
+    }
+    return ToolDone(**{**given, **more})
+
+
+@dataclass(slots=True)
+class Run:
+    """A run in memory: gives orders, keeps events and effects."""
+
+    state: State = field(default_factory=lambda: Absent(run_id=RUN))
+    events: list[Event] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+
+    def give(self, order: Order) -> list[Event]:
+        """Decide, fold, react; the events of this order."""
+        events = decide(self.state, order)
+        for event in events:
+            self.state = evolve(self.state, event, order.at_ms)
+            self.effects += react(self.state, event)
+        self.events += events
+        return events
+
+    @property
+    def live(self) -> Live:
+        assert isinstance(self.state, AwaitingModel | AwaitingTools | Parked)
+        return self.state
+
+
+def begun(definition: AgentDefinition = DEFINITION, *, interactive: bool = False, **more: Any) -> Run:
+    """A run that awaits its first answer."""
+    run = Run()
+    run.give(start(definition=definition, interactive=interactive, **more))
+    return run
+
+
+def at_tools(*names: str, classes: tuple[str, ...] | None = None, **more: Any) -> Run:
+    """A run that awaits the results of its first turn's calls."""
+    run = begun(**more)
+    run.give(answered(run.state, "let me see", *calls(*names), classes=classes))
+    return run
+
+
+def parked() -> Run:
+    """An interactive run that waits for input."""
+    run = begun(interactive=True)
+    run.give(answered(run.state, "what next?"))
+    return run
+
+
+def failed() -> Run:
+    run = begun()
+    run.give(erred(run.state))
+    return run
+
+
+def completed() -> Run:
+    run = begun()
+    run.give(answered(run.state, "done"))
+    return run
+
+
+def cancelled() -> Run:
+    run = begun()
+    run.give(cancel())
+    return run
+
+
+def refused() -> Run:
+    run = Run()
+    run.give(replace(start(), session_found=False))
+    return run
+
+
+def kinds(events: list[Event]) -> list[str]:
+    """Names of events, for short comparisons."""
+    return [type(event).__name__ for event in events]
+
+
+def assert_legal(messages: Sequence[Message]) -> None:
+    """Begins with the user; nothing is empty; every call has exactly one result, in the next message, in order."""
+    if messages:
+        assert messages[0].role == "user"
+    for number, message in enumerate(messages):
+        assert message.blocks, f"message {number} is empty"
+        asked = [block.id for block in message.blocks if isinstance(block, ToolUseBlock)]
+        answered_ids = [block.tool_use_id for block in message.blocks if isinstance(block, ToolResultBlock)]
+        if asked:
+            assert message.role == "assistant"
+            following = messages[number + 1]
+            assert following.role == "user"
+            assert [b.tool_use_id for b in following.blocks if isinstance(b, ToolResultBlock)] == asked
+        if answered_ids:
+            assert message.role == "user"
+            before = messages[number - 1]
+            assert [b.id for b in before.blocks if isinstance(b, ToolUseBlock)] == answered_ids
+            assert len(answered_ids) == len(set(answered_ids))

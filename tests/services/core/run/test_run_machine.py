@@ -1,0 +1,215 @@
+"""Random orders in any order that the outside can give them, also late, twice and in the wrong state.
+
+Whatever happens, the invariants of a run hold after every step. Orders that were given once are kept and given again
+later, which is what redelivery, a late call of a lost owner and a zombie look like from in here.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from schemas.run_events import ModelCallRequested, ModelReplied, ToolCallRequested, ToolReturned
+from schemas.values import Usage
+from services.core.canonical import StateCodec
+from services.core.run.decide import decide, iteration_cap
+from services.core.run.orders import Order
+from services.core.run.react import CallModel, CallTool
+from services.core.run.state import (
+    Absent,
+    AwaitingModel,
+    AwaitingTools,
+    Ended,
+    Refused,
+    State,
+    add_usage,
+    conversation,
+    evolve,
+)
+from tests.services.core.run.given import (
+    DEFINITION,
+    NOW,
+    RUN,
+    Run,
+    answered,
+    assert_legal,
+    calls,
+    cancel,
+    erred,
+    recover,
+    returned,
+    says,
+    start,
+)
+
+CODEC = StateCodec(State)
+CLASSES = st.sampled_from(["pure", "read", "idempotent", "unsafe"])
+FAILURES = st.sampled_from(
+    [("invalid", False), ("overloaded", True), ("rate_limited", True), ("unavailable", True), ("deprecated", False)]
+)
+
+
+class RunMachine(RuleBasedStateMachine):
+    """One run and all the orders it was ever given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run = Run()
+        self.at_ms = NOW
+        self.times: list[int] = []
+        self.given: list[Order] = []
+
+    def give(self, order: Order) -> None:
+        before = self.run.state
+        first = decide(before, order)
+        assert decide(before, order) == first, "the same order on the same state gives other events"
+        assert self.run.give(order) == first
+        self.times += [order.at_ms] * len(first)
+        self.given.append(order)
+        if isinstance(before, Ended | Refused):
+            assert first == [], "a run that is over says something"
+            assert self.run.state == before
+
+    @initialize(
+        interactive=st.booleans(),
+        cap=st.integers(min_value=0, max_value=4),
+        retries=st.integers(min_value=0, max_value=3),
+    )
+    def begin(self, interactive: bool, cap: int, retries: int) -> None:
+        definition = replace(DEFINITION, max_iterations=cap, retry_attempts=retries)
+        self.give(start(definition=definition, interactive=interactive))
+
+    @rule(ms=st.integers(min_value=1, max_value=100_000))
+    def time_passes(self, ms: int) -> None:
+        self.at_ms += ms
+
+    @precondition(lambda self: isinstance(self.run.state, AwaitingModel))
+    @rule(text=st.sampled_from(["", "said"]), classes=st.lists(CLASSES, max_size=3).map(tuple))
+    def model_answers(self, text: str, classes: tuple[str, ...]) -> None:
+        asked = calls(*(f"T{at}" for at in range(len(classes))))
+        asked = tuple(replace(call, id=f"{len(self.given)}.{call.id}") for call in asked)
+        self.give(answered(self.run.state, text, *asked, classes=classes, at_ms=self.at_ms))
+
+    @precondition(lambda self: isinstance(self.run.state, AwaitingModel))
+    @rule(failure=FAILURES, asked_ms=st.sampled_from([0, 1_000, 400_000]), waits=st.booleans())
+    def model_fails(self, failure: tuple[str, bool], asked_ms: int, waits: bool) -> None:
+        kind, transient = failure
+        self.give(
+            erred(
+                self.run.state,
+                kind,
+                transient=transient,
+                retry_after_ms=asked_ms,
+                retries_rate_limits=waits,
+                at_ms=self.at_ms,
+            )
+        )
+
+    @precondition(lambda self: isinstance(self.run.state, AwaitingTools))
+    @rule(data=st.data(), is_error=st.booleans())
+    def a_tool_returns(self, data: st.DataObject, is_error: bool) -> None:
+        assert isinstance(self.run.state, AwaitingTools)
+        index = data.draw(st.sampled_from([call.index for call in self.run.state.open]))
+        self.give(returned(self.run.state, index, f"result {len(self.given)}", is_error=is_error, at_ms=self.at_ms))
+
+    @rule(text=st.sampled_from(["hello", "and?"]))
+    def somebody_says(self, text: str) -> None:
+        self.give(replace(says(text), at_ms=self.at_ms))
+
+    @rule()
+    def somebody_cancels(self) -> None:
+        self.give(replace(cancel(), at_ms=self.at_ms))
+
+    @rule(data=st.data())
+    def the_owner_is_lost(self, data: st.DataObject) -> None:
+        keys = [effect.key for effect in self.run.effects if isinstance(effect, CallModel | CallTool)]
+        still = data.draw(st.sets(st.sampled_from(keys))) if keys else set()
+        self.give(recover(*still, at_ms=self.at_ms))
+
+    @rule(data=st.data())
+    def an_old_order_comes_again(self, data: st.DataObject) -> None:
+        self.give(data.draw(st.sampled_from(self.given)))
+
+    # --- what always holds -------------------------------------------------------------------------------------------
+
+    @invariant()
+    def folding_the_recorded_events_gives_the_state(self) -> None:
+        state: State = Absent(run_id=RUN)
+        for event, at_ms in zip(self.run.events, self.times, strict=True):
+            state = evolve(state, event, at_ms)
+        assert state == self.run.state
+
+    @invariant()
+    def every_state_can_be_written_down(self) -> None:
+        assert CODEC.decode(CODEC.encode(self.run.state)) == self.run.state
+
+    @invariant()
+    def turns_are_dense_and_bounded(self) -> None:
+        turns = [event.turn for event in self.run.events if isinstance(event, ModelReplied)]
+        assert turns == list(range(1, len(turns) + 1))
+        facts = getattr(self.run.state, "facts", None)
+        if facts is not None:
+            assert facts.turns == len(turns) <= iteration_cap(facts)
+
+    @invariant()
+    def attempts_of_a_turn_are_dense(self) -> None:
+        attempts: dict[Any, int] = {}
+        for event in self.run.events:
+            if isinstance(event, ModelCallRequested):
+                assert event.attempt == attempts.get(event.turn, 0) + 1
+                attempts[event.turn] = event.attempt
+            elif isinstance(event, ToolCallRequested):
+                place = (event.turn, event.index)
+                assert event.attempt == attempts.get(place, 0) + 1
+                attempts[place] = event.attempt
+
+    @invariant()
+    def a_tool_call_is_answered_at_most_once(self) -> None:
+        answers = [(event.turn, event.index) for event in self.run.events if isinstance(event, ToolReturned)]
+        assert len(answers) == len(set(answers))
+
+    @invariant()
+    def an_unsafe_call_is_asked_for_at_most_once(self) -> None:
+        asked = [
+            (event.turn, event.index)
+            for event in self.run.events
+            if isinstance(event, ToolCallRequested) and event.effect_class == "unsafe"
+        ]
+        assert len(asked) == len(set(asked))
+
+    @invariant()
+    def every_intent_gives_one_call(self) -> None:
+        intents = [event for event in self.run.events if isinstance(event, ModelCallRequested | ToolCallRequested)]
+        keys = [effect.key for effect in self.run.effects if isinstance(effect, CallModel | CallTool)]
+        assert len(keys) == len(set(keys)) == len(intents)
+
+    @invariant()
+    def the_conversation_is_legal(self) -> None:
+        assert_legal(conversation(self.run.state))
+        if isinstance(self.run.state, AwaitingModel):
+            assert_legal(self.run.state.facts.messages)  # this very list is what the model is shown
+
+    @invariant()
+    def the_sums_are_right(self) -> None:
+        facts = getattr(self.run.state, "facts", None)
+        if facts is None:
+            return
+        total = Usage()
+        for event in self.run.events:
+            if isinstance(event, ModelReplied):
+                total = add_usage(total, event.usage)
+        assert facts.usage == total
+
+    @invariant()
+    def something_is_always_due_in_a_run_that_works(self) -> None:
+        """A live run that waits for nothing would hang for ever."""
+        if isinstance(self.run.state, AwaitingTools):
+            assert self.run.state.open
+        if isinstance(self.run.state, AwaitingModel):
+            assert self.run.state.attempt > 0
+
+
+TestRunMachine = RunMachine.TestCase
+TestRunMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

@@ -1,0 +1,108 @@
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.core.canonical import StateCodec, Unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    text: str
+    raw: bytes = b""
+    number: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    leaves: tuple[Leaf, ...] = ()
+    named: Mapping[str, int] | None = None
+    last: Leaf | None = None
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    number: int
+
+
+CODEC = StateCodec(Branch | Other)
+FLOATS = st.floats(allow_nan=False).map(lambda number: number + 0.0)
+"""Without minus zero, which equals zero and is written otherwise."""
+LEAVES = st.builds(Leaf, text=st.text(max_size=8), raw=st.binary(max_size=8), number=st.none() | FLOATS)
+BRANCHES = st.builds(
+    Branch,
+    leaves=st.lists(LEAVES, max_size=3).map(tuple),
+    named=st.none() | st.dictionaries(st.text(max_size=4), st.integers(), max_size=3),
+    last=st.none() | LEAVES,
+    is_open=st.booleans(),
+)
+
+
+@given(BRANCHES)
+def test_a_state_comes_back_as_it_was(state: Branch) -> None:
+    assert CODEC.decode(CODEC.encode(state)) == state
+
+
+@given(BRANCHES, BRANCHES)
+def test_two_states_have_one_digest_exactly_when_they_are_equal(one: Branch, other: Branch) -> None:
+    assert (CODEC.digest(one) == CODEC.digest(other)) == (one == other)
+
+
+def test_the_order_of_a_mapping_does_not_matter() -> None:
+    one, other = Branch(named={"a": 1, "b": 2}), Branch(named={"b": 2, "a": 1})
+    assert CODEC.encode(one) == CODEC.encode(other)
+
+
+@given(st.binary(max_size=60))
+def test_random_bytes_are_unreadable_or_plain_and_nothing_else(data: bytes) -> None:
+    try:
+        CODEC.decode(data)
+    except Unreadable:
+        return
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b'{"_":"Unknown"}',
+        b'{"_":"Other"}',
+        b'{"_":"Other","number":1,"more":2}',
+        b'{"_":["Other"],"number":1}',
+        b'{"number":1}',
+        b'{"_b":"not base64!"}',
+        b'{"_b":5}',
+        b'{"_m":[1]}',
+        b'{"_m":5}',
+        b'{"_m":[[[],1]]}',
+    ],
+)
+def test_what_the_classes_cannot_make_is_unreadable(data: bytes) -> None:
+    with pytest.raises(Unreadable):
+        CODEC.decode(data)
+
+
+def test_only_classes_reachable_from_the_roots_are_written() -> None:
+    @dataclass(frozen=True)
+    class Stranger:
+        number: int
+
+    with pytest.raises(KeyError):
+        CODEC.encode(Stranger(number=1))
+
+
+def test_two_classes_of_one_name_cannot_be_told_apart_and_are_refused() -> None:
+    def made() -> type:
+        @dataclass(frozen=True)
+        class Same:
+            number: int
+
+        return Same
+
+    with pytest.raises(AssertionError, match="Same"):
+        StateCodec(made(), made())
