@@ -1,0 +1,86 @@
+"""The configuration: LOOMLOG_* settings and YAML files in, plain frozen values out. Start at `load`.
+
+    settings, configuration   load(os.environ, working_directory=Path.cwd(), paths=...)
+    who may ask               token_table(...), authenticate(...)
+    what can be called        providers_of(...), usable_ids(...)
+    what a run is pinned to   resolve_agent(...)
+
+Nothing here reads the environment or a file at import, and pydantic stays inside.
+"""
+
+from connectors.configuration.agent_block import Agent, Candidate, InterruptionAccess
+from connectors.configuration.bounds import RunBounds, bounds_of
+from connectors.configuration.environment import check_names, read_settings, secret_names
+from connectors.configuration.findings import ConfigurationProblem, Finding
+from connectors.configuration.later import LATER_TOOLS, TOOLS_NOW
+from connectors.configuration.load import Loaded, LoadedConfiguration, load, load_configuration
+from connectors.configuration.model import Concurrency, Configuration, UserTier, Volume
+from connectors.configuration.patterns import newest
+from connectors.configuration.pricing import price_of
+from connectors.configuration.principals import (
+    OPEN_PRINCIPAL,
+    SCOPES,
+    Principal,
+    TokenTable,
+    authenticate,
+    is_loopback,
+    principal_of,
+    token_table,
+)
+from connectors.configuration.providers import Provider, providers_of, usable_ids
+from connectors.configuration.resolve import (
+    Fallback,
+    ResolvedAgent,
+    Unresolved,
+    canonical_json,
+    definition_of,
+    resolve_agent,
+)
+from connectors.configuration.settings import SettingRow, Settings, setting_rows
+from connectors.configuration.volumes import prepare_volumes
+
+__all__ = [
+    "LATER_TOOLS",
+    "OPEN_PRINCIPAL",
+    "SCOPES",
+    "TOOLS_NOW",
+    "Agent",
+    "Candidate",
+    "Concurrency",
+    "Configuration",
+    "ConfigurationProblem",
+    "Fallback",
+    "Finding",
+    "InterruptionAccess",
+    "Loaded",
+    "LoadedConfiguration",
+    "Principal",
+    "Provider",
+    "ResolvedAgent",
+    "RunBounds",
+    "SettingRow",
+    "Settings",
+    "TokenTable",
+    "Unresolved",
+    "UserTier",
+    "Volume",
+    "authenticate",
+    "bounds_of",
+    "canonical_json",
+    "check_names",
+    "definition_of",
+    "is_loopback",
+    "load",
+    "load_configuration",
+    "newest",
+    "prepare_volumes",
+    "price_of",
+    "principal_of",
+    "providers_of",
+    "read_settings",
+    "resolve_agent",
+    "secret_names",
+    "setting_rows",
+    "token_table",
+    "usable_ids",
+]

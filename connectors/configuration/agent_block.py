@@ -1,0 +1,156 @@
+"""One agent of a configuration file: every key the reference knows, typed.
+
+Keys that belong to features of later versions are typed and kept, so that a file is checked as a whole and needs no
+edit when the feature comes; nothing reads them yet. The classes are plain frozen dataclasses that pydantic fills: it
+checks at the edge and does not travel further.
+
+Before: words.py. After: model.py (agents.<name>), resolve.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from connectors.configuration.words import (
+    FORBID_EXTRA,
+    Count,
+    Effort,
+    Number,
+    Positive,
+    ProviderId,
+    Switch,
+    Tier,
+    VolumeName,
+    Whole,
+    Words,
+)
+
+MAX_STOP_WORDS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A model a tier may use. Without a provider, `model` is an alias."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    provider: ProviderId | None = None
+    model: str = ""
+    model_pattern: str = ""
+    effort: Effort | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingBlock:
+    """Sampling wishes; what is not said is the provider's default."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    top_k: Positive | None = None
+    frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
+    seed: Whole | None = None
+    stop: Annotated[Words, Field(max_length=MAX_STOP_WORDS)] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionBlock:
+    """When and how a long conversation is summarised."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    enabled: Switch = False
+    target_percentage: Annotated[Count, Field(ge=10, le=50)] = 10
+    keep_last_n: Count = 4
+    keep_first: Switch = True
+    autocompact_at_pct: Annotated[Count, Field(ge=50, le=95)] = 80
+    model: str = ""
+    memory_flush: Switch = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreBlock:
+    """A labelled piece of memory that is always in the prompt."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    label: str
+    scope: str = "agent"
+    limit_bytes: Count = 0
+    read_only: Switch = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelAccess:
+    """Channels an agent may publish to and read."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    publish: Words = ()
+    subscribe: Words = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionAccess:
+    """Whether an agent may ask a person, what, and how many questions may wait."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    enabled: Switch = False
+    kinds: Words = ("question",)
+    max_pending: Count = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """agents.<name>."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    description: str = ""
+    provider: ProviderId | None = None
+    model: str = ""
+    tier: Tier | None = None
+    effort: Effort | None = None
+    providers: tuple[ProviderId, ...] = ()
+    models: Mapping[Tier, tuple[Candidate, ...]] = field(default_factory=dict)
+    system_prompt: str = ""
+    system_prompt_file: str = ""
+    system_prompt_base: str = ""
+    tools: Words = ()
+    volumes: tuple[VolumeName, ...] = ()
+    max_tokens: Count = 0
+    max_iterations: Count = 0
+    unbounded_iterations: Switch = False
+    run_timeout_seconds: Count = 0
+    retry_attempts: Count | None = None
+    sampling: SamplingBlock | None = None
+    disable_context: Switch = False
+
+    code: str = ""
+    code_body: str = ""
+    skills: Words = ()
+    max_concurrent_children: Count = 4
+    compaction: CompactionBlock | None = None
+    search_providers: Words = ()
+    memory_scopes: Words = ()
+    memory_quota_bytes: Count = 0
+    sql_scopes: Words = ()
+    sql_quota_bytes: Count = 0
+    memory_backend: str = ""
+    core_blocks: tuple[CoreBlock, ...] = ()
+    inherit_core_blocks: Switch = False
+    memory_inject_max_tokens: Count = 0
+    inject_tool_guide: Switch = False
+    internal: Switch = False
+    memory_protocol: Switch | str = False
+    memory_consolidation: Switch | Mapping[str, object] = False
+    memory_index_max_bytes: Count = 0
+    memory_roots: Literal["lazy", "force", "suppress"] | None = None
+    channels: ChannelAccess = field(default_factory=ChannelAccess)
+    agent_def_scopes: Words = ()
+    skill_def_scopes: Words = ()
+    schedule_def_scopes: Words = ()
+    a2a_server_card_def_scopes: Words = ()
+    a2a_agent_def_scopes: Words = ()
+    volume_def_scopes: Words = ()
+    evaluation_scopes: Words = ()
+    history_scope: Words = ()
+    interruption: InterruptionAccess | None = None

@@ -1,0 +1,40 @@
+"""How many runs and calls an installation takes on: the file's `concurrency` under the settings that win over it.
+
+Before: model.py, settings.py. After: the command layer (admission) and the runtime (queues of providers).
+"""
+
+from dataclasses import dataclass
+
+from connectors.configuration.model import Configuration
+from connectors.configuration.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBounds:
+    """Numbers in force. 0 for a user means no bound; the provider's queue is the installation's unless said."""
+
+    max_concurrent_runs: int
+    max_queue_depth: int
+    queue_timeout_ms: int
+    max_concurrent_runs_per_user: int
+    provider_queue_depth: int
+    provider_queue_timeout_ms: int
+
+
+def bounds_of(configuration: Configuration, settings: Settings) -> RunBounds:
+    """The bounds of this installation."""
+    said = configuration.concurrency
+    return RunBounds(
+        max_concurrent_runs=said.max_concurrent_runs,
+        max_queue_depth=said.max_queue_depth,
+        queue_timeout_ms=said.queue_timeout_ms,
+        max_concurrent_runs_per_user=_first(settings.max_concurrent_runs_per_user, said.max_concurrent_runs_per_user),
+        provider_queue_depth=_first(settings.provider_queue_depth, said.provider_queue_depth, said.max_queue_depth),
+        provider_queue_timeout_ms=_first(
+            settings.provider_queue_timeout_ms, said.provider_queue_timeout_ms, said.queue_timeout_ms
+        ),
+    )
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)

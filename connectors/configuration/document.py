@@ -1,0 +1,190 @@
+"""docs/SETTINGS.md, written from the tables themselves: `python -m connectors.configuration.document`.
+
+A test fails when the file and this module disagree, so the document cannot describe a setting that does not exist, or
+miss one that does. Pure but for `main`, which writes the file.
+
+Before: settings.py, later.py, model.py. After: people.
+"""
+
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from connectors.configuration import agent_block, model
+from connectors.configuration.later import LATER_BLOCKS, LATER_SETTINGS, RETIRED_SETTINGS
+from connectors.configuration.settings import OLD_PREFIX, PREFIX, setting_rows
+
+TARGET = Path("docs") / "SETTINGS.md"
+
+INTRODUCTION = f"""# Settings
+
+Made by `python -m connectors.configuration.document` from the tables the program reads; do not edit by hand.
+
+A process takes its settings from the environment (`{PREFIX}*`) and its agents, models and principals from YAML files.
+Nothing else is read. Names of existing deployments with the prefix `{OLD_PREFIX}` are accepted as aliases; when both
+are set and differ, `{PREFIX}*` wins and a warning says so. An empty variable counts as not set. An unknown `{PREFIX}*`
+name is an error that names the nearest valid one; an unknown `{OLD_PREFIX}*` name is a warning. Names that a file
+itself refers to (`token_env: {PREFIX}TEAM_TOKEN`) are free. Relative paths are taken from the working directory. Values
+of settings marked *secret* are never shown, logged or expanded in a file.
+
+Keys of model providers are read from the variable that `providers.<id>.api_key_env` names: `ANTHROPIC_API_KEY`,
+`OPENAI_API_KEY`, `DEEPSEEK_API_KEY`, `GEMINI_API_KEY`, `OLLAMA_API_KEY` for the built-in ones. `OLLAMA_BASE_URL` is the
+address of `ollama-local`; `disabled` switches it off.
+"""
+
+FILES = """## Configuration files
+
+Layers, bottom first: the built-in providers, the `*.yaml` files of `LOOMLOG_CONFIG_DIR` in name order,
+`LOOMLOG_CONFIG_FILES`, the files of the command line. When none is named, the first of these that exists:
+`./loomlog.yaml`, `./loomcycle.yaml`, `$XDG_CONFIG_HOME/loomlog/loomlog.yaml`,
+`$XDG_CONFIG_HOME/loomcycle/loomcycle.yaml`, and the same two under `~/.config`.
+
+Mappings merge key by key; scalars and lists replace; `!prepend [...]` and `!append [...]` put items before or after the
+list below, and an item named again moves to its new place; a key without a value says nothing. A value that a later
+file changes is a warning, or an error with `LOOMLOG_CONFIG_STRICT=1`. YAML anchors and `<<` work; `on`, `no` and
+`12:30` are text.
+
+`${NAME}` in a value is replaced for `LOOMLOG_*` and `LOOMCYCLE_*` names (secrets refused) and for BRAVE_API_KEY,
+EXA_API_KEY, GITHUB_TOKEN, REDIS_URL, SANDBOX_AUTH_TOKEN, SEARXNG_BASE_URL, SERPER_API_KEY, SLACK_BOT_TOKEN,
+TAVILY_API_KEY. Everything else stays as it is written.
+
+Relative `volumes.<name>.path` and `system_prompt_file` are taken from the folder of the file that says them. Folders of
+writable volumes are made at the start.
+
+`provider_priority` that no file says is `ollama-local, deepseek, openai, anthropic, ollama`. Synthetic providers
+(`mock`, `mock-stable`) need `LOOMLOG_MOCK_ENABLED=1` or `options: {enabled: true}`. The options of providers:
+`header_timeout_ms` and `idle_timeout_ms` for all that talk to a network; `num_ctx`, `num_gpu` for ollama; `enabled`,
+`stable`, `latency_ms`, `latency_jitter_ms`, `rate_429`, `rate_500` for mock.
+
+Prices are money per million tokens, exact to six digits after the point, and are kept as whole micro-units.
+"""
+
+BLOCKS: tuple[tuple[str, type], ...] = (
+    ("defaults", model.Defaults),
+    ("models.<alias>", model.Alias),
+    ("agents.<name>", agent_block.Agent),
+    ("agents.<name>.sampling", agent_block.SamplingBlock),
+    ("agents.<name>.compaction", agent_block.CompactionBlock),
+    ("agents.<name>.core_blocks[]", agent_block.CoreBlock),
+    ("agents.<name>.channels", agent_block.ChannelAccess),
+    ("agents.<name>.interruption", agent_block.InterruptionAccess),
+    ("providers.<id>", model.ProviderBlock),
+    ("providers.<id>.capabilities", model.CapabilityChanges),
+    ("tiers.<low, middle, high>[] (also agents.<name>.models, user_tiers.<name>.tiers)", agent_block.Candidate),
+    ("user_tiers.<name>", model.UserTier),
+    ("concurrency", model.Concurrency),
+    ("pricing", model.Pricing),
+    ('pricing.models."<provider>/<model>"', model.Rates),
+    ("volumes.<name>", model.Volume),
+    ("skills.<name>", model.SkillBlock),
+    ("principals.<name>", model.PrincipalBlock),
+)
+
+
+def document() -> str:
+    """The whole of docs/SETTINGS.md."""
+    parts = [INTRODUCTION, "## Environment\n", *_environment(), FILES, *_blocks(), *_later()]
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the file below the working directory; with --check only says whether it is stale, exit code 1 if so."""
+    if "--check" in arguments:
+        if TARGET.exists() and TARGET.read_text(encoding="utf-8") == document():
+            return 0
+        sys.stderr.write(f"stale: {TARGET}; run python -m connectors.configuration.document\n")
+        return 1
+    TARGET.write_text(document(), encoding="utf-8")
+    sys.stdout.write(f"wrote {TARGET}\n")
+    return 0
+
+
+def _environment() -> Iterator[str]:
+    rows = setting_rows()
+    for group in dict.fromkeys(row.group for row in rows):
+        lines = [f"### {group}", "", "| name | value | default | meaning |", "|---|---|---|---|"]
+        for row in rows:
+            if row.group == group:
+                meaning = row.meaning + (" *Secret.*" if row.is_secret else "")
+                if row.old_name:
+                    meaning += f" Alias: `{row.old_name}`."
+                lines.append(f"| `{row.name}` | {row.kind.label} | {_default(row.default)} | {meaning} |")
+        yield "\n".join(lines)
+
+
+def _blocks() -> Iterator[str]:
+    yield "## Blocks\n"
+    for name, block in BLOCKS:
+        hints = get_type_hints(block, include_extras=True)
+        lines = [f"### {name}", "", "| key | value | default |", "|---|---|---|"]
+        for entry in fields(block):
+            lines.append(f"| `{entry.name}` | {_words(hints[entry.name])} | {_field_default(entry)} |")
+        yield "\n".join(lines)
+    top = get_type_hints(model.Configuration, include_extras=True)
+    order = _words(top["provider_priority"])
+    yield f"### provider_priority\n\n{order}: the order in which providers are tried for a tier."
+
+
+def _later() -> Iterator[str]:
+    yield "## Accepted and not in this version\n\nBlocks of a file are ignored with one warning each:"
+    yield "\n".join(
+        ["| block | feature |", "|---|---|", *(f"| `{k}` | {v} |" for k, v in sorted(LATER_BLOCKS.items()))]
+    )
+    yield f"Names with the prefix `{OLD_PREFIX}` are accepted in silence, with `{PREFIX}` with a warning:"
+    features: dict[str, list[str]] = {}
+    for suffix, feature in LATER_SETTINGS.items():
+        features.setdefault(feature, []).append(suffix)
+    rows = [f"| {feature} | {', '.join(f'`{name}`' for name in names)} |" for feature, names in features.items()]
+    yield "\n".join(["| feature | names after the prefix |", "|---|---|", *rows])
+    yield (
+        "## Retired names\n\n"
+        "These stop the start, with either prefix, because ignoring them would loosen what they confined:"
+    )
+    yield "\n".join(f"- `{name}`: {hint}" for name, hint in RETIRED_SETTINGS.items())
+
+
+def _words(hint: Any) -> str:
+    """A type in the words of people who write YAML."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _words(get_args(hint)[0])
+    if origin is Literal:
+        return ", ".join(f"`{word}`" for word in get_args(hint))
+    if origin in (Union, types.UnionType):
+        return " or ".join(_words(part) for part in get_args(hint) if part is not type(None))
+    if origin is tuple:
+        return f"list of {_words(get_args(hint)[0])}"
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"mapping of {_words(get_args(hint)[1])}"
+    simple = {
+        str: "text",
+        int: "whole number",
+        bool: "true or false",
+        float: "number",
+        Any: "anything",
+        object: "anything",
+    }
+    return simple.get(hint) or {"Decimal": "number"}.get(hint.__name__, f"block `{hint.__name__}`")
+
+
+def _field_default(entry: Field[Any]) -> str:
+    if entry.default is MISSING:
+        return "" if entry.default_factory is not MISSING else "*required*"
+    return _default(entry.default)
+
+
+def _default(value: object) -> str:
+    if value is None or value in ("", ()):
+        return ""
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, tuple):
+        return ", ".join(f"`{part}`" for part in value)
+    return f"`{value}`"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,162 @@
+"""The environment as settings: LOOMLOG_* by the table of settings.py, LOOMCYCLE_* names as aliases.
+
+Pure: the mapping comes in (main() passes os.environ), values go out. Three questions are answered apart, because the
+last one needs the configuration files, which need the first:
+
+    read_settings    what are the values?            wrong ones are all reported together
+    check_names      is every name known?            an unknown LOOMLOG_ name is an error, with the nearest one
+    secret_names     which values must never leave?  expansion refuses them, redaction masks them
+
+An unknown LOOMCYCLE_ name is only a warning: it may belong to a version of the reference we do not know. Names that the
+configuration itself refers to (`token_env: LOOMCYCLE_TEAM_TOKEN`) are chosen by the operator and always fine.
+
+Before: settings.py, later.py. After: load.py.
+"""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from connectors.configuration.findings import ConfigurationProblem, Finding, did_you_mean, shown
+from connectors.configuration.later import (
+    LATER_NAME_LISTS,
+    LATER_SECRETS,
+    LATER_SETTINGS,
+    RETIRED_SETTINGS,
+)
+from connectors.configuration.settings import OLD_PREFIX, PREFIX, SettingRow, Settings, setting_rows
+
+PREFIXES = (PREFIX, OLD_PREFIX)
+
+
+def read_settings(environ: Mapping[str, str], *, working_directory: Path) -> tuple[Settings, list[Finding]]:
+    """The settings, and warnings. Relative paths are taken from `working_directory`. Raises ConfigurationProblem."""
+    errors: list[Finding] = []
+    warnings: list[Finding] = []
+    values: dict[str, object] = {}
+    for row in setting_rows():
+        name, text = _chosen(row, environ, warnings)
+        if not text:
+            values[row.field] = _placed(row.default, working_directory) if row.kind.is_path else row.default
+            continue
+        try:
+            value = row.kind.parse(text)
+        except ValueError as error:
+            said = "its value (hidden, it is a secret)" if row.is_secret else shown(text)
+            errors.append(Finding(message=f"{name}: {said} is not usable: {error}"))
+            continue
+        values[row.field] = _placed(value, working_directory) if row.kind.is_path else value
+    errors += _retired(environ)
+    if errors:
+        raise ConfigurationProblem(errors)
+    settings = Settings(**values)  # type: ignore[arg-type]  # the table's parsers give the fields' types; a test checks each
+    if problems := _contradictions(settings):
+        raise ConfigurationProblem(problems)
+    return settings, warnings
+
+
+def check_names(environ: Mapping[str, str], referenced: Collection[str] = ()) -> tuple[list[Finding], list[Finding]]:
+    """(errors, warnings) about names with our prefixes that no setting has. `referenced` are those the files name."""
+    errors: list[Finding] = []
+    warnings: list[Finding] = []
+    current = {row.name for row in setting_rows()}
+    known = current | {row.old_name for row in setting_rows()}
+    renamed = {row.old_name.removeprefix(OLD_PREFIX): row.name for row in setting_rows() if row.old_name}
+    expected = known | set(referenced) | _listed_names(environ)
+    for name in sorted(environ):
+        if not name.startswith(PREFIXES) or name in expected or _suffix(name) in RETIRED_SETTINGS:
+            continue
+        feature = LATER_SETTINGS.get(_suffix(name))
+        if name.startswith(OLD_PREFIX):
+            if not feature:
+                hint = did_you_mean(name, known | {OLD_PREFIX + later for later in LATER_SETTINGS})
+                warnings.append(Finding(message=f"{name} is not a setting of this version and is ignored{hint}"))
+        elif feature:
+            warnings.append(
+                Finding(message=f"{name} belongs to {feature}, which is not in this version; it is ignored")
+            )
+        else:
+            instead = renamed.get(_suffix(name))
+            hint = f"; did you mean {instead}?" if instead else did_you_mean(name, current)
+            errors.append(Finding(message=f"{name} is not a setting{hint}"))
+    return errors, warnings
+
+
+def secret_names() -> frozenset[str]:
+    """Environment names whose values no file may expand and no provider or principal may use as its own secret."""
+    rows = [row for row in setting_rows() if row.is_secret]
+    later = {prefix + suffix for prefix in PREFIXES for suffix in LATER_SECRETS}
+    return frozenset({row.name for row in rows} | {row.old_name for row in rows if row.old_name} | later)
+
+
+def _chosen(row: SettingRow, environ: Mapping[str, str], warnings: list[Finding]) -> tuple[str, str]:
+    """The name that was used and its text; our own name wins, and a disagreement is said."""
+    ours = environ.get(row.name, "").strip()
+    old = environ.get(row.old_name, "").strip() if row.old_name else ""
+    if ours and old and ours != old:
+        warnings.append(Finding(message=f"{row.name} and {row.old_name} are both set and differ; {row.name} is used"))
+    return (row.name, ours) if ours or not old else (row.old_name, old)
+
+
+def _placed(value: object, working_directory: Path) -> object:
+    if isinstance(value, str | Path):
+        return working_directory / value
+    if isinstance(value, tuple):
+        return tuple(working_directory / part for part in value)
+    return value
+
+
+def _retired(environ: Mapping[str, str]) -> list[Finding]:
+    return [
+        Finding(message=f"{prefix}{suffix} was replaced by volumes and must not be set; {hint}")
+        for suffix, hint in RETIRED_SETTINGS.items()
+        for prefix in PREFIXES
+        if environ.get(prefix + suffix)
+    ]
+
+
+def _contradictions(settings: Settings) -> list[Finding]:
+    """Settings that are fine one by one and wrong together."""
+    found: list[str] = []
+    sasl = settings.kafka_security_protocol.startswith("SASL_")
+    tls = settings.kafka_security_protocol.endswith("SSL")
+    missing = [
+        name
+        for name, value in (
+            ("LOOMLOG_KAFKA_SASL_MECHANISM", settings.kafka_sasl_mechanism),
+            ("LOOMLOG_KAFKA_USERNAME", settings.kafka_username),
+            ("LOOMLOG_KAFKA_PASSWORD", settings.kafka_password),
+        )
+        if not value
+    ]
+    if sasl and missing:
+        found.append(
+            f"LOOMLOG_KAFKA_SECURITY_PROTOCOL is {settings.kafka_security_protocol}, which needs {', '.join(missing)}"
+        )
+    if not sasl and len(missing) < 3:
+        found.append(
+            "LOOMLOG_KAFKA_SASL_MECHANISM, _USERNAME or _PASSWORD is set, but LOOMLOG_KAFKA_SECURITY_PROTOCOL is "
+            f"{settings.kafka_security_protocol}, which would not send them; use SASL_SSL or SASL_PLAINTEXT"
+        )
+    if not tls and (settings.kafka_ca_file or settings.kafka_cert_file or settings.kafka_key_file):
+        found.append(
+            "LOOMLOG_KAFKA_CA_FILE, _CERT_FILE or _KEY_FILE is set, but LOOMLOG_KAFKA_SECURITY_PROTOCOL is "
+            f"{settings.kafka_security_protocol}, which does not encrypt; use SSL or SASL_SSL"
+        )
+    if bool(settings.kafka_cert_file) != bool(settings.kafka_key_file):
+        found.append("LOOMLOG_KAFKA_CERT_FILE and LOOMLOG_KAFKA_KEY_FILE belong together; one of them is missing")
+    if bool(settings.postgres_sslcert) != bool(settings.postgres_sslkey):
+        found.append("LOOMLOG_POSTGRES_SSLCERT and LOOMLOG_POSTGRES_SSLKEY belong together; one of them is missing")
+    if settings.postgres_min_connections > settings.postgres_max_connections:
+        found.append("LOOMLOG_POSTGRES_MIN_CONNECTIONS is larger than LOOMLOG_POSTGRES_MAX_CONNECTIONS")
+    return [Finding(message=message) for message in found]
+
+
+def _suffix(name: str) -> str:
+    return name.removeprefix(PREFIX).removeprefix(OLD_PREFIX)
+
+
+def _listed_names(environ: Mapping[str, str]) -> set[str]:
+    """Names that other settings list as names (which secrets a webhook may use, which variables Bash sees)."""
+    suffixes = {*LATER_NAME_LISTS, "BASH_ALLOWED_ENV", "BASH_ALLOWED_CREDS"}
+    texts = [environ.get(prefix + suffix, "") for prefix in PREFIXES for suffix in suffixes]
+    return {name.strip() for text in texts for name in text.split(",") if name.strip()}

@@ -1,0 +1,61 @@
+"""What is wrong, or odd, about a configuration: findings, and the exception that carries all of them at once.
+
+A person who starts a server wants every mistake of a file in one answer, each with the place to look at and the key
+that was probably meant. So nothing here stops at the first mistake: parsers and checks collect findings, and the one
+place that knows all of them raises. A warning is the same object; the list it is in says which it is.
+
+Before: environment.py, tree.py, merge.py, check.py make findings. After: load.py raises or returns them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+NEAREST_CUTOFF = 0.6
+"""difflib's own default: `sytem_prompt` finds `system_prompt`, `colour` does not find `tools`."""
+SHOWN_LENGTH = 60
+"""Characters of a wrong value that a message repeats; enough to recognise it, too little to bury the message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One error or warning. No `file`: it is about the environment. `line` counts from 1, 0 = the whole file."""
+
+    message: str
+    file: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        if not self.file:
+            return self.message
+        return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
+
+
+class ConfigurationProblem(Exception):
+    """The configuration cannot be used. `problems` has every mistake; the text is one line each, for people."""
+
+    def __init__(self, problems: Iterable[Finding]) -> None:
+        self.problems = tuple(dict.fromkeys(problems))
+        assert self.problems, "a ConfigurationProblem without a problem"
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def did_you_mean(word: str, valid: Iterable[str]) -> str:
+    """`; did you mean system_prompt?`, or nothing when no valid word is near."""
+    near = get_close_matches(word, sorted(valid), n=1, cutoff=NEAREST_CUTOFF)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def shown(value: object) -> str:
+    """A value as a message may repeat it: short, and collections only by kind."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= SHOWN_LENGTH else text[: SHOWN_LENGTH - 1] + "…"
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else list(words))

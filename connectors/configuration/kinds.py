@@ -1,0 +1,125 @@
+"""The kinds of value a LOOMLOG_* setting can have: how its text becomes a value, and what a wrong one is told.
+
+Each kind is a parser and a label. A parser raises ValueError with the words "expected ..."; environment.py adds the
+name of the setting and, unless it is a secret, the text it had.
+
+After: settings.py uses these in its table, document.py prints their labels.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+FALSE_WORDS = frozenset({"0", "false", "no", "off"})
+MAX_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How a setting is written. `is_path` marks values that are resolved against the working directory."""
+
+    label: str
+    parse: Callable[[str], object]
+    is_path: bool = False
+
+
+def whole(minimum: int, maximum: int, unit: str = "") -> Kind:
+    """A whole number; outside of the bounds is an error, because silently another number would surprise."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"expected a whole number from {minimum} to {maximum}") from None
+        if not minimum <= value <= maximum:
+            raise ValueError(f"expected a whole number from {minimum} to {maximum}")
+        return value
+
+    return Kind(label=f"{unit or 'number'}, {minimum} to {maximum}", parse=parse)
+
+
+def clamped(minimum: int, maximum: int, unit: str) -> Kind:
+    """A whole number that is moved into the bounds; 0 and less mean off. Parity: deployments rely on the clamp."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError("expected a whole number") from None
+        return 0 if value <= 0 else min(max(value, minimum), maximum)
+
+    return Kind(label=f"{unit}, moved into {minimum} to {maximum}; 0 or less = off", parse=parse)
+
+
+def one_of(*words: str) -> Kind:
+    """One of a few words, in any case."""
+
+    def parse(text: str) -> str:
+        for word in words:
+            if text.casefold() == word.casefold():
+                return word
+        raise ValueError(f"expected one of {', '.join(words)}")
+
+    return Kind(label=" or ".join(words), parse=parse)
+
+
+def _flag(text: str) -> bool:
+    word = text.casefold()
+    if word in TRUE_WORDS:
+        return True
+    if word in FALSE_WORDS:
+        return False
+    raise ValueError("expected 1 or 0")
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("expected a number from 0 to 1") from None
+    if not 0 <= value <= 1:
+        raise ValueError("expected a number from 0 to 1")
+    return value
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.split(":") if part)
+
+
+def _address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > MAX_PORT:
+        raise ValueError("expected host:port, like 127.0.0.1:8787 or [::1]:8787")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError("expected an IPv6 host in brackets, like [::1]:8787")
+    return text
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected an http or https URL")
+    return text.rstrip("/")
+
+
+def _bootstrap(text: str) -> str:
+    servers = [part.strip() for part in text.split(",") if part.strip()]
+    if not servers:
+        raise ValueError("expected host:port, or several with commas between")
+    return ",".join(_address(server) for server in servers)
+
+
+TEXT = Kind(label="text", parse=str)
+FLAG = Kind(label="1 or 0", parse=_flag)
+RATIO = Kind(label="0 to 1", parse=_ratio)
+NAMES = Kind(label="names with commas between", parse=_names)
+ADDRESS = Kind(label="host:port", parse=_address)
+SERVERS = Kind(label="host:port, several with commas between", parse=_bootstrap)
+URL = Kind(label="URL", parse=_url)
+PATH = Kind(label="path", parse=str, is_path=True)
+PATHS = Kind(label="paths with colons between", parse=_paths, is_path=True)

@@ -1,0 +1,183 @@
+"""What existing deployments say that this version does not do: accepted, and never pretended.
+
+Three closed tables (blocks of a file, environment names, tools) name the feature each entry belongs to. An entry leaves
+this file in the commit that brings its feature. A block or a tool is answered with one warning; a name with the old
+prefix is accepted in silence, since an env file lists dozens of them; a name under our own prefix gets a warning. Names
+that were retired by the reference are errors, because ignoring them would loosen what they once confined.
+
+After: environment.py, check.py, load.py, document.py.
+"""
+
+from collections.abc import Mapping
+
+LATER_BLOCKS: Mapping[str, str] = {
+    "a2a_agents": "agent-to-agent peers",
+    "a2a_server_cards": "agent-to-agent peers",
+    "cache": "provider response cache",
+    "change_subscriptions": "change subscriptions",
+    "channels": "channels",
+    "context_plugins": "context plugins",
+    "document_sources": "documents",
+    "hooks": "hooks",
+    "interruption": "interruptions",
+    "local_api": "tools from an OpenAPI file",
+    "mcp_servers": "MCP servers",
+    "memory": "memory",
+    "memory_backends": "memory",
+    "scheduled_runs": "schedules",
+    "search_priority": "web search",
+    "search_providers": "web search",
+    "storage": "storage backends (Postgres is set by LOOMLOG_POSTGRES)",
+    "webhooks": "webhooks",
+}
+
+TOOLS_NOW = frozenset(
+    {"Bash", "Bench", "Context", "Edit", "Glob", "Grep", "HTTP", "Ledger", "Read", "WebFetch", "Write"}
+)
+LATER_TOOLS: Mapping[str, str] = {
+    "A2AAgentDef": "definitions",
+    "A2AServerCardDef": "definitions",
+    "Agent": "sub-agents",
+    "AgentDef": "definitions",
+    "Bashbox": "the in-process shell",
+    "Channel": "channels",
+    "CredentialDef": "definitions",
+    "Document": "documents",
+    "DocumentSourceDef": "definitions",
+    "Evaluation": "evaluations",
+    "History": "history",
+    "Interruption": "interruptions",
+    "MCPServerDef": "definitions",
+    "Memory": "memory",
+    "MemoryBackendDef": "definitions",
+    "NotebookEdit": "notebooks",
+    "OperatorTokenDef": "definitions",
+    "Path": "paths",
+    "ScheduleDef": "definitions",
+    "Skill": "skills",
+    "SkillDef": "definitions",
+    "TeamDef": "definitions",
+    "VolumeDef": "definitions",
+    "WebSearch": "web search",
+    "WebhookDef": "definitions",
+}
+FOREIGN_TOOL_PREFIXES: Mapping[str, str] = {
+    "mcp__": "MCP servers",
+    "a2a__": "agent-to-agent peers",
+    "client:": "tools that clients run",
+    "client__": "tools that clients run",
+}
+"""Prefixes of tools whose names come from elsewhere, so they cannot be checked here."""
+
+LATER_DRIVERS: Mapping[str, str] = {
+    "anthropic_oauth_dev": "Anthropic by OAuth",
+    "code-js": "code agents",
+    "gemini": "Gemini",
+    "ollama": "Ollama",
+}
+
+RETIRED_SETTINGS: Mapping[str, str] = {
+    "READ_ROOT": "declare `volumes: {source: {path: ..., mode: ro}}` and list it in `agents.<name>.volumes`",
+    "WRITE_ROOT": "declare `volumes: {out: {path: ..., mode: rw}}` and list it in `agents.<name>.volumes`",
+    "BASH_CWD": "Bash runs in a writable volume: list one in `agents.<name>.volumes`",
+}
+
+
+def _names(feature: str, names: str, prefix: str = "") -> dict[str, str]:
+    return {prefix + name: feature for name in names.split()}
+
+
+LATER_SETTINGS: Mapping[str, str] = {
+    **_names("gRPC", "GRPC_ADDR"),
+    **_names("the public configuration view", "PUBLIC_CONFIG"),
+    **_names("web pages", "UI_LOGIN_ORIGINS"),
+    **_names("replicas (owned by the log here)", "REPLICAS_SWEEP_INTERVAL_MS REPLICAS_STALE_AFTER_MS"),
+    **_names(
+        "minted tokens and credentials",
+        "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE OPERATOR_TOKEN_PEPPER OPERATOR_TOKEN_ROTATION_GRACE_SECONDS "
+        "OPERATOR_KEY_RESTRICTION SECRET_KEY SECRET_KEY_PREVIOUS",
+    ),
+    **_names("the audit file (the log is the audit here)", "AUDIT_LOG_PATH"),
+    **_names("presets and definition folders", "PRESETS AGENTS_ROOT SKILLS_ROOT HELP_ROOT"),
+    **_names("storage backends", "STORAGE_BACKEND PG_AUTOMIGRATE PGVECTOR_ENABLED SQLITE_VEC_PATH"),
+    **_names(
+        "SQL memory",
+        "ENABLED ROOT PG_DSN MAX_ROWS STATEMENT_TIMEOUT_MS TXN_TIMEOUT_MS MAX_OPEN_TXNS MAX_TXN_DEPTH QUOTA_BYTES "
+        "TOTAL_MAX_BYTES SNAPSHOT_MAX_SCOPE_BYTES GC_INTERVAL_MS SCOPE_TTL_MS AUDIT_MODE SHARED_SCHEMAS",
+        prefix="SQLMEM_",
+    ),
+    **_names("documents", "MAX_DOCUMENT_ASSET_BYTES DEADLINK_GC_MS DEADLINK_GC_DRY_RUN"),
+    **_names("sub-agents", "MAX_INTERACTIVE_CHILDREN INTERACTIVE_CHILD_IDLE_TTL_MS"),
+    **_names(
+        "memory",
+        "MEMORY_MAX_VALUE_BYTES MEMORY_MAX_SCOPE_BYTES MEMORY_SWEEP_MS MEMORY_EMBED_BATCH_SIZE MEMORY_EMBED_TIMEOUT_MS "
+        "MEMORY_CHANGES_ENABLED MEMORY_CHANGES_RETENTION_HOURS EMBEDDER_STUB MAX_CONSOLIDATION_TARGETS "
+        "MAX_CONSOLIDATION_CONCURRENCY",
+    ),
+    **_names(
+        "channels",
+        "CHANNELS_MAX_VALUE_BYTES CHANNELS_LONGPOLL_CAP_MS CHANNELS_MAX_PENDING_DEFERRED CHANNELS_SWEEP_MS",
+    ),
+    **_names(
+        "definitions",
+        "AGENT_DEF_MAX_DEFINITION_BYTES AGENT_DEF_MAX_DESCRIPTION_BYTES AGENT_DEF_MAX_CODE_BYTES "
+        "SKILL_DEF_MAX_BODY_BYTES SKILL_DEF_MAX_DESCRIPTION_BYTES DYNAMIC_AGENT_DEFAULT_TTL_SECONDS "
+        "DYNAMIC_AGENT_SWEEP_INTERVAL_MS",
+    ),
+    **_names("evaluations", "EVALUATION_MAX_JUDGEMENT_BYTES EVALUATION_MAX_RATIONALE_BYTES"),
+    **_names("hooks", "HTTP_CALLER_AUTHORITATIVE HOOKS_PERMIT_HOST_WIDEN_OWNERS"),
+    **_names("web search", "WEBSEARCH_PROVENANCE"),
+    **_names(
+        "the in-process shell",
+        "BASHBOX_ENABLED BASHBOX_FALLBACK_COMMANDS BASHBOX_FALLBACK_ALLOWED_ENV BASHBOX_FALLBACK_ALLOWED_CREDS "
+        "BASHBOX_ALLOWED_ENV BASHBOX_ALLOWED_CREDS",
+    ),
+    **_names("volumes made at run time", "EPHEMERAL_VOLUME_SWEEP_MS"),
+    **_names("tools that clients run", "CLIENT_TOOL_TIMEOUT_MS CLIENT_TOOL_MAX_BYTES CLIENT_TOOL_MAX_CONNS"),
+    **_names(
+        "code agents",
+        "CODE_AGENTS_ENABLED CODE_AGENTS_ROOT CODE_AGENTS_RUN_TIMEOUT_SECONDS CODE_AGENTS_DETERMINISTIC",
+    ),
+    **_names("the availability matrix", "RESOLVE_PROBE_INTERVAL_MS"),
+    **_names("Anthropic by OAuth", "ANTHROPIC_OAUTH_DEV_ENABLED ANTHROPIC_OAUTH_CALLBACK_PORT"),
+    **_names(
+        "run supervision (the log does it here)",
+        "CANCEL_ACK_TIMEOUT_MS HEARTBEAT_SWEEPER HEARTBEAT_SWEEP_INTERVAL_MS HEARTBEAT_STALE_MS "
+        "SESSION_LOCK_GC_INTERVAL_MS SESSION_LOCK_MAX_IDLE_MS RESUME_FANOUT",
+    ),
+    **_names("pause", "PAUSE_CACHE_TTL_MS PAUSE_DEFAULT_TIMEOUT_MS"),
+    **_names(
+        "retention",
+        "RETENTION_ENABLED RETENTION_INTERVAL_MS RETENTION_EXPORT_DIR RETENTION_DEFS_MODE RETENTION_DEFS_MAX_AGE_MS "
+        "RETENTION_DEFS_KEEP_LAST_N RETENTION_CHATS_MODE RETENTION_CHATS_MAX_AGE_MS "
+        "RETENTION_CHATS_INTERNAL_MAX_AGE_MS RETENTION_MEM_MODE RETENTION_MEM_MAX_AGE_MS "
+        "RETENTION_MEM_CONTENT_MODE RETENTION_MEM_CONTENT_MAX_AGE_MS "
+        "USAGE_SWEEPER USAGE_SWEEP_INTERVAL_MS USAGE_DETAIL_RETENTION_MS USAGE_RUN_RETENTION_MODE "
+        "USAGE_RUN_RETENTION_MS USAGE_EXPORT_DIR",
+    ),
+    **_names(
+        "schedules",
+        "SCHEDULER_ENABLED SCHEDULER_TICK_SECONDS SCHEDULER_FIRE_TIMEOUT_SECONDS SCHEDULER_ENV_ALLOWLIST",
+    ),
+    **_names("webhooks", "WEBHOOKS_ENABLED WEBHOOKS_ENV_ALLOWLIST WEBHOOKS_ALLOW_UNAUTHENTICATED"),
+    **_names("change subscriptions", "CHANGE_SUB_INTERVAL_MS"),
+    **_names("agent-to-agent peers", "A2A_ENABLED A2A_SERVER_CARD A2A_PUBLIC_BASE_URL A2A_TENANCY_ROUTING"),
+    **_names(
+        "MCP",
+        "MCP_MAX_CONCURRENT_CALLS MCP_SPAWN_RUN_TIMEOUT_MS MCP_ALLOW_PRIVILEGED_TOOLS MCP_ALLOW_DYNAMIC_STDIO "
+        "MCP_ALLOW_PRIVATE_IPS MCP_RECIPES_ROOT MCP_UPSTREAM_TOKEN MCP_UPSTREAM_HEADER_TIMEOUT_MS "
+        "MCP_UPSTREAM_RECONNECT_ATTEMPTS",
+    ),
+    **_names(
+        "metric samples",
+        "METRICS_SAMPLE_INTERVAL_MS METRICS_RETENTION_DAYS METRICS_SWEEP_INTERVAL_MS METRICS_COLLECT_SYSTEM",
+    ),
+}
+"""Suffix after the prefix -> feature."""
+
+LATER_SECRETS = frozenset(
+    {"OPERATOR_TOKEN_PEPPER", "SECRET_KEY", "SECRET_KEY_PREVIOUS", "SQLMEM_PG_DSN", "MCP_UPSTREAM_TOKEN"}
+)
+"""Those of LATER_SETTINGS whose value no file may expand."""
+LATER_NAME_LISTS = frozenset({"SCHEDULER_ENV_ALLOWLIST", "WEBHOOKS_ENV_ALLOWLIST"})
+"""Those whose value is a list of further environment names, which are then chosen by the operator and never unknown."""

@@ -1,0 +1,102 @@
+"""Which files make up the configuration, bottom first.
+
+    built-in providers          unless LOOMLOG_NO_DEFAULT_PROVIDERS=1
+    LOOMLOG_CONFIG_DIR          its *.yaml and *.yml files in name order
+    LOOMLOG_CONFIG_FILES        in the order of the list
+    paths of the command line   in their order
+
+When none of the three names a file, the first of these that exists is taken: ./loomlog.yaml, ./loomcycle.yaml, and
+loomlog.yaml or loomcycle.yaml in the folder of that name under $XDG_CONFIG_HOME and ~/.config. A named file that is
+missing is an error.
+
+Before: settings.py. After: load.py reads them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from connectors.configuration.findings import Finding
+from connectors.configuration.settings import Settings
+
+BUILT_IN = "built-in providers"
+"""Stands for the file name of the bottom layer."""
+BUILT_IN_PATH = Path(__file__).with_name("providers.yaml")
+NAMES = ("loomlog", "loomcycle")
+"""Base names of files and folders that are searched, best first."""
+MAX_FILE_BYTES = 1024 * 1024
+"""A configuration of a thousand agents has about a third of it."""
+MAX_FILES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """A file and the name people know it by."""
+
+    path: Path
+    shown: str
+    is_built_in: bool = False
+
+
+def layers(
+    settings: Settings, environ: Mapping[str, str], working_directory: Path, paths: Sequence[Path]
+) -> tuple[list[Layer], list[Finding], list[Finding]]:
+    """(layers, errors, warnings)."""
+    errors: list[Finding] = []
+    warnings: list[Finding] = []
+    named = [
+        *_in_folder(settings.config_dir, errors),
+        *settings.config_files,
+        *(working_directory / path for path in paths),
+    ]
+    if len(named) > MAX_FILES:
+        errors.append(Finding(message=f"{len(named)} configuration files are named; at most {MAX_FILES} are read"))
+        named = []
+    for path in named:
+        if not path.is_file():
+            errors.append(Finding(message=f"the configuration file {path} does not exist or is not a file"))
+    if not named and not settings.config_dir and not errors:
+        searched = _searched(environ, working_directory)
+        named = [path for path in searched if path.is_file()][:1]
+        if not named:
+            places = ", ".join(str(path) for path in searched)
+            warnings.append(
+                Finding(message=f"there is no configuration file, so there are no agents; looked for {places}")
+            )
+    bottom = [] if settings.no_default_providers else [Layer(path=BUILT_IN_PATH, shown=BUILT_IN, is_built_in=True)]
+    found = [Layer(path=path, shown=_shown(path, working_directory)) for path in named if path.is_file()]
+    return [*bottom, *found], errors, warnings
+
+
+def text_of(layer: Layer) -> str:
+    """The text of a file. Raises ValueError with what is wrong with it."""
+    try:
+        size_bytes = layer.path.stat().st_size
+        if size_bytes > MAX_FILE_BYTES:
+            raise ValueError(f"the file has {size_bytes} bytes; at most {MAX_FILE_BYTES} are read")
+        return layer.path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the file is not UTF-8: {error.reason} at byte {error.start}") from error
+    except OSError as error:
+        raise ValueError(f"the file cannot be read: {error.strerror}") from error
+
+
+def _in_folder(folder: Path | None, errors: list[Finding]) -> list[Path]:
+    if folder is None:
+        return []
+    if not folder.is_dir():
+        errors.append(Finding(message=f"LOOMLOG_CONFIG_DIR: there is no folder {folder}"))
+        return []
+    return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
+
+
+def _searched(environ: Mapping[str, str], working_directory: Path) -> list[Path]:
+    folders = [Path(environ[name]) for name in ("XDG_CONFIG_HOME",) if environ.get(name)]
+    if environ.get("HOME"):
+        folders.append(Path(environ["HOME"]) / ".config")
+    here = [working_directory / f"{name}.yaml" for name in NAMES]
+    return [*here, *(folder / name / f"{name}.yaml" for folder in folders for name in NAMES)]
+
+
+def _shown(path: Path, working_directory: Path) -> str:
+    return str(path.relative_to(working_directory)) if path.is_relative_to(working_directory) else str(path)

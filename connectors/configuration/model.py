@@ -1,0 +1,261 @@
+"""A configuration after reading: the blocks of the files as plain frozen dataclasses.
+
+Pydantic fills these (see `validate`) and stays here: everyone else gets dataclasses with tuples. Blocks of later
+versions have no class; later.py lists them. Paths of volumes are absolute and prompts from files are read in before
+anything is validated (load.py), so a Configuration needs no disk any more.
+
+Before: words.py, agent_block.py. After: check.py asks whether the parts fit together; providers.py, resolve.py,
+principals.py.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from connectors.configuration.agent_block import Agent, Candidate
+from connectors.configuration.words import (
+    FORBID_EXTRA,
+    AgentName,
+    Count,
+    Driver,
+    Effort,
+    EnvName,
+    Positive,
+    ProviderId,
+    Scope,
+    Subject,
+    Switch,
+    Tenant,
+    Tier,
+    VolumeMode,
+    VolumeName,
+    Words,
+    number,
+)
+
+DEFAULT_PROVIDER_ORDER = ("ollama-local", "deepseek", "openai", "anthropic", "ollama")
+"""Parity: the order that is used where no file says one."""
+MICROS = 1_000_000
+"""Micro-units of money in one unit."""
+MAX_RATE = 1_000_000
+"""Money per million tokens above which a rate is a typo."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """The model of agents that name none."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    provider: ProviderId | None = None
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alias:
+    """models.<name>: another name for one model, or for the newest one that a pattern finds."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    provider: ProviderId
+    model: str = ""
+    model_pattern: str = ""
+    effort: Effort | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapabilityChanges:
+    """What a file says about a provider's abilities; None leaves it to the driver."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    native_prompt_cache: Switch | None = None
+    parallel_tool_calls: Switch | None = None
+    streaming: Switch | None = None
+    max_context_tokens: Positive | None = None
+    supports_thinking: Switch | None = None
+    supports_vision: Switch | None = None
+    supports_effort: Switch | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderBlock:
+    """providers.<id>. `api_key_env` is a NAME; `max_concurrent` 0 = the bound of the process."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    driver: Driver
+    dialect: str = ""
+    base_url: str = ""
+    api_key_env: EnvName | None = None
+    max_concurrent: Count = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    capabilities: CapabilityChanges = field(default_factory=CapabilityChanges)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserTier:
+    """user_tiers.<name>: a plan. `max_fallback_attempts` 0 = 3."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    provider_priority: tuple[ProviderId, ...] = ()
+    tiers: Mapping[Tier, tuple[Candidate, ...]] = field(default_factory=dict)
+    fallback_on_error: Switch = False
+    max_fallback_attempts: Count = 0
+    retry_attempts: Count = 0
+    rate_limit_cooldown_ms: Count = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concurrency:
+    """Bounds of the installation. The provider queue is that of the installation where it is not said."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    max_concurrent_runs: Positive = 8
+    max_queue_depth: Count = 16
+    queue_timeout_ms: Count = 30_000
+    max_concurrent_runs_per_user: Count = 0
+    provider_queue_depth: Count | None = None
+    provider_queue_timeout_ms: Count | None = None
+
+
+def _exact(rate: Decimal) -> Decimal:
+    if rate * MICROS != (rate * MICROS).to_integral_value():
+        raise ValueError("expected at most six digits after the point")
+    return rate
+
+
+Rate = Annotated[Decimal, BeforeValidator(number), Field(ge=0, le=MAX_RATE), AfterValidator(_exact)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """pricing.models."provider/model": money per million tokens. Cache rates that are not said are those of input."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    input: Rate
+    output: Rate
+    cache_write: Rate | None = None
+    cache_read: Rate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pricing:
+    """pricing: what models cost, in one currency."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+    models: Mapping[str, Rates] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """volumes.<name>: a folder. A relative path is taken from the folder of the file that says it."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    path: Annotated[str, Field(min_length=1)]
+    mode: VolumeMode = "ro"
+    default: Switch = False
+    dynamic_root: Switch = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillBlock:
+    """skills.<name>: an inline skill."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    description: str = ""
+    tools: Words = ()
+    body: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrincipalBlock:
+    """principals.<name>: who holds the token whose environment name is `token_env`."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    tenant: Tenant
+    subject: Subject
+    scopes: Annotated[tuple[Scope, ...], Field(min_length=1)]
+    token_env: EnvName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """All blocks. Immutable; a changed file is a new Configuration."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    defaults: Defaults = field(default_factory=Defaults)
+    models: Mapping[str, Alias] = field(default_factory=dict)
+    agents: Mapping[AgentName, Agent] = field(default_factory=dict)
+    providers: Mapping[ProviderId, ProviderBlock] = field(default_factory=dict)
+    provider_priority: tuple[ProviderId, ...] = DEFAULT_PROVIDER_ORDER
+    tiers: Mapping[Tier, tuple[Candidate, ...]] = field(default_factory=dict)
+    user_tiers: Mapping[str, UserTier] = field(default_factory=dict)
+    concurrency: Concurrency = field(default_factory=Concurrency)
+    pricing: Pricing = field(default_factory=Pricing)
+    volumes: Mapping[VolumeName, Volume] = field(default_factory=dict)
+    skills: Mapping[str, SkillBlock] = field(default_factory=dict)
+    principals: Mapping[str, PrincipalBlock] = field(default_factory=dict)
+
+
+_ADAPTER = TypeAdapter(Configuration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """A value the model refused: where, and what was expected."""
+
+    path: tuple[str | int, ...]
+    is_missing: bool
+    value: object
+    expected: str
+
+
+def validate(values: Mapping[str, object]) -> tuple[Configuration | None, list[Mistake]]:
+    """The configuration those values make, or everything that is wrong with them."""
+    try:
+        return _ADAPTER.validate_python(values), []
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        paths = [tuple(one["loc"]) for one in found]
+        return None, [
+            Mistake(
+                path=path,
+                is_missing=one["type"] == "missing",
+                value=one["input"],
+                expected=_expected(one["type"], one["msg"]),
+            )
+            for path, one in zip(paths, found, strict=True)
+            if one["type"] != "too_short" or not any(_is_below(other, path) for other in paths)
+        ]
+
+
+def _is_below(path: tuple[str | int, ...], other: tuple[str | int, ...]) -> bool:
+    """A list that is short because its items are wrong needs no words of its own."""
+    return len(path) > len(other) and path[: len(other)] == other
+
+
+_EXPECTED_TYPES = {
+    "bool_type": "true or false",
+    "dataclass_type": "a mapping",
+    "decimal_type": "a number",
+    "dict_type": "a mapping",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "mapping_type": "a mapping",
+    "string_type": "text (in quotes when it looks like a number)",
+    "too_short": "at least one item",
+    "tuple_type": "a list",
+}
+"""Pydantic's kinds of error in the words of people who write YAML."""
+
+
+def _expected(kind: str, message: str) -> str:
+    """Pydantic's sentence as the second half of ours."""
+    if kind in _EXPECTED_TYPES:
+        return f"expected {_EXPECTED_TYPES[kind]}"
+    if kind == "too_long" and (bound := re.search(r"at most (\d+)", message)):
+        return f"expected at most {bound[1]} items"
+    words = message.removeprefix("Value error, ").removeprefix("Input should be ").removeprefix("Input should have ")
+    return words if words.startswith("expected ") else f"expected {words[:1].lower()}{words[1:]}"

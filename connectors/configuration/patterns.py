@@ -1,0 +1,36 @@
+"""Which model a pattern means: the newest of those the provider lists.
+
+Names are compared by their runs of digits as numbers (`gpt-4.10` is newer than `gpt-4.9`), a `:tag` is not looked at,
+and a name without a release date beats the same version with one (`claude-x-4-5` before `claude-x-4-5-20250929`),
+because the bare name follows the provider's fixes. Several matches without any digit cannot be ordered: then there is
+no pick, which is better than a random one.
+
+Before: the list a provider gave. After: resolve.py.
+"""
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+_DIGITS = re.compile(r"\d+")
+_RELEASE_DATE = re.compile(r"-(20\d{6})$")
+
+
+def newest(pattern: str, listed: Sequence[str]) -> str | None:
+    """The newest listed name the glob `pattern` matches; None when nothing matches or the matches have no order."""
+    matching = sorted({name for name in listed if fnmatchcase(name, pattern) or fnmatchcase(_untagged(name), pattern)})
+    if len(matching) > 1 and not any(_DIGITS.search(_untagged(name)) for name in matching):
+        return None
+    return max(matching, key=_age_key, default=None)
+
+
+def _age_key(name: str) -> tuple[tuple[int, ...], bool, str, int, tuple[int, ...]]:
+    """Larger is newer. Of equal versions: undated first, then the later date, the shorter name, the first name."""
+    bare = _untagged(name)
+    dated = _RELEASE_DATE.search(bare)
+    version = tuple(int(run) for run in _DIGITS.findall(bare[: dated.start()] if dated else bare))
+    return version, not dated, dated[1] if dated else "", -len(name), tuple(-ord(character) for character in name)
+
+
+def _untagged(name: str) -> str:
+    return name.partition(":")[0]

@@ -1,0 +1,34 @@
+"""What a model costs, in whole micro-units of money: no float ever touches an amount.
+
+A rate of 3.00 per million tokens is 3_000_000 micro-units per million tokens, which is what connectors.models.pricing
+reckons with. A cache rate that no file says is that of input: a bill may then be too high, never silently too low.
+
+Before: model.py. After: resolve.py.
+"""
+
+from decimal import Decimal
+
+from connectors.configuration.model import MICROS, Configuration
+from connectors.models.pricing import Price
+
+
+def price_of(configuration: Configuration, provider: str, model: str) -> Price | None:
+    """The price of a model; None when the files have none, which makes its calls `unpriced`, not free.
+
+    Its currency is configuration.pricing.currency.
+    """
+    rates = configuration.pricing.models.get(f"{provider}/{model}")
+    if rates is None:
+        return None
+    return Price(
+        input=_micros(rates.input),
+        output=_micros(rates.output),
+        cache_write=_micros(rates.input if rates.cache_write is None else rates.cache_write),
+        cache_read=_micros(rates.input if rates.cache_read is None else rates.cache_read),
+    )
+
+
+def _micros(rate: Decimal) -> int:
+    micros = rate * MICROS
+    assert micros == micros.to_integral_value(), rate
+    return int(micros)

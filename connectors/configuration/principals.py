@@ -1,0 +1,186 @@
+"""Who a token belongs to.
+
+The table holds only SHA-256 hashes. A presented token is hashed and compared with every row in constant time, without
+leaving early, so neither time nor memory tells anything about a token. Sources in this version: the shared token
+(LOOMLOG_AUTH_TOKEN: an administrator of tenant `default`) and the `principals` block, whose tokens are in the
+environment.
+
+Fails closed: no token at all is an error unless LOOMLOG_OPEN_MODE=1 says that it is meant, and then only on a loopback
+address. The reference opened itself whenever it found no shared token, even with declared principals.
+
+Before: settings.py, model.py. After: the command layer calls `authenticate` for every request.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import get_args
+
+from connectors.configuration.findings import ConfigurationProblem, Finding
+from connectors.configuration.model import Configuration
+from connectors.configuration.settings import Settings
+from connectors.configuration.words import Scope
+
+SCOPES: frozenset[str] = frozenset(get_args(Scope))
+ADMIN, TENANT, USER = "substrate:admin", "substrate:tenant", "substrate:user"
+IMPLIED: Mapping[str, frozenset[str]] = {
+    ADMIN: SCOPES,
+    TENANT: frozenset({"runs:create", "runs:read", "channel:publish", "channel:read", "providers:operator-key"}),
+    USER: frozenset({"runs:create", "runs:read"}),
+}
+"""What a scope includes beside itself."""
+DEFAULT_TENANT = "default"
+DEFAULT_SUBJECT = "default"
+SUFFIX_LENGTH = 6
+"""Characters of a token that logs may show, so that people can tell tokens apart."""
+SUFFIX_FROM_LENGTH = 24
+"""Of shorter tokens nothing is shown: the suffix would be a real part of the secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who asks. `legacy` marks the shared token, whose requests may name a user_id of their own."""
+
+    name: str
+    tenant: str
+    subject: str
+    scopes: frozenset[str]
+    legacy: bool = False
+    token_suffix: str = ""
+
+    @property
+    def is_admin(self) -> bool:
+        return ADMIN in self.scopes
+
+    @property
+    def is_isolated(self) -> bool:
+        """Confined to its own subject."""
+        return USER in self.scopes and not self.scopes & {ADMIN, TENANT}
+
+    @property
+    def is_member(self) -> bool:
+        """Neither an operator nor isolated: run and channel scopes of the whole tenant."""
+        return not self.scopes & {ADMIN, TENANT, USER}
+
+    def allows(self, scope: str) -> bool:
+        """Whether it may do what needs `scope`, counting what its scopes include. An unknown one is a caller's bug."""
+        assert scope in SCOPES, scope
+        return scope in self.scopes or any(scope in IMPLIED.get(held, ()) for held in self.scopes)
+
+
+OPEN_PRINCIPAL = Principal(
+    name="open", tenant=DEFAULT_TENANT, subject=DEFAULT_SUBJECT, scopes=frozenset({ADMIN}), legacy=True
+)
+"""Everybody, in open mode."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenTable:
+    """Hashes and whom they belong to. In open mode it is empty and everybody is OPEN_PRINCIPAL."""
+
+    rows: tuple[tuple[bytes, Principal], ...] = field(repr=False)
+    open_mode: bool = False
+
+
+def token_table(configuration: Configuration, settings: Settings, environ: Mapping[str, str]) -> TokenTable:
+    """The table. Raises ConfigurationProblem for an empty or doubled token, naming variables and never their values."""
+    problems: list[Finding] = []
+    rows: list[tuple[bytes, Principal]] = []
+    owner_of: dict[bytes, str] = {}
+    if settings.auth_token:
+        hashed = _hashed(settings.auth_token)
+        owner_of[hashed] = "LOOMLOG_AUTH_TOKEN"
+        rows.append((hashed, _shared(settings.auth_token)))
+    for name, block in configuration.principals.items():
+        token = environ.get(block.token_env, "").strip()
+        hashed = _hashed(token)
+        if not token:
+            message = f"principals.{name}: its token should be in {block.token_env}, which is not set or empty"
+            problems.append(Finding(message=message))
+        elif hashed in owner_of:
+            message = f"{block.token_env} holds the same token as {owner_of[hashed]}; each principal needs its own"
+            problems.append(Finding(message=f"principals.{name}: {message}"))
+        else:
+            owner_of[hashed] = block.token_env
+            principal = Principal(
+                name=name,
+                tenant=block.tenant,
+                subject=block.subject,
+                scopes=frozenset(block.scopes),
+                token_suffix=_suffix(token),
+            )
+            rows.append((hashed, principal))
+    if not rows and not problems:
+        problems += _closed_without_token(settings)
+    if problems:
+        raise ConfigurationProblem(problems)
+    return TokenTable(rows=tuple(rows), open_mode=not rows)
+
+
+def authenticate(table: TokenTable, authorization: str | None) -> Principal | None:
+    """Whom an Authorization header (`Bearer <token>`, the scheme in any case) belongs to; None = answer 401."""
+    if table.open_mode:
+        return OPEN_PRINCIPAL
+    scheme, _, token = (authorization or "").strip().partition(" ")
+    token = token.strip()
+    if scheme.casefold() != "bearer" or not token:
+        return None
+    return principal_of(table, token)
+
+
+def principal_of(table: TokenTable, token: str) -> Principal | None:
+    """Whom a bare token belongs to. Looks at every row, always."""
+    hashed = _hashed(token)
+    found: Principal | None = None
+    for known, principal in table.rows:
+        if hmac.compare_digest(known, hashed):
+            found = principal
+    return found
+
+
+def is_loopback(listen_addr: str) -> bool:
+    """Whether only this machine can reach the address. A name other than localhost may resolve to anything: no."""
+    host = listen_addr.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _shared(token: str) -> Principal:
+    return Principal(
+        name="shared",
+        tenant=DEFAULT_TENANT,
+        subject=DEFAULT_SUBJECT,
+        scopes=frozenset({ADMIN}),
+        legacy=True,
+        token_suffix=_suffix(token),
+    )
+
+
+def _closed_without_token(settings: Settings) -> list[Finding]:
+    if not settings.open_mode:
+        message = (
+            "there is no token, so nobody could be let in: set LOOMLOG_AUTH_TOKEN, or declare `principals`, "
+            "or set LOOMLOG_OPEN_MODE=1 to serve everybody on this machine"
+        )
+        return [Finding(message=message)]
+    if not is_loopback(settings.listen_addr):
+        message = (
+            f"LOOMLOG_OPEN_MODE=1 would let everybody in through {settings.listen_addr}, which is no loopback address; "
+            "set LOOMLOG_AUTH_TOKEN, or listen on 127.0.0.1"
+        )
+        return [Finding(message=message)]
+    return []
+
+
+def _hashed(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _suffix(token: str) -> str:
+    return token[-SUFFIX_LENGTH:] if len(token) >= SUFFIX_FROM_LENGTH else ""

@@ -1,0 +1,160 @@
+"""The providers as a process can use them: file, settings and environment brought together.
+
+A provider is usable when the process could call it: its key is in the environment (or it needs none), it is not
+switched off by the address `disabled`, and a synthetic one was allowed, by LOOMLOG_MOCK_ENABLED or by the option
+`enabled` in a file. Whether it answers is another question, asked by whoever calls it.
+
+Before: model.py, settings.py. After: resolve.py takes the ids of the usable ones, connectors/models builds a driver
+from each.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from decimal import Decimal
+
+from connectors.configuration.later import LATER_DRIVERS
+from connectors.configuration.model import Configuration, ProviderBlock
+from connectors.configuration.settings import Settings
+
+OLLAMA_LOCAL = "ollama-local"
+SWITCHED_OFF = "disabled"
+"""As an address: this provider is not to be used."""
+BASE_URLS: Mapping[str, str] = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com/v1",
+    "deepseek": "https://api.deepseek.com/v1",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta",
+    "ollama": "https://ollama.com",
+}
+"""Address by driver, where no file says one."""
+OLLAMA_LOCAL_URL = "http://127.0.0.1:11434"
+
+TIMEOUT_OPTIONS = frozenset({"header_timeout_ms", "idle_timeout_ms"})
+KNOWN_OPTIONS: Mapping[str, frozenset[str]] = {
+    "anthropic": TIMEOUT_OPTIONS,
+    "openai": TIMEOUT_OPTIONS | {"echo_reasoning", "reasoning_models"},
+    "deepseek": TIMEOUT_OPTIONS,
+    "gemini": TIMEOUT_OPTIONS,
+    "ollama": TIMEOUT_OPTIONS | {"num_ctx", "num_gpu"},
+    "mock": frozenset({"enabled", "stable", "latency_ms", "latency_jitter_ms", "rate_429", "rate_500"}),
+}
+"""Options a driver reads; others are only warned about, because they may be meant for another version."""
+DIALECTS: Mapping[str, str] = {
+    "anthropic": "anthropic-messages",
+    "anthropic_oauth_dev": "anthropic-messages",
+    "openai": "openai-chat",
+    "deepseek": "openai-chat",
+    "gemini": "gemini-v1beta",
+    "ollama": "ollama-chat",
+    "mock": "mock",
+    "code-js": "code-js",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """One provider, complete: what a driver needs to be built."""
+
+    id: str
+    driver: str
+    dialect: str
+    base_url: str
+    api_key_env: str
+    """Name of the key's variable; empty for keyless providers."""
+    api_key: str = field(repr=False)
+    is_usable: bool
+    why_not: str
+    """Why it is not usable, for people; empty when it is."""
+    max_concurrent: int
+    """Calls one process may have open; never 0."""
+    header_timeout_s: float
+    idle_timeout_s: float
+    options: Mapping[str, object]
+    """The driver's own options, settings filled in. Mock: stable, latency_ms, latency_jitter_ms, rate_429, rate_500."""
+    capabilities: Mapping[str, bool | int]
+    """What a file changes about the driver's Capabilities, by their field names."""
+
+
+def providers_of(configuration: Configuration, settings: Settings, environ: Mapping[str, str]) -> dict[str, Provider]:
+    """Every provider of the configuration, by id."""
+    return {name: _provider(name, block, settings, environ) for name, block in configuration.providers.items()}
+
+
+def usable_ids(providers: Iterable[Provider]) -> frozenset[str]:
+    """The ids resolve.py may choose from."""
+    return frozenset(provider.id for provider in providers if provider.is_usable)
+
+
+def _provider(name: str, block: ProviderBlock, settings: Settings, environ: Mapping[str, str]) -> Provider:
+    key_name = block.api_key_env or ""
+    key = environ.get(key_name, "").strip() if key_name else ""
+    options = _options(name, block, settings)
+    base_url = _base_url(name, block, environ)
+    why_not = _why_not(block, key_name, key, base_url, options, settings)
+    is_local = name == OLLAMA_LOCAL
+    header_ms = settings.ollama_local_header_timeout_ms if is_local else settings.provider_header_timeout_ms
+    idle_ms = settings.ollama_local_idle_timeout_ms if is_local else settings.provider_idle_timeout_ms
+    changes = {entry.name: getattr(block.capabilities, entry.name) for entry in fields(block.capabilities)}
+    return Provider(
+        id=name,
+        driver=block.driver,
+        dialect=block.dialect or DIALECTS[block.driver],
+        base_url=base_url,
+        api_key_env=key_name,
+        api_key=key,
+        is_usable=not why_not,
+        why_not=why_not,
+        max_concurrent=block.max_concurrent or settings.model_calls_per_provider,
+        header_timeout_s=_seconds(options.get("header_timeout_ms"), header_ms),
+        idle_timeout_s=_seconds(options.get("idle_timeout_ms"), idle_ms),
+        options={key: value for key, value in options.items() if key not in TIMEOUT_OPTIONS | {"enabled"}},
+        capabilities={key: value for key, value in changes.items() if value is not None},
+    )
+
+
+def _base_url(name: str, block: ProviderBlock, environ: Mapping[str, str]) -> str:
+    if block.base_url:
+        return block.base_url.rstrip("/")
+    if name == OLLAMA_LOCAL or (block.driver == "ollama" and not block.api_key_env):
+        return (environ.get("OLLAMA_BASE_URL", "").strip() or OLLAMA_LOCAL_URL).rstrip("/")
+    return BASE_URLS.get(block.driver, "")
+
+
+def _why_not(
+    block: ProviderBlock, key_name: str, key: str, base_url: str, options: Mapping[str, object], settings: Settings
+) -> str:
+    if base_url == SWITCHED_OFF:
+        return "it is switched off (its address is `disabled`)"
+    if block.driver in LATER_DRIVERS:
+        return f"its driver {block.driver} ({LATER_DRIVERS[block.driver]}) is not in this version"
+    if block.driver == "mock" and not settings.mock_enabled and options.get("enabled") is not True:
+        return "synthetic models are not allowed: set LOOMLOG_MOCK_ENABLED=1, or the provider's option enabled to true"
+    if key_name and not key:
+        return f"{key_name} is not set"
+    return ""
+
+
+def _options(name: str, block: ProviderBlock, settings: Settings) -> dict[str, object]:
+    """The options of the file over those the settings stand for. Fractions become floats: drivers know nothing else."""
+    options: dict[str, object] = {}
+    if block.driver == "mock":
+        stable = block.options.get("stable") is True
+        options = {
+            "stable": stable,
+            "latency_ms": settings.mock_latency_ms,
+            "latency_jitter_ms": settings.mock_latency_jitter_ms,
+            "rate_429": 0.0 if stable else settings.mock_429_rate,
+            "rate_500": 0.0 if stable else settings.mock_500_rate,
+        }
+    elif block.driver == "ollama":
+        window = settings.ollama_local_num_ctx if name == OLLAMA_LOCAL else settings.ollama_num_ctx
+        layers = settings.ollama_local_num_gpu if name == OLLAMA_LOCAL else -1
+        options = {**({"num_ctx": window} if window else {}), **({"num_gpu": layers} if layers >= 0 else {})}
+    for key, value in block.options.items():
+        options[key] = float(value) if isinstance(value, Decimal) else value
+    return options
+
+
+def _seconds(option: object, setting_ms: int) -> float:
+    is_count = isinstance(option, int) and not isinstance(option, bool) and option > 0
+    return (option if is_count else setting_ms) / 1000  # type: ignore[operator]  # is_count has looked at the type

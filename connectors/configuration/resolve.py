@@ -1,0 +1,246 @@
+"""From the name of an agent to everything a run is pinned to.
+
+Aliases, tiers, user tiers and patterns end here: a ResolvedAgent names one provider and one model. What it says is
+hashed (`definition_sha256`), so a run can prove which definition it started with. The hash covers what the run is
+promised, not where this process keeps things: volume paths, prices and the order of fallbacks are left out.
+
+Pure. The caller says which providers are usable (providers.usable_ids, less those it knows to be down) and, for
+patterns, what each provider lists.
+
+Before: routing.py, patterns.py. After: the command layer puts the result into StartRun; the runtime builds its calls
+from it.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from connectors.configuration.agent_block import Agent, InterruptionAccess, SamplingBlock
+from connectors.configuration.findings import did_you_mean
+from connectors.configuration.later import LATER_DRIVERS
+from connectors.configuration.model import Configuration, ProviderBlock, UserTier
+from connectors.configuration.patterns import newest
+from connectors.configuration.pricing import price_of
+from connectors.configuration.routing import Choice, DeadEnd, choices, user_tier_name
+from connectors.models.pricing import Price
+from connectors.protocols import VolumeBinding
+from schemas.values import Sampling
+
+MAX_RETRY_ATTEMPTS = 5
+"""Parity: more is taken as this."""
+DEFAULT_FALLBACK_ATTEMPTS = 3
+COOLDOWN_MS = (1_000, 600_000)
+"""Parity: a user tier's cooldown is moved into these bounds."""
+CONTEXT_TOOL = "Context"
+"""Every agent has it unless it says disable_context."""
+CODE_DRIVER = "code-js"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """A model to go to when the one before it fails."""
+
+    provider: str
+    model: str
+    effort: str = ""
+    price: Price | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedAgent:
+    """An agent, ready to run. 0 and empty mean "not said" as in schemas.values.AgentDefinition."""
+
+    name: str
+    description: str
+    provider: str
+    model: str
+    effort: str
+    system_prompt: str
+    tools: tuple[str, ...]
+    """As granted: names and trailing-* globs, Context included unless disabled."""
+    max_tokens: int
+    max_iterations: int
+    unbounded_iterations: bool
+    retry_attempts: int
+    run_timeout_s: int
+    sampling: Sampling | None
+    volumes: tuple[VolumeBinding, ...]
+    """In the agent's order; exactly one is the default when there is one volume or one of them is marked."""
+    max_concurrent_children: int
+    interruption: InterruptionAccess
+    user_tier: str
+    """The plan in force; empty when the files have none."""
+    fallback_on_error: bool
+    max_fallback_attempts: int
+    rate_limit_cooldown_ms: int
+    fallbacks: tuple[Fallback, ...]
+    """The other usable models, best first."""
+    price: Price | None
+    currency: str
+    """Of the prices."""
+    definition_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unresolved:
+    """Why an agent cannot run.
+
+    Codes: unknown_agent, invalid_argument, pin_unavailable, tier_unavailable, tier_agent_not_available.
+    """
+
+    reason_code: str
+    message: str
+
+
+def resolve_agent(
+    configuration: Configuration,
+    name: str,
+    *,
+    user_tier: str = "",
+    usable: Collection[str],
+    listings: Mapping[str, Sequence[str]] | None = None,
+) -> ResolvedAgent | Unresolved:
+    """The agent `name` for a user of the plan `user_tier`. `listings`: provider id -> the models it lists."""
+    agent = configuration.agents.get(name)
+    if agent is None:
+        hint = did_you_mean(name, configuration.agents)
+        return Unresolved(reason_code="unknown_agent", message=f"there is no agent {name}{hint}")
+    found = choices(configuration, agent, user_tier)
+    if isinstance(found, DeadEnd):
+        return Unresolved(reason_code=found.reason_code, message=f"agent {name}: {found.message}")
+    picked, passed_over = _picked(configuration, found, usable, listings or {})
+    if not picked:
+        code = "tier_unavailable" if agent.tier else "pin_unavailable"
+        return Unresolved(reason_code=code, message=f"agent {name}: no model is available: {'; '.join(passed_over)}")
+    resolved = _assembled(configuration, name, agent, picked, user_tier_name(configuration, user_tier))
+    return replace(resolved, definition_sha256=hashlib.sha256(canonical_json(definition_of(resolved))).hexdigest())
+
+
+def definition_of(agent: ResolvedAgent) -> dict[str, object]:
+    """What the hash covers."""
+    return {
+        "name": agent.name,
+        "provider": agent.provider,
+        "model": agent.model,
+        "effort": agent.effort,
+        "system_prompt": agent.system_prompt,
+        "tools": list(agent.tools),
+        "max_tokens": agent.max_tokens,
+        "max_iterations": agent.max_iterations,
+        "unbounded_iterations": agent.unbounded_iterations,
+        "retry_attempts": agent.retry_attempts,
+        "run_timeout_s": agent.run_timeout_s,
+        "sampling": asdict(agent.sampling) if agent.sampling else None,
+        "volumes": [{"name": v.name, "mode": v.mode, "is_default": v.is_default} for v in agent.volumes],
+        "max_concurrent_children": agent.max_concurrent_children,
+        "interruption": asdict(agent.interruption),
+    }
+
+
+def canonical_json(value: object) -> bytes:
+    """One text for one value: sorted keys, no spaces, UTF-8, no NaN; floats in their shortest exact form."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def _picked(
+    configuration: Configuration,
+    found: Sequence[Choice],
+    usable: Collection[str],
+    listings: Mapping[str, Sequence[str]],
+) -> tuple[list[Choice], list[str]]:
+    """The choices that can be used now, with patterns looked up, and why the others cannot."""
+    picked: list[Choice] = []
+    passed_over: list[str] = []
+    for choice in found:
+        provider = configuration.providers.get(choice.provider)
+        if provider is None or choice.provider not in usable:
+            passed_over.append(f"{choice.name} is not usable{_what_it_needs(provider)}")
+        elif choice.model:
+            picked.append(choice)
+        elif model := newest(choice.model_pattern, listings.get(choice.provider, ())):
+            picked.append(replace(choice, model=model, model_pattern=""))
+        else:
+            passed_over.append(f"{choice.name} matches no single model that {choice.provider} lists")
+    return picked, passed_over
+
+
+def _what_it_needs(provider: ProviderBlock | None) -> str:
+    if provider is None:
+        return ""
+    if provider.driver in LATER_DRIVERS:
+        return f" (its driver {provider.driver} is not in this version)"
+    return f" (needs {provider.api_key_env})" if provider.api_key_env else ""
+
+
+def _assembled(
+    configuration: Configuration, name: str, agent: Agent, picked: Sequence[Choice], plan_name: str
+) -> ResolvedAgent:
+    plan = configuration.user_tiers.get(plan_name, UserTier())
+    retries = plan.retry_attempts if agent.retry_attempts is None else agent.retry_attempts
+    best, *others = picked
+    return ResolvedAgent(
+        name=name,
+        description=agent.description,
+        provider=best.provider,
+        model=best.model,
+        effort=best.effort or agent.effort or "",
+        system_prompt=agent.system_prompt,
+        tools=_tools(agent),
+        max_tokens=agent.max_tokens,
+        max_iterations=agent.max_iterations,
+        unbounded_iterations=agent.unbounded_iterations,
+        retry_attempts=min(retries, MAX_RETRY_ATTEMPTS),
+        run_timeout_s=agent.run_timeout_seconds,
+        sampling=_sampling(agent.sampling),
+        volumes=_volumes(configuration, agent),
+        max_concurrent_children=agent.max_concurrent_children,
+        interruption=agent.interruption or InterruptionAccess(enabled="Interruption" in agent.tools),
+        user_tier=plan_name,
+        fallback_on_error=plan.fallback_on_error,
+        max_fallback_attempts=plan.max_fallback_attempts or DEFAULT_FALLBACK_ATTEMPTS,
+        rate_limit_cooldown_ms=min(max(plan.rate_limit_cooldown_ms, COOLDOWN_MS[0]), COOLDOWN_MS[1]),
+        fallbacks=tuple(
+            Fallback(
+                provider=choice.provider,
+                model=choice.model,
+                effort=choice.effort or agent.effort or "",
+                price=price_of(configuration, choice.provider, choice.model),
+            )
+            for choice in others
+        ),
+        price=price_of(configuration, best.provider, best.model),
+        currency=configuration.pricing.currency,
+    )
+
+
+def _tools(agent: Agent) -> tuple[str, ...]:
+    extra = () if agent.disable_context else (CONTEXT_TOOL,)
+    return tuple(dict.fromkeys((*agent.tools, *extra)))
+
+
+def _sampling(block: SamplingBlock | None) -> Sampling | None:
+    if block is None:
+        return None
+    return Sampling(
+        temperature=block.temperature,
+        top_p=block.top_p,
+        top_k=block.top_k,
+        frequency_penalty=block.frequency_penalty,
+        presence_penalty=block.presence_penalty,
+        seed=block.seed,
+        stop=block.stop,
+    )
+
+
+def _volumes(configuration: Configuration, agent: Agent) -> tuple[VolumeBinding, ...]:
+    names = tuple(dict.fromkeys(agent.volumes))
+    return tuple(
+        VolumeBinding(
+            name=name,
+            path=(volume := configuration.volumes[name]).path,
+            mode=volume.mode,
+            is_default=volume.default or len(names) == 1,
+        )
+        for name in names
+    )

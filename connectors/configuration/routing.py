@@ -1,0 +1,153 @@
+"""Which models an agent may run on, in which order: tiers, plans of users, aliases.
+
+    the agent pins a model     provider + model, or an alias: that one
+    the agent names a tier     candidates: agent.models[tier], else the user tier's, else the file's
+                               providers:  those of the agent that the user tier has too, in the agent's order;
+                                           else those of the agent, of the user tier, or of the file
+                               order:      provider by provider, and for each its candidates in turn
+    neither                    the file's defaults
+
+Pure and total: what is wrong comes back as a DeadEnd with a reason code,
+at load (check.py) as at run time (resolve.py).
+
+Before: model.py. After: check.py, resolve.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from connectors.configuration.agent_block import Agent, Candidate
+from connectors.configuration.findings import did_you_mean
+from connectors.configuration.model import Configuration, UserTier
+
+DEFAULT_USER_TIER = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A model to try: `model`, or `model_pattern` to be looked up in the provider's list."""
+
+    provider: str
+    model: str = ""
+    model_pattern: str = ""
+    effort: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider}/{self.model or self.model_pattern}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadEnd:
+    """Why there is nothing to try."""
+
+    reason_code: str
+    message: str
+
+
+def user_tier_name(configuration: Configuration, wanted: str) -> str:
+    """The plan in force: the wanted one, `default` when it does not exist, empty when the files have none."""
+    if wanted in configuration.user_tiers:
+        return wanted
+    return DEFAULT_USER_TIER if DEFAULT_USER_TIER in configuration.user_tiers else ""
+
+
+def choices(configuration: Configuration, agent: Agent, user_tier: str = "") -> tuple[Choice, ...] | DeadEnd:
+    """Everything the agent may run on, best first; never empty."""
+    if agent.tier:
+        return _of_tier(configuration, agent, configuration.user_tiers.get(user_tier_name(configuration, user_tier)))
+    if agent.provider or agent.model:
+        return _pinned(configuration, agent.provider or "", agent.model)
+    if configuration.defaults.provider or configuration.defaults.model:
+        return _pinned(configuration, configuration.defaults.provider or "", configuration.defaults.model)
+    return DeadEnd(
+        reason_code="invalid_argument",
+        message="names no model; give provider and model, a model alias, or a tier, or set defaults",
+    )
+
+
+def choice_of(configuration: Configuration, candidate: Candidate) -> Choice | DeadEnd:
+    """The model a candidate of a tier means."""
+    if candidate.provider and bool(candidate.model) != bool(candidate.model_pattern):
+        return Choice(
+            provider=candidate.provider,
+            model=candidate.model,
+            model_pattern=candidate.model_pattern,
+            effort=candidate.effort or "",
+        )
+    if candidate.provider or candidate.model_pattern:
+        return DeadEnd(
+            reason_code="invalid_argument",
+            message="a candidate has a provider and either model or model_pattern, or only an alias as model",
+        )
+    found = _pinned(configuration, "", candidate.model)
+    if isinstance(found, DeadEnd):
+        return found
+    choice = found[0]
+    return Choice(
+        provider=choice.provider,
+        model=choice.model,
+        model_pattern=choice.model_pattern,
+        effort=candidate.effort or choice.effort,
+    )
+
+
+def _pinned(configuration: Configuration, provider: str, model: str) -> tuple[Choice, ...] | DeadEnd:
+    if provider and model:
+        return (Choice(provider=provider, model=model),)
+    if provider:
+        return DeadEnd(reason_code="invalid_argument", message=f"provider {provider} comes without a model; give both")
+    alias = configuration.models.get(model)
+    if alias is None:
+        hint = did_you_mean(model, configuration.models)
+        return DeadEnd(
+            reason_code="invalid_argument",
+            message=f"model {model} comes without a provider and is not an alias in `models`{hint}",
+        )
+    effort = alias.effort or ""
+    return (Choice(provider=alias.provider, model=alias.model, model_pattern=alias.model_pattern, effort=effort),)
+
+
+def _of_tier(configuration: Configuration, agent: Agent, plan: UserTier | None) -> tuple[Choice, ...] | DeadEnd:
+    assert agent.tier
+    candidates = _candidates(configuration, agent, plan)
+    if not candidates:
+        return DeadEnd(
+            reason_code="tier_unavailable",
+            message=f"tier {agent.tier} has no candidates: not in the agent's models, its user tier's tiers or `tiers`",
+        )
+    providers = _providers(configuration, agent, plan)
+    if not providers:
+        return DeadEnd(
+            reason_code="tier_agent_not_available",
+            message="none of the agent's providers is in the provider_priority of the user tier",
+        )
+    found = [choice for candidate in candidates if isinstance(choice := choice_of(configuration, candidate), Choice)]
+    ordered = tuple(choice for provider in providers for choice in found if choice.provider == provider)
+    if ordered:
+        return ordered
+    return DeadEnd(
+        reason_code="tier_unavailable",
+        message=f"tier {agent.tier} resolves to nothing: its candidates are at {_words(found)}, "
+        f"the provider order is {', '.join(providers)}",
+    )
+
+
+def _candidates(configuration: Configuration, agent: Agent, plan: UserTier | None) -> tuple[Candidate, ...]:
+    assert agent.tier
+    if agent.tier in agent.models:
+        return agent.models[agent.tier]
+    if plan and agent.tier in plan.tiers:
+        return plan.tiers[agent.tier]
+    return configuration.tiers.get(agent.tier, ())
+
+
+def _providers(configuration: Configuration, agent: Agent, plan: UserTier | None) -> tuple[str, ...]:
+    planned = plan.provider_priority if plan else ()
+    if agent.providers and planned:
+        return tuple(provider for provider in agent.providers if provider in planned)
+    return tuple(dict.fromkeys(agent.providers or planned or configuration.provider_priority))
+
+
+def _words(found: Sequence[Choice]) -> str:
+    return ", ".join(dict.fromkeys(choice.provider for choice in found)) or "no provider"

@@ -1,0 +1,357 @@
+# ruff: noqa: RUF009 (each row is a call that makes a dataclass field; that is what the rule cannot see)
+"""The one table of LOOMLOG_* settings: name, kind, default, meaning and old name, as fields of a frozen dataclass.
+
+A field `listen_addr` is the setting `LOOMLOG_LISTEN_ADDR`; everything else about it is in the field's metadata. The
+parser (environment.py) and docs/SETTINGS.md (document.py) are both made from these fields, so a setting that is missing
+in one of them cannot exist. Considered instead: a list of records beside a dataclass (two places to keep equal) and
+pydantic-settings (reads the environment itself, and has no aliases that can disagree loudly).
+
+Names of reference deployments (the prefix LOOMCYCLE_) are accepted for every setting that has `old`. Secrets are left
+out of repr. Paths are absolute after reading. An empty variable counts as not set: env files are full of
+`NAME=`.
+
+Before: kinds.py. After: environment.py fills it, every main() reads it.
+"""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from connectors.configuration.kinds import (
+    ADDRESS,
+    FLAG,
+    MAX_PORT,
+    NAMES,
+    PATH,
+    PATHS,
+    RATIO,
+    SERVERS,
+    TEXT,
+    URL,
+    Kind,
+    clamped,
+    one_of,
+    whole,
+)
+
+PREFIX = "LOOMLOG_"
+OLD_PREFIX = "LOOMCYCLE_"
+
+MIB = 1024 * 1024
+HOUR_MS = 3_600_000
+MAX_PARTITIONS = 1024
+"""Far above what one group of owners can serve; a typo of a few zeros would take a broker down."""
+ALL_INTERFACES = ("", "0.0.0.0", "[::]")
+SAME = "same"
+"""The old name differs from ours only in its prefix."""
+
+
+def setting(group: str, kind: Kind, default: Any, meaning: str, *, old: str = "", secret: bool = False) -> Any:
+    """A row of the table. `old` is the name without the old prefix, SAME when it is the field's own."""
+    return field(
+        default=default,
+        repr=not secret,
+        metadata={"group": group, "kind": kind, "meaning": meaning, "old": old, "secret": secret},
+    )
+
+
+_P, _S, _K, _D, _C = "Process", "Access", "Log (Kafka-compatible broker)", "Postgres and blobs", "Configuration files"
+_M, _T, _R, _O = "Models", "Tools", "Runs", "Observability"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything a process is told by its environment. Built once in main() by environment.read_settings."""
+
+    home: Path = setting(
+        _P,
+        PATH,
+        Path(".loomlog"),
+        "Folder of everything this installation keeps on this machine: the local broker and Postgres, blobs, logs.",
+        old="DATA_DIR",
+    )
+    listen_addr: str = setting(_P, ADDRESS, "127.0.0.1:8787", "Where the API listens.", old=SAME)
+    base_url: str = setting(
+        _P, URL, "", "Where the command line finds the API; empty = http:// and the listen address.", old=SAME
+    )
+    public_url: str = setting(_P, URL, "", "The API's address as others see it, for links and callbacks.", old=SAME)
+    replica_id: str = setting(
+        _P, TEXT, "", "Name of this replica in /healthz and metrics; empty = host name and process id.", old=SAME
+    )
+    max_request_bytes: int = setting(
+        _P, whole(1024, 1024 * MIB, "bytes"), 16 * MIB, "Largest request body; more is refused with 413.", old=SAME
+    )
+    sse_keepalive_ms: int = setting(
+        _P,
+        clamped(1000, 300_000, "milliseconds"),
+        20_000,
+        "Silence after which an event stream sends a comment.",
+        old=SAME,
+    )
+    log_level: str = setting(_P, one_of("debug", "info", "warning", "error"), "info", "Least severity that is logged.")
+    drain_timeout_ms: int = setting(
+        _P, whole(0, HOUR_MS, "milliseconds"), 10_000, "How long a planned stop waits for calls in flight."
+    )
+
+    auth_token: str = setting(
+        _S, TEXT, "", "The shared token: an administrator of tenant `default`.", old=SAME, secret=True
+    )
+    open_mode: bool = setting(
+        _S, FLAG, False, "Serve without any token. Refused unless the listen address is a loopback address."
+    )
+    redact_secrets: bool = setting(
+        _S, FLAG, True, "Mask known secrets before anything is appended to the log.", old=SAME
+    )
+
+    kafka: str = setting(_K, SERVERS, "", "Bootstrap servers; empty = the local broker that `loomlog up` starts.")
+    kafka_port: int | None = setting(
+        _K, whole(0, MAX_PORT), None, "Port of the local broker; empty = that of last time or 19092, 0 = any free one."
+    )
+    kafka_security_protocol: str = setting(
+        _K, one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT", "How to talk to the brokers."
+    )
+    kafka_sasl_mechanism: str = setting(
+        _K,
+        one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "",
+        "How to authenticate; needed with the SASL protocols.",
+    )
+    kafka_username: str = setting(_K, TEXT, "", "User name for SASL.")
+    kafka_password: str = setting(_K, TEXT, "", "Password for SASL.", secret=True)
+    kafka_ca_file: Path | None = setting(_K, PATH, None, "Certificates to trust (PEM); empty = those of the system.")
+    kafka_cert_file: Path | None = setting(_K, PATH, None, "Client certificate (PEM), together with its key.")
+    kafka_key_file: Path | None = setting(_K, PATH, None, "Key of the client certificate (PEM).")
+    kafka_key_password: str = setting(_K, TEXT, "", "Password of that key.", secret=True)
+    partitions: int = setting(
+        _K, whole(1, MAX_PARTITIONS), 4, "Partitions of each topic when it is created; the same for all families."
+    )
+    replication_factor: int = setting(_K, whole(1, 7), 1, "Copies of each topic when it is created; 3 in production.")
+    session_timeout_ms: int = setting(
+        _K,
+        whole(500, 300_000, "milliseconds"),
+        3_000,
+        "Silence after which the group gives an owner's partitions away. Under 6000 the broker must allow it.",
+    )
+    schema_registry: str = setting(
+        _K, URL, "", "Schema registry to take schema ids from; empty = the lock file schemas/ids.json."
+    )
+
+    postgres: str = setting(
+        _D,
+        TEXT,
+        "",
+        "Connection string of the read models; empty = the local Postgres that `loomlog up` starts.",
+        old="PG_DSN",
+        secret=True,
+    )
+    postgres_port: int | None = setting(
+        _D,
+        whole(0, MAX_PORT),
+        None,
+        "Port of the local Postgres; empty = that of last time or 15432, 0 = any free one.",
+    )
+    postgres_sslmode: str = setting(
+        _D,
+        one_of("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+        "",
+        "TLS towards Postgres; empty = what the connection string says.",
+    )
+    postgres_sslrootcert: Path | None = setting(_D, PATH, None, "Certificates to trust (PEM).")
+    postgres_sslcert: Path | None = setting(_D, PATH, None, "Client certificate (PEM), together with its key.")
+    postgres_sslkey: Path | None = setting(_D, PATH, None, "Key of the client certificate (PEM).")
+    postgres_max_connections: int = setting(
+        _D, whole(1, 1000), 10, "Most connections of one process.", old="PG_MAX_OPEN_CONNS"
+    )
+    postgres_min_connections: int = setting(
+        _D, whole(0, 1000), 1, "Connections of one process that stay open when idle.", old="PG_MIN_IDLE_CONNS"
+    )
+    blob_folder: Path | None = setting(
+        _D, PATH, None, "Folder of the payloads too large for the log; empty = `blobs` in the home folder."
+    )
+
+    config_dir: Path | None = setting(
+        _C, PATH, None, "Folder whose *.yaml files are read in name order, before the listed files.", old=SAME
+    )
+    config_files: tuple[Path, ...] = setting(_C, PATHS, (), "Files to read, each on top of those before.", old=SAME)
+    config_strict: bool = setting(
+        _C, FLAG, False, "A file that changes a value of a file before it is an error instead of a warning.", old=SAME
+    )
+    no_default_providers: bool = setting(_C, FLAG, False, "Leave out the built-in providers.", old=SAME)
+
+    provider_header_timeout_ms: int = setting(
+        _M,
+        whole(100, HOUR_MS, "milliseconds"),
+        60_000,
+        "Longest wait for the first bytes of a model's answer.",
+        old=SAME,
+    )
+    provider_idle_timeout_ms: int = setting(
+        _M, whole(100, HOUR_MS, "milliseconds"), 90_000, "Longest silence inside a model's answer.", old=SAME
+    )
+    ollama_local_header_timeout_ms: int = setting(
+        _M,
+        whole(100, HOUR_MS, "milliseconds"),
+        600_000,
+        "The first of these for `ollama-local`, which loads the model first.",
+        old=SAME,
+    )
+    ollama_local_idle_timeout_ms: int = setting(
+        _M, whole(100, HOUR_MS, "milliseconds"), 600_000, "The second of these for `ollama-local`.", old=SAME
+    )
+    ollama_num_ctx: int = setting(
+        _M, whole(0, 10_000_000, "tokens"), 0, "Context window asked of `ollama`; 0 = its own.", old=SAME
+    )
+    ollama_local_num_ctx: int = setting(
+        _M, whole(0, 10_000_000, "tokens"), 0, "Context window asked of `ollama-local`; 0 = its own.", old=SAME
+    )
+    ollama_local_num_gpu: int = setting(
+        _M, whole(-1, 1000, "layers"), -1, "Layers `ollama-local` puts on the GPU; -1 = it decides.", old=SAME
+    )
+    model_calls_per_provider: int = setting(
+        _M,
+        whole(1, 10_000),
+        32,
+        "Model calls one process has open at one provider, where the provider has no max_concurrent.",
+    )
+    fallback_pin_after_success: bool = setting(
+        _M, FLAG, False, "After a turn succeeded its run stays with that provider.", old=SAME
+    )
+    mock_enabled: bool = setting(
+        _M,
+        FLAG,
+        False,
+        "Allow the synthetic providers `mock` and `mock-stable`; a file can do it with their option `enabled`.",
+        old=SAME,
+    )
+    mock_latency_ms: int = setting(
+        _M, whole(0, HOUR_MS, "milliseconds"), 50, "How long a synthetic model thinks.", old=SAME
+    )
+    mock_latency_jitter_ms: int = setting(
+        _M, whole(0, HOUR_MS, "milliseconds"), 25, "Most that is added to it at random.", old=SAME
+    )
+    mock_429_rate: float = setting(_M, RATIO, 0.0, "Share of calls to `mock` that are refused as too many.", old=SAME)
+    mock_500_rate: float = setting(_M, RATIO, 0.0, "Share of calls to `mock` that fail.", old=SAME)
+
+    http_host_allowlist: tuple[str, ...] = setting(
+        _T,
+        NAMES,
+        (),
+        "Hosts the network tools may reach, subdomains included; `*` = all public ones, empty = none.",
+        old=SAME,
+    )
+    http_private_host_allowlist: tuple[str, ...] = setting(
+        _T, NAMES, (), "Hosts that may be reached although their address is private.", old=SAME
+    )
+    bash_enabled: bool = setting(_T, FLAG, False, "Allow the tool Bash to agents that list it.", old=SAME)
+    bash_allowed_env: tuple[str, ...] = setting(
+        _T, NAMES, (), "Environment names a Bash command sees beside PATH.", old=SAME
+    )
+    bash_allowed_creds: tuple[str, ...] = setting(_T, NAMES, (), "Credential names a Bash command sees.", old=SAME)
+    bench_enabled: bool = setting(_T, FLAG, False, "Allow the tool Bench, which costs nothing, for measuring.")
+    ledger_path: Path | None = setting(
+        _T,
+        PATH,
+        None,
+        "File the tool Ledger appends a line to for each call, for counting effects; empty = no such tool.",
+    )
+    ledger_effect: str = setting(
+        _T, one_of("idempotent", "unsafe"), "unsafe", "What may be done about a call of Ledger whose result is unknown."
+    )
+    tool_parallelism: int = setting(_T, whole(1, 64), 8, "Tool calls of one turn that run at once.", old=SAME)
+    tool_calls_per_process: int = setting(
+        _T, whole(1, 10_000), 128, "Tool calls one process runs at once, all runs together."
+    )
+
+    max_concurrent_runs_per_user: int | None = setting(
+        _R, whole(0, 1_000_000), None, "Wins over concurrency.max_concurrent_runs_per_user; 0 = no bound.", old=SAME
+    )
+    provider_queue_depth: int | None = setting(
+        _R, whole(0, 1_000_000), None, "Wins over concurrency.provider_queue_depth.", old=SAME
+    )
+    provider_queue_timeout_ms: int | None = setting(
+        _R, whole(0, HOUR_MS, "milliseconds"), None, "Wins over concurrency.provider_queue_timeout_ms.", old=SAME
+    )
+
+    metrics_enabled: bool = setting(
+        _O, FLAG, True, "Serve /metrics: the API's to administrators only, each runtime's on 127.0.0.1.", old=SAME
+    )
+    runtime_metrics_port: int = setting(
+        _O,
+        whole(0, MAX_PORT),
+        18911,
+        "Port of a runtime's own /metrics on 127.0.0.1; a further runtime takes the next free one, 0 = any free one.",
+    )
+    insights_port: int = setting(
+        _O, whole(0, MAX_PORT), 18901, "Port of the insights service on 127.0.0.1; 0 = any free one."
+    )
+    insights_history_minutes: int = setting(
+        _O, whole(1, 240, "minutes"), 15, "How long insights keeps its windows; a restart reads that much again."
+    )
+    insights_enabled: bool = setting(_O, FLAG, True, "Run the insights service with the others.")
+    otel_exporter_otlp_endpoint: str = setting(
+        _O, URL, "", "Collector that gets the traces (OTLP over HTTP); empty = no traces.", old=SAME
+    )
+    otel_exporter_otlp_headers: str = setting(
+        _O, TEXT, "", "Headers for the collector, `name=value` with commas between.", old=SAME, secret=True
+    )
+    otel_service_name: str = setting(_O, TEXT, "loomlog", "Service name in traces.", old=SAME)
+    otel_traces_sampler_ratio: float = setting(_O, RATIO, 1.0, "Share of runs that are traced.", old=SAME)
+
+    @property
+    def blobs(self) -> Path:
+        """The blob folder in force."""
+        return self.blob_folder or self.home / "blobs"
+
+    @property
+    def api_url(self) -> str:
+        """Where the command line finds the API; an address that means all interfaces is asked on this machine."""
+        host, _, port = self.listen_addr.rpartition(":")
+        return self.base_url or f"http://{'127.0.0.1' if host in ALL_INTERFACES else host}:{port}"
+
+    def postgres_tls(self) -> dict[str, str]:
+        """The TLS settings that were given, by libpq's parameter names, to pass beside the connection string."""
+        given = {
+            "sslmode": self.postgres_sslmode,
+            "sslrootcert": self.postgres_sslrootcert,
+            "sslcert": self.postgres_sslcert,
+            "sslkey": self.postgres_sslkey,
+        }
+        return {name: str(value) for name, value in given.items() if value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingRow:
+    """A row of the table, as the parser and the document read it."""
+
+    field: str
+    name: str
+    old_name: str
+    """Empty when the setting is new."""
+    group: str
+    kind: Kind
+    default: object
+    meaning: str
+    is_secret: bool
+
+
+def setting_rows() -> tuple[SettingRow, ...]:
+    """The table in its own order."""
+    return tuple(
+        SettingRow(
+            field=entry.name,
+            name=PREFIX + entry.name.upper(),
+            old_name=_old_name(entry.name, entry.metadata["old"]),
+            group=entry.metadata["group"],
+            kind=entry.metadata["kind"],
+            default=entry.default,
+            meaning=entry.metadata["meaning"],
+            is_secret=entry.metadata["secret"],
+        )
+        for entry in fields(Settings)
+    )
+
+
+def _old_name(name: str, old: str) -> str:
+    if not old:
+        return ""
+    return OLD_PREFIX + (name.upper() if old == SAME else old)

@@ -1,0 +1,108 @@
+"""Which keys may stand where: the model's types read as a shape.
+
+The model refuses unknown keys by itself, but cannot say which keys it would have taken. This module walks the same
+types beside a tree: it finds every unknown key, offers the nearest valid one, and hands over the values without the
+unknown keys and without keys that say nothing (`tools:`), so that one misspelt key does not hide the other mistakes of
+a file.
+
+Before: model.py, tree.py. After: load.py; document.py lists the keys of each block.
+"""
+
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from connectors.configuration.findings import Finding, did_you_mean
+from connectors.configuration.tree import Branch, Items, Leaf, Node, Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """`keys` for a block of fixed keys, `values` for a mapping of free names, `items` for a list; none for a scalar."""
+
+    keys: Mapping[str, Any] | None = None
+    values: Any = None
+    items: Any = None
+
+
+@cache
+def shape_of(hint: Any) -> Shape:
+    """The shape of a type; of a union, that of its first part that has one."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return shape_of(get_args(hint)[0])
+    if origin in (Union, types.UnionType):
+        shapes = [shape_of(part) for part in get_args(hint)]
+        return next((shape for shape in shapes if shape != Shape()), Shape())
+    if is_dataclass(hint) and isinstance(hint, type):
+        hints = get_type_hints(hint, include_extras=True)
+        return Shape(keys={entry.name: hints[entry.name] for entry in fields(hint)})
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return Shape(values=get_args(hint)[1])
+    if origin is tuple:
+        return Shape(items=get_args(hint)[0])
+    return Shape()
+
+
+def values_of(root: Branch, hint: Any) -> tuple[dict[str, object], list[Finding]]:
+    """The values of a tree for the type `hint`, and a finding for every key the type does not have."""
+    unknown: list[Finding] = []
+    values = _block(root, shape_of(hint), (), unknown)
+    return values, unknown
+
+
+def paths_of(node: Node, path: Path = ()) -> Iterator[Path]:
+    """The path of every key in a tree, outer ones first."""
+    if isinstance(node, Branch):
+        for key, entry in node.entries.items():
+            yield (*path, key)
+            yield from paths_of(entry.node, (*path, key))
+    elif isinstance(node, Items):
+        for position, item in enumerate(node.nodes):
+            yield from paths_of(item, (*path, position))
+
+
+def _block(branch: Branch, shape: Shape, path: Path, unknown: list[Finding]) -> dict[str, object]:
+    assert shape.keys is not None
+    values: dict[str, object] = {}
+    for key, entry in branch.entries.items():
+        if key not in shape.keys:
+            name = dotted((*path, key))
+            message = f"{name} is not a known key{did_you_mean(key, shape.keys)}"
+            unknown.append(Finding(message=message, file=entry.key_mark.file, line=entry.key_mark.line))
+        elif not _says_nothing(entry.node):
+            values[key] = _value(entry.node, shape.keys[key], (*path, key), unknown)
+    return values
+
+
+def _value(node: Node, hint: Any, path: Path, unknown: list[Finding]) -> object:
+    shape = shape_of(hint)
+    match node:
+        case Leaf():
+            return node.value
+        case Items():
+            return tuple(
+                _value(item, shape.items, (*path, position), unknown) for position, item in enumerate(node.nodes)
+            )
+        case Branch() if shape.keys is not None:
+            return _block(node, shape, path, unknown)
+        case Branch():
+            values: dict[str, object] = {}
+            for key, entry in node.entries.items():
+                is_empty_block = _says_nothing(entry.node) and shape_of(shape.values).keys is not None
+                values[key] = {} if is_empty_block else _value(entry.node, shape.values, (*path, key), unknown)
+            return values
+
+
+def _says_nothing(node: Node) -> bool:
+    return isinstance(node, Leaf) and node.value is None
+
+
+def dotted(path: Path) -> str:
+    """`agents.reviewer.tools[2]`."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text

@@ -1,0 +1,313 @@
+"""A configuration file as a tree that remembers where everything was written.
+
+    Leaf    a scalar                                       Mark   file and line
+    Items   a list, or an edit of the list below it
+    Branch  a mapping; each key keeps its own mark
+
+The tree is built from PyYAML's events, not by its constructors: no tag can build an object, duplicate keys are seen,
+every key and value keeps its line, and depth and size are bounded before anything is built twice (aliases share nodes,
+but each use counts). Plain scalars follow the YAML 1.2 core schema, so `on`, `no` and `12:30` stay text; fractions
+become Decimal, so that prices are exact. Considered instead: yaml.compose (loses the chance to bound) and a round-trip
+library (one more dependency).
+
+Before: expansion.py. After: merge.py lays trees over each other, load.py turns the result into the model.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import yaml
+
+from connectors.configuration.expansion import expand
+from connectors.configuration.findings import Finding
+
+MAX_DEPTH = 32
+"""The deepest legal path has about 8 levels."""
+MAX_NODES = 100_000
+"""Thousands of agents; stops alias bombs long before memory does."""
+MAX_DIGITS = 18
+"""Longer runs of digits are identifiers, not numbers; fits a signed 64-bit integer."""
+MERGE_KEY = "<<"
+_CORE = "tag:yaml.org,2002:"
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FRACTION = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,3})?")
+
+Scalar = str | int | Decimal | bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Where something was written. Lines count from 1."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    value: Scalar
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """A list. `base` None means an edit: `before` and `after` go around whatever the lower layers say."""
+
+    mark: Mark
+    before: tuple["Node", ...] = ()
+    base: tuple["Node", ...] | None = None
+    after: tuple["Node", ...] = ()
+
+    @property
+    def nodes(self) -> tuple["Node", ...]:
+        """The list as it stands."""
+        return (*self.before, *(self.base or ()), *self.after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A key of a mapping, with the mark of the key itself, and its value."""
+
+    key_mark: Mark
+    node: "Node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    entries: Mapping[str, Entry]
+    mark: Mark
+
+
+Node = Leaf | Items | Branch
+Path = tuple[str | int, ...]
+"""Keys and list positions from the root of a tree."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FileReading:
+    """What reading one file gave."""
+
+    root: Branch
+    errors: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    """Environment names the file expands."""
+
+
+def read_tree(text: str, *, file: str, environ: Mapping[str, str]) -> FileReading:
+    """The tree of one YAML document. Mistakes are in `errors`; what could be read is in `root` even then."""
+    reading = FileReading(root=Branch(entries={}, mark=Mark(file=file, line=1)))
+    try:
+        node = _Reader(reading=reading, file=file, environ=environ, events=yaml.parse(text, yaml.SafeLoader)).document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        reading.errors.append(Finding(message=f"not YAML: {said}", file=file, line=mark.line + 1 if mark else 0))
+    except yaml.YAMLError as error:
+        reading.errors.append(Finding(message=f"not YAML: {error}", file=file))
+    except _Stop as stop:
+        reading.errors.append(stop.finding)
+    else:
+        if isinstance(node, Branch):
+            reading.root = node
+        elif not (isinstance(node, Leaf) and node.value is None):
+            message = "expected a mapping with blocks such as `agents:` at the top"
+            reading.errors.append(Finding(message=message, file=file, line=node.mark.line))
+    return reading
+
+
+def plain(node: Node) -> object:
+    """The tree without marks: dicts, tuples and scalars. An edit of nothing is the list it holds."""
+    match node:
+        case Leaf():
+            return node.value
+        case Items():
+            return tuple(plain(item) for item in node.nodes)
+        case Branch():
+            return {key: plain(entry.node) for key, entry in node.entries.items()}
+
+
+def mark_of(root: Node, path: Path, *, of_key: bool = False) -> Mark:
+    """The mark of what is at `path`, or of the nearest thing above it that exists. `of_key`: of its last key."""
+    mark, node = root.mark, root
+    for position, step in enumerate(path):
+        if isinstance(node, Branch) and step in node.entries:
+            entry = node.entries[str(step)]
+            node = entry.node
+            mark = entry.key_mark if (of_key and position == len(path) - 1) or isinstance(node, Branch) else node.mark
+        elif isinstance(node, Items) and isinstance(step, int) and step < len(node.nodes):
+            node = node.nodes[step]
+            mark = node.mark
+        else:
+            break
+    return mark
+
+
+def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
+    """Every scalar with its path."""
+    match node:
+        case Leaf():
+            yield path, node
+        case Items():
+            for position, item in enumerate(node.nodes):
+                yield from walk(item, (*path, position))
+        case Branch():
+            for key, entry in node.entries.items():
+                yield from walk(entry.node, (*path, key))
+
+
+def scalar(text: str) -> Scalar:
+    """A plain scalar by the YAML 1.2 core schema; .inf and .nan are no values here and stay text."""
+    if text in ("", "~", "null", "Null", "NULL"):
+        return None
+    if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
+        return text[0] in "tT"
+    if len(text) <= MAX_DIGITS and _INTEGER.fullmatch(text):
+        return int(text, 10) if text.lstrip("+-").isdigit() else int(text, 0)
+    if len(text) <= 2 * MAX_DIGITS and any(sign in text for sign in ".eE") and _FRACTION.fullmatch(text):
+        return Decimal(text)
+    return text
+
+
+class _Stop(Exception):
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding)
+        self.finding = finding
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    """Builds nodes from events. `anchors` keeps each named node with its size, because a use of it counts in full."""
+
+    reading: FileReading
+    file: str
+    environ: Mapping[str, str]
+    events: Iterator[yaml.Event]
+    anchors: dict[str, tuple[Node, int]] = field(default_factory=dict)
+    count: int = 0
+
+    def document(self) -> Node:
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                node = self._node(next(self.events), depth=0)
+                next(self.events)
+                if not isinstance(following := next(self.events), yaml.StreamEndEvent):
+                    raise _Stop(self._finding(following, "a second document begins here; one file holds one document"))
+                return node
+        return Leaf(value=None, mark=Mark(file=self.file, line=1))
+
+    def _node(self, event: yaml.Event, depth: int) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self.anchors:
+                raise _Stop(self._finding(event, f"the alias *{event.anchor} has no anchor before it"))
+            node, size = self.anchors[event.anchor]
+            self._counted(event, size)
+            return node
+        before = self.count
+        self._counted(event, 1)
+        if depth > MAX_DEPTH:
+            raise _Stop(self._finding(event, f"nested deeper than {MAX_DEPTH} levels"))
+        build: Callable[[yaml.Event, int], Node]
+        if isinstance(event, yaml.ScalarEvent):
+            build = self._leaf
+        elif isinstance(event, yaml.SequenceStartEvent):
+            build = self._items
+        else:
+            build = self._branch
+        node = build(event, depth)
+        if anchor := getattr(event, "anchor", None):
+            self.anchors[anchor] = (node, self.count - before)
+        return node
+
+    def _leaf(self, event: yaml.Event, depth: int) -> Leaf:
+        assert isinstance(event, yaml.ScalarEvent)
+        expanded = expand(event.value, self.environ)
+        self.reading.names.update(expanded.names)
+        self.reading.errors += [self._finding(event, message) for message in expanded.errors]
+        self.reading.warnings += [self._finding(event, message) for message in expanded.warnings]
+        is_plain = event.tag is None and event.style is None
+        if event.tag not in (None, "!", _CORE + "str"):
+            is_plain = True
+            if event.tag not in {_CORE + kind for kind in ("null", "bool", "int", "float")}:
+                self.reading.errors.append(self._finding(event, self._about_tag(event.tag, "a scalar")))
+        return Leaf(value=scalar(expanded.text) if is_plain else expanded.text, mark=self._mark(event))
+
+    def _items(self, event: yaml.Event, depth: int) -> Items:
+        assert isinstance(event, yaml.SequenceStartEvent)
+        nodes: list[Node] = []
+        while not isinstance(following := next(self.events), yaml.SequenceEndEvent):
+            nodes.append(self._node(following, depth + 1))
+        match event.tag:
+            case None | "!" | "tag:yaml.org,2002:seq":
+                return Items(mark=self._mark(event), base=tuple(nodes))
+            case "!prepend":
+                return Items(mark=self._mark(event), before=_distinct(nodes))
+            case "!append":
+                return Items(mark=self._mark(event), after=_distinct(nodes))
+        self.reading.errors.append(self._finding(event, self._about_tag(event.tag, "a list")))
+        return Items(mark=self._mark(event), base=tuple(nodes))
+
+    def _branch(self, event: yaml.Event, depth: int) -> Branch:
+        assert isinstance(event, yaml.MappingStartEvent), event
+        if event.tag not in (None, "!", _CORE + "map"):
+            self.reading.errors.append(self._finding(event, self._about_tag(event.tag, "a mapping")))
+        entries: dict[str, Entry] = {}
+        merged: dict[str, Entry] = {}
+        while not isinstance(key := next(self.events), yaml.MappingEndEvent):
+            if not isinstance(key, yaml.ScalarEvent):
+                raise _Stop(self._finding(key, "a key must be a single word or text"))
+            node = self._node(next(self.events), depth + 1)
+            self._counted(key, 1)
+            if key.value == MERGE_KEY and key.style is None:
+                merged = {**self._merged(key, node), **merged}
+            elif key.value in entries:
+                first = entries[key.value].key_mark.line
+                self.reading.errors.append(
+                    self._finding(key, f"the key {key.value} is here for the second time; the first is in line {first}")
+                )
+            else:
+                entries[key.value] = Entry(key_mark=self._mark(key), node=node)
+        return Branch(entries={**merged, **entries}, mark=self._mark(event))
+
+    def _merged(self, key: yaml.Event, node: Node) -> dict[str, Entry]:
+        """What `<<` brings: the entries of a mapping, or of several, the first of which wins."""
+        sources = node.nodes if isinstance(node, Items) else (node,)
+        entries: dict[str, Entry] = {}
+        for source in sources:
+            if isinstance(source, Branch):
+                entries = {**source.entries, **entries}
+            else:
+                self.reading.errors.append(self._finding(key, "<< expects a mapping, or a list of mappings"))
+        return entries
+
+    def _counted(self, event: yaml.Event, size: int) -> None:
+        self.count += size
+        if self.count > MAX_NODES:
+            raise _Stop(self._finding(event, f"more than {MAX_NODES} values, counting each use of an alias"))
+
+    def _about_tag(self, tag: str, what: str) -> str:
+        return f"the tag {tag.replace(_CORE, '!!')} is not known for {what}; lists may have !prepend or !append"
+
+    def _mark(self, event: yaml.Event) -> Mark:
+        return Mark(file=self.file, line=_line(event))
+
+    def _finding(self, event: yaml.Event, message: str) -> Finding:
+        return Finding(message=message, file=self.file, line=_line(event))
+
+
+def _distinct(nodes: list[Node]) -> tuple[Node, ...]:
+    """An edit names an item once: its place cannot be two places."""
+    seen: list[object] = []
+    kept: list[Node] = []
+    for node in nodes:
+        if (value := plain(node)) not in seen:
+            seen.append(value)
+            kept.append(node)
+    return tuple(kept)
+
+
+def _line(event: yaml.Event) -> int:
+    assert event.start_mark is not None, event
+    return event.start_mark.line + 1

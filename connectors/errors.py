@@ -1,0 +1,50 @@
+"""The two ways the outside fails.
+
+    OutsideError
+      Transient    try again, perhaps later: retry_after_s says when, kind says why
+      Permanent    the same call will fail again
+
+Every connector translates every error of its driver into one of these, `raise ... from error`; tests prove that none
+leaks. `kind` is from the closed lists below. Messages of model failures begin with `<provider> <status>: ` where
+there is a status (runtime parity 1.7), because people search logs for it.
+"""
+
+TRANSIENT_KINDS = frozenset({"rate_limited", "overloaded", "unavailable", "timeout", "network", "interrupted"})
+"""429, 529, other 5xx, header or idle timeout, connection, a stream that ended in the middle."""
+PERMANENT_KINDS = frozenset(
+    {"invalid", "unauthorised", "forbidden", "not_found", "deprecated", "unsupported", "refused"}
+)
+"""400 or 422, 401, 403, 404, retired model, a missing capability, policy (host not allowed, no key)."""
+
+
+class OutsideError(Exception):
+    """Something outside did not do what was asked. `status` is the HTTP status, 0 when there was none."""
+
+    def __init__(self, message: str, *, kind: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.status = status
+
+
+class Transient(OutsideError):
+    """Worth another try. `retry_after_s` is what the other side asked for, None when it said nothing."""
+
+    def __init__(self, message: str, *, kind: str, status: int = 0, retry_after_s: float | None = None) -> None:
+        assert kind in TRANSIENT_KINDS, kind
+        super().__init__(message, kind=kind, status=status)
+        self.retry_after_s = retry_after_s
+
+
+class Permanent(OutsideError):
+    """The same call will fail again."""
+
+    def __init__(self, message: str, *, kind: str, status: int = 0) -> None:
+        assert kind in PERMANENT_KINDS, kind
+        super().__init__(message, kind=kind, status=status)
+
+
+class UnknownOutcome(Transient):
+    """An append may or may not be in the log. Whoever appended must read the log before deciding anything more."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="interrupted")

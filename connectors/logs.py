@@ -1,0 +1,75 @@
+"""Logging that people and machines can read: one JSON line or one plain line an event, and never the same one all day.
+
+While a broker is away aiokafka logs thousands of equal lines (reference prototype.md 5). Each kind of line, told by its
+logger and its message before the values are filled in, is let through a few times a minute; the next one that passes
+says how many were left out. The first of each kind is always seen.
+"""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+LIBRARIES = ("aiokafka", "asyncio", "faust", "mode", "uvicorn", "httpx", "httpcore", "psycopg")
+"""Heard from WARNING on; what they say below concerns their own developers."""
+LINES_PER_MINUTE = 3
+PERIOD_S = 60.0
+MAX_KINDS = 1_000
+"""Kinds of lines remembered; when there are more, all are forgotten, which only lets a few more lines through."""
+
+
+class FewOfAKind(logging.Filter):
+    """Lets LINES_PER_MINUTE lines of each kind of a library's lines through; belongs on a handler."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
+        """By kind: when its period began, lines in it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.partition(".")[0] not in LIBRARIES:
+            return True  # what we say ourselves is said on purpose
+        kind = (record.name, str(record.msg))
+        now = self._clock()
+        began, lines = self._kinds.get(kind, (now, 0))
+        if now - began >= PERIOD_S:
+            if lines > LINES_PER_MINUTE:
+                record.msg = f"{record.getMessage()} ({lines - LINES_PER_MINUTE} lines like this were left out)"
+                record.args = None
+            began, lines = now, 0
+        if kind not in self._kinds and len(self._kinds) >= MAX_KINDS:
+            self._kinds.clear()
+        self._kinds[kind] = (began, lines + 1)
+        return lines < LINES_PER_MINUTE
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: at, level, logger, message, run_id when the record names one, error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        run_id = getattr(record, "run_id", "")
+        if run_id:
+            line["run_id"] = run_id
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def begin(level: str = "info") -> None:
+    """Sets logging up for this process: JSON lines to stderr, plain ones when that is a terminal."""
+    handler = logging.StreamHandler(sys.stderr)
+    plain = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    handler.setFormatter(plain if sys.stderr.isatty() else JsonLines())
+    handler.addFilter(FewOfAKind())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for library in LIBRARIES:
+        logging.getLogger(library).setLevel(logging.WARNING)

@@ -1,0 +1,99 @@
+"""The Messages API of Anthropic, and of gateways that speak it.
+
+Before: the runtime asks for a turn. After: anthropic_request (what is sent), wire (how), anthropic_reply (what came).
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from urllib.parse import quote, urlsplit
+
+from connectors.errors import Transient
+from connectors.models import anthropic_request, foreign
+from connectors.models.anthropic_reply import AnthropicTurn
+from connectors.models.exchange import check_key, check_vision, encoded
+from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
+from connectors.protocols import Capabilities, ModelItem, ModelRequest
+
+BASE_URL = "https://api.anthropic.com"
+API_VERSION = "2023-06-01"
+MAX_CONTEXT_TOKENS = 200_000
+MODELS_A_PAGE = 1000
+MAX_PAGES = 20
+"""20,000 models; a gateway that pages for ever must end somewhere."""
+BLIND_MODELS = ("claude-2", "claude-instant")
+
+
+class AnthropicModel:
+    """Turns over POST {base_url}/v1/messages.
+
+    Exhaust `stream` after its Reply to keep the connection for the next turn; leaving it earlier closes it.
+    At the vendor's own address a key is needed: calls without one raise Permanent(refused). Elsewhere none is.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: str = "anthropic",
+        api_key: str = "",
+        base_url: str = "",
+        header_timeout_s: float = HEADER_TIMEOUT_S,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+    ) -> None:
+        self.provider = provider
+        self.capabilities = Capabilities(
+            native_prompt_cache=True,
+            max_context_tokens=MAX_CONTEXT_TOKENS,
+            supports_thinking=True,
+            supports_vision=True,
+            supports_effort=True,
+        )
+        self._api_key = api_key
+        headers = {"anthropic-version": API_VERSION}
+        if api_key:
+            headers["x-api-key"] = api_key
+        self._wire = Wire(
+            provider=provider,
+            base_url=(base_url or BASE_URL).rstrip("/").removesuffix("/v1"),
+            headers=headers,
+            secret=api_key,
+            header_timeout_s=header_timeout_s,
+            idle_timeout_s=idle_timeout_s,
+        )
+        self._needs_key = self._wire.host == urlsplit(BASE_URL).hostname
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
+        check_key(self.provider, self._api_key, needed=self._needs_key)
+        check_vision(self.provider, request, can_see=can_see(request.model))
+        body = encoded(self.provider, anthropic_request.body(request))
+        turn = AnthropicTurn(self.provider, request, lambda error: self._wire.failed(error, body))
+        events = self._wire.events("/v1/messages", body, idempotency_key=request.call_id)
+        async with aclosing(events):
+            async for event in events:
+                for delta in turn.take(event):
+                    yield delta
+                if turn.finished:
+                    yield turn.reply()
+                    await self._wire.drained(events)
+                    return
+        raise Transient(f"{self.provider}: the stream ended without message_stop", kind="interrupted")
+
+    async def list_models(self) -> list[str]:
+        check_key(self.provider, self._api_key, needed=self._needs_key)
+        names: list[str] = []
+        after = ""
+        for _ in range(MAX_PAGES):
+            page = foreign.fields(await self._wire.get_json(f"/v1/models?limit={MODELS_A_PAGE}{after}"))
+            names += [foreign.text(foreign.fields(entry).get("id")) for entry in foreign.items(page.get("data"))]
+            last = foreign.text(page.get("last_id"))
+            if page.get("has_more") is not True or not last:
+                break
+            after = f"&after_id={quote(last, safe='')}"
+        return [name for name in names if name]
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+
+def can_see(model: str) -> bool:
+    """Whether a model takes images; all do but the oldest."""
+    return not model.lower().startswith(BLIND_MODELS)

@@ -1,0 +1,188 @@
+"""The events of one Messages stream, folded into one Reply.
+
+A fold like the others: `take` gets one event and gives the deltas to show, `reply` the whole turn once
+`finished`. It knows no connection, so a recorded stream is a test. Event and block types it does not know are ignored:
+the API adds some at any time. Calls of server-side tools are not ours to run and are left out.
+
+Usage comes twice: message_start has the prompt's, message_delta the final counts, which win where they are given.
+
+Before: sse. After: anthropic, the run.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectors.errors import OutsideError, Permanent
+from connectors.models import anthropic_thinking, failures, foreign
+from connectors.models.exchange import settled
+from connectors.models.sse import ServerEvent
+from connectors.protocols import ModelRequest, Reply, TextDelta
+from schemas.values import ToolCall, Usage
+
+STOP_REASONS = {
+    "end_turn": "end_turn",
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "stop_sequence": "stop_sequence",
+    "model_context_window_exceeded": "max_tokens",  # cut short by a bound as well
+    "pause_turn": "max_tokens",  # only server-side tools pause; the answer is not complete and must not look so
+}
+"""Any other is the end of a complete message, so it counts as end_turn."""
+
+
+@dataclass(slots=True)
+class _Block:
+    kind: str
+    text: list[str] = field(default_factory=list)
+    call_id: str = ""
+    name: str = ""
+    signature: str = ""
+    input: object = None
+
+
+class AnthropicTurn:
+    """One answer being received. `failed` makes the failure of an error object inside the stream."""
+
+    def __init__(self, provider: str, request: ModelRequest, failed: Callable[[object], OutsideError]) -> None:
+        self.finished = False
+        self._provider = provider
+        self._request = request
+        self._failed = failed
+        self._blocks: dict[int, _Block] = {}
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._usage: dict[str, int] = {}
+        self._stop_reason = ""
+        self._stop_details: Any = None
+        self._model = ""
+
+    def take(self, event: ServerEvent) -> Sequence[TextDelta]:
+        """The deltas in one event. Raises Transient or Permanent."""
+        if not event.data.strip():
+            return ()  # an empty data line is some gateway's keep-alive
+        frame = foreign.frame(self._provider, event)
+        match "error" if event.name == "error" else frame.get("type"):
+            case "content_block_delta":
+                return self._delta(foreign.count(frame.get("index")), foreign.fields(frame.get("delta")))
+            case "content_block_start":
+                return self._start(foreign.count(frame.get("index")), foreign.fields(frame.get("content_block")))
+            case "message_start":
+                message = foreign.fields(frame.get("message"))
+                self._model = foreign.text(message.get("model"))
+                self._count(message.get("usage"))
+            case "message_delta":
+                delta = foreign.fields(frame.get("delta"))
+                self._stop_reason = foreign.text(delta.get("stop_reason")) or self._stop_reason
+                self._stop_details = delta.get("stop_details")
+                self._count(frame.get("usage"))
+            case "message_stop":
+                self.finished = True
+            case "error":
+                raise self._failed(frame.get("error") or frame)
+        return ()
+
+    def reply(self) -> Reply:
+        """The whole turn. Raises Permanent(refused) when the model declined to answer."""
+        if self._stop_reason == "refusal":
+            details = foreign.fields(self._stop_details)
+            why = foreign.text(details.get("explanation")) or foreign.text(details.get("category"))
+            raise Permanent(
+                f"{self._provider}: the model {self._request.model} declined to answer (stop_reason refusal)"
+                + (f": {failures.readable(why)}" if why else ""),
+                kind="refused",
+            )
+        ordered = [self._blocks[index] for index in sorted(self._blocks)]
+        called = [
+            ToolCall(id=block.call_id, name=block.name, input=_arguments(block))
+            for block in ordered
+            if block.kind == "tool_use"
+        ]
+        stop_reason = STOP_REASONS.get(self._stop_reason, "end_turn")
+        calls, stop_reason = settled(called, stop_reason, self._request)
+        return Reply(
+            text="".join(self._text),
+            tool_calls=calls,
+            stop_reason=stop_reason,
+            usage=Usage(
+                input_tokens=self._usage.get("input_tokens", 0),
+                output_tokens=self._usage.get("output_tokens", 0),
+                cache_creation_input_tokens=self._usage.get("cache_creation_input_tokens", 0),
+                cache_read_input_tokens=self._usage.get("cache_read_input_tokens", 0),
+            ),
+            reasoning="".join(self._reasoning),
+            reasoning_signature=anthropic_thinking.pack(_layout(ordered, calls)),
+            model=self._model,
+        )
+
+    def _start(self, index: int, content: Any) -> Sequence[TextDelta]:
+        block = _Block(kind=foreign.text(content.get("type")))
+        self._blocks[index] = block
+        block.call_id = foreign.text(content.get("id"))
+        block.name = foreign.text(content.get("name"))
+        block.input = content.get("input")
+        block.signature = foreign.text(content.get("signature")) or foreign.text(content.get("data"))
+        if block.kind == "text":
+            return self._say(block, foreign.text(content.get("text")))
+        if block.kind == "thinking":
+            return self._think(block, foreign.text(content.get("thinking")))
+        return ()
+
+    def _delta(self, index: int, delta: Any) -> Sequence[TextDelta]:
+        block = self._blocks.get(index)
+        if block is None:
+            return ()
+        match (block.kind, delta.get("type")):
+            case ("text", "text_delta"):
+                return self._say(block, foreign.text(delta.get("text")))
+            case ("thinking", "thinking_delta"):
+                return self._think(block, foreign.text(delta.get("thinking")))
+            case ("thinking", "signature_delta"):
+                block.signature += foreign.text(delta.get("signature"))
+            case ("tool_use", "input_json_delta"):
+                block.text.append(foreign.text(delta.get("partial_json")))
+        return ()
+
+    def _say(self, block: _Block, text: str) -> Sequence[TextDelta]:
+        if not text:
+            return ()
+        block.text.append(text)
+        self._text.append(text)
+        return (TextDelta(text=text),)
+
+    def _think(self, block: _Block, text: str) -> Sequence[TextDelta]:
+        if not text:
+            return ()
+        block.text.append(text)
+        self._reasoning.append(text)
+        return (TextDelta(text=text, thinking=True),)
+
+    def _count(self, usage: object) -> None:
+        for name, value in foreign.fields(usage).items():
+            if value is not None:
+                self._usage[name] = foreign.count(value)
+
+
+def _arguments(block: _Block) -> str:
+    """The pieces of JSON joined; a gateway may give the whole object at once in the block's start instead."""
+    joined = "".join(block.text)
+    if not joined and isinstance(block.input, dict) and block.input:
+        return foreign.encode(block.input)
+    return joined
+
+
+def _layout(blocks: Sequence[_Block], calls: Sequence[ToolCall]) -> list[tuple[Any, ...]]:
+    """The blocks as anthropic_thinking packs them; calls by the ids they got, none when they were dropped."""
+    ids = iter(call.id for call in calls)
+    layout: list[tuple[Any, ...]] = []
+    for block in blocks:
+        size = sum(map(len, block.text))
+        if block.kind == "thinking":
+            layout.append(("thinking", size, block.signature))
+        elif block.kind == "redacted_thinking":
+            layout.append(("redacted", block.signature))
+        elif block.kind == "text" and size:
+            layout.append(("text", size))
+        elif block.kind == "tool_use" and calls:
+            layout.append(("tool", next(ids)))
+    return layout

@@ -1,0 +1,160 @@
+"""A ModelRequest as the body of POST /v1/messages.
+
+Pure: the same request gives the same bytes. The rules are those of runtime parity 2.4, made to fit what the API
+refuses: an empty text block, an empty result marked as an error, more than four cache marks, temperature together with
+top_p, any of them together with thinking, a thinking budget on models that choose their own depth, thinking switched on
+in the middle of a tool loop that began without it. What a provider lacks is dropped, not an error (parity 1.18).
+
+Before: anthropic. After: the wire.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from connectors.models import anthropic_thinking
+from connectors.models.exchange import arguments_for_wire, call_id_for_wire, data_of, text_of
+from connectors.models.tool_schema import flattened
+from connectors.protocols import ModelRequest, SystemBlock, ToolSpec
+from schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from schemas.values import Sampling
+
+DEFAULT_MAX_TOKENS = 8192
+"""The API demands a bound; this is the reference's."""
+MAX_CACHE_MARKS = 4
+"""The API refuses more; the last ones cover the longest prefixes."""
+MAX_TEMPERATURE = 1.0
+"""Ours goes to 2; the API refuses more than 1."""
+
+
+def body(request: ModelRequest) -> dict[str, object]:
+    """The body, ready for JSON."""
+    max_tokens = request.max_tokens or DEFAULT_MAX_TOKENS
+    messages = [message for message in map(_message, request.messages) if message["content"]]
+    result: dict[str, object] = {
+        "model": request.model,
+        "max_tokens": max_tokens,
+        "stream": True,
+        "messages": messages,
+    }
+    system = _system(request.system)
+    if system:
+        result["system"] = system
+    if request.tools:
+        result["tools"] = [_tool(tool) for tool in request.tools]
+    traits = anthropic_thinking.traits(request.model)
+    thinking = _thinking(request, traits, max_tokens, messages)
+    result.update(thinking)
+    if request.sampling is not None:
+        result.update(_sampling(request.sampling, allowed=traits.sampling and "thinking" not in thinking))
+    return result
+
+
+def _system(blocks: Sequence[SystemBlock]) -> list[dict[str, object]]:
+    kept = [block for block in blocks if block.text.strip()]
+    marked = [position for position, block in enumerate(kept) if block.cacheable][-MAX_CACHE_MARKS:]
+    result: list[dict[str, object]] = []
+    for position, block in enumerate(kept):
+        entry: dict[str, object] = {"type": "text", "text": block.text}
+        if position in marked:
+            entry["cache_control"] = {"type": "ephemeral"}
+        result.append(entry)
+    return result
+
+
+def _tool(tool: ToolSpec) -> dict[str, object]:
+    return {"name": tool.name, "description": tool.description, "input_schema": flattened(tool.input_schema)}
+
+
+def _message(message: Message) -> dict[str, Any]:
+    if message.role == "assistant":
+        return {"role": "assistant", "content": _assistant(message)}
+    # Results first: the API refuses a message that answers calls after other content.
+    ordered = sorted(message.blocks, key=lambda block: not isinstance(block, ToolResultBlock))
+    return {"role": "user", "content": [entry for entry in map(_block, ordered) if entry is not None]}
+
+
+def _assistant(message: Message) -> list[dict[str, Any]]:
+    """The answer as Claude gave it when it carries Claude's signature; otherwise its text and calls alone."""
+    calls = {block.id: _call(block) for block in message.blocks if isinstance(block, ToolUseBlock)}
+    text = "".join(text_of(block) for block in message.blocks if isinstance(block, TextBlock))
+    replayed = anthropic_thinking.unpack(message.reasoning_signature, message.reasoning, text, calls)
+    if replayed is not None:
+        return replayed
+    return [entry for entry in map(_block, message.blocks) if entry is not None]
+
+
+def _block(block: Block) -> dict[str, Any] | None:
+    """A content block; None for text of blanks, which the API refuses."""
+    match block:
+        case TextBlock():
+            text = text_of(block)
+            return {"type": "text", "text": text} if text.strip() else None
+        case ImageBlock():
+            source = {"type": "base64", "media_type": block.media_type, "data": data_of(block)}
+            return {"type": "image", "source": source}
+        case ToolUseBlock():
+            return _call(block)
+        case ToolResultBlock():
+            return _result(block)
+
+
+def _call(block: ToolUseBlock) -> dict[str, Any]:
+    arguments = orjson.Fragment(arguments_for_wire(block.input))
+    return {"type": "tool_use", "id": call_id_for_wire(block.id), "name": block.name, "input": arguments}
+
+
+def _result(block: ToolResultBlock) -> dict[str, Any]:
+    text = text_of(block)
+    result: dict[str, Any] = {
+        "type": "tool_result",
+        "tool_use_id": call_id_for_wire(block.tool_use_id),
+        "content": text or ("the tool failed without a message" if block.is_error else ""),
+    }
+    if block.is_error:
+        result["is_error"] = True
+    return result
+
+
+def _thinking(
+    request: ModelRequest, traits: anthropic_thinking.Traits, max_tokens: int, messages: Sequence[dict[str, Any]]
+) -> dict[str, object]:
+    if not request.effort or not traits.thinks:
+        return {}
+    if traits.adaptive:
+        result: dict[str, object] = {"output_config": {"effort": request.effort}}
+        if request.effort != "low":
+            # summarized: the newest models keep their thinking to themselves by default
+            result["thinking"] = {"type": "adaptive", "display": "summarized"}
+        return result
+    budget = anthropic_thinking.budget_tokens(request.effort, max_tokens)
+    if not budget or _began_without_thinking(messages):
+        return {}
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _began_without_thinking(messages: Sequence[dict[str, Any]]) -> bool:
+    """Whether the last assistant message called tools without thinking first, as another provider's does."""
+    last: list[dict[str, Any]] = next(
+        (message["content"] for message in reversed(messages) if message["role"] == "assistant"), []
+    )
+    called = any(entry["type"] == "tool_use" for entry in last)
+    return called and last[0]["type"] not in ("thinking", "redacted_thinking")
+
+
+def _sampling(sampling: Sampling, *, allowed: bool) -> dict[str, object]:
+    """Stop strings always; the rest where the model takes it, and temperature rather than top_p: not both."""
+    result: dict[str, object] = {}
+    stops = [stop for stop in sampling.stop if stop.strip()]
+    if stops:
+        result["stop_sequences"] = stops
+    if not allowed:
+        return result
+    if sampling.temperature is not None:
+        result["temperature"] = min(sampling.temperature, MAX_TEMPERATURE)
+    elif sampling.top_p is not None:
+        result["top_p"] = sampling.top_p
+    if sampling.top_k is not None:
+        result["top_k"] = sampling.top_k
+    return result

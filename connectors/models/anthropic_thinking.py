@@ -1,0 +1,107 @@
+"""Thinking: what a model takes, and how an answer that thought is sent back exactly as it came.
+
+Claude refuses a continued tool loop whose assistant message is not the one it sent: thinking blocks with their
+signatures, redacted ones included, in their places. A Reply has one text, one reasoning and one signature. So the
+signature carries the rest. When an answer thought once, at its beginning, it is Claude's signature as it is; otherwise
+it is "layout:" and a list of the blocks in order: how many characters of the reasoning or the text each has, its own
+signature or redacted data, or the id of its tool call. Nobody but this file reads it.
+
+    ["thinking", characters, signature]   ["redacted", data]   ["text", characters]   ["tool", call id]
+
+Before: anthropic_reply writes it. After: anthropic_request reads it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from connectors.models import foreign
+
+LAYOUT_MARK = "layout:"
+BUDGET_TOKENS = {"medium": 2048, "high": 8192}
+"""Thinking budgets by effort (runtime parity 2.4); low means no thinking."""
+MIN_BUDGET_TOKENS = 1024
+"""Less is refused by the API."""
+ANSWER_TOKENS = 1024
+"""What must be left of max_tokens for the answer itself."""
+FIRST_ADAPTIVE = (4, 6)
+"""From this version on models choose their own depth (`adaptive`); budgets are deprecated there."""
+FIRST_WITHOUT_BUDGET = (4, 7)
+"""From this version on budgets, temperature, top_p and top_k are refused."""
+_VERSION = re.compile(r"claude-(?:opus|sonnet|haiku)-(\d+)(?:-(\d{1,2}))?(?!\d)")
+_OLD = re.compile(r"claude-(?:\d|instant|v\d)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """How a model may be asked to think, and whether it takes sampling."""
+
+    thinks: bool
+    adaptive: bool
+    sampling: bool
+
+
+def traits(model: str) -> Traits:
+    """By the name. Names of no known family are new ones, so they are asked the way the newest are."""
+    name = model.lower()
+    if _OLD.search(name):  # claude-3-7-sonnet thought first, but with a budget like the others
+        return Traits(thinks="3-7" in name, adaptive=False, sampling=True)
+    found = _VERSION.search(name)
+    version = (int(found[1]), int(found[2] or 0)) if found else FIRST_WITHOUT_BUDGET
+    return Traits(
+        thinks="haiku" not in name, adaptive=version >= FIRST_ADAPTIVE, sampling=version < FIRST_WITHOUT_BUDGET
+    )
+
+
+def budget_tokens(effort: str, max_tokens: int) -> int:
+    """The budget that fits under max_tokens; 0 when the effort wants none or too little would be left."""
+    budget = min(BUDGET_TOKENS.get(effort, 0), max_tokens - ANSWER_TOKENS)
+    return budget if budget >= MIN_BUDGET_TOKENS else 0
+
+
+def pack(blocks: Sequence[tuple[Any, ...]]) -> str:
+    """The signature for blocks like those above, in the order they came; empty when none of them is thinking."""
+    thinking = [block for block in blocks if block[0] in ("thinking", "redacted")]
+    if not thinking:
+        return ""
+    if len(thinking) == 1 and blocks[0][0] == "thinking":
+        return str(blocks[0][2])
+    return LAYOUT_MARK + orjson.dumps(blocks).decode()
+
+
+def unpack(signature: str, reasoning: str, text: str, calls: dict[str, dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """The content blocks of the message as they came. `calls` are its tool_use blocks by their original id.
+
+    None when there is nothing to replay, or when the message was changed since: then its thinking must stay away.
+    """
+    if not signature:
+        return None
+    if not signature.startswith(LAYOUT_MARK):
+        start = [{"type": "thinking", "thinking": reasoning, "signature": signature}]
+        return start + ([{"type": "text", "text": text}] if text.strip() else []) + list(calls.values())
+    try:
+        layout = foreign.items(foreign.decode(signature[len(LAYOUT_MARK) :].encode()))
+    except ValueError:
+        return None
+    content: list[dict[str, Any]] = []
+    thought = said = 0
+    unused = dict(calls)
+    for entry in layout:
+        match entry:
+            case ["thinking", int(size), str(own)]:
+                content.append({"type": "thinking", "thinking": reasoning[thought : thought + size], "signature": own})
+                thought += size
+            case ["redacted", str(data)]:
+                content.append({"type": "redacted_thinking", "data": data})
+            case ["text", int(size)]:
+                if text[said : said + size].strip():
+                    content.append({"type": "text", "text": text[said : said + size]})
+                said += size
+            case ["tool", str(call_id)] if call_id in unused:
+                content.append(unused.pop(call_id))
+            case _:
+                return None
+    return content if (thought, said) == (len(reasoning), len(text)) and not unused else None

@@ -1,0 +1,175 @@
+"""Configuration to Model objects: which driver speaks for which provider.
+
+A provider is described by values; where they come from (files, settings, the environment) is not known here. Building
+opens no connection. Options that a driver does not know are left alone, because they may be meant for another version
+of it; the configuration warns about them. An unknown driver is refused.
+
+Before: services' main, with the configuration's providers. After: the drivers.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
+
+from connectors.errors import Permanent
+from connectors.models.anthropic import AnthropicModel
+from connectors.models.deepseek import DEEPSEEK
+from connectors.models.mock import MockKnobs, MockModel
+from connectors.models.openai import OpenAiModel
+from connectors.models.openai_request import OPENAI, Dialect
+from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S
+from connectors.protocols import Capabilities, Model
+
+STABLE_PROVIDER = "mock-stable"
+
+
+class Provider(Protocol):
+    """What is read of a provider's configuration; ProviderSpec is one, and anything else with these fields will do."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def driver(self) -> str: ...
+    @property
+    def base_url(self) -> str: ...
+    @property
+    def api_key(self) -> str: ...
+    @property
+    def options(self) -> Mapping[str, object]: ...
+    @property
+    def capabilities(self) -> Mapping[str, bool | int]: ...
+    @property
+    def header_timeout_s(self) -> float: ...
+    @property
+    def idle_timeout_s(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSpec:
+    """A provider as values.
+
+    Options of driver openai: `echo_reasoning` (bool) for providers that want their reasoning back, `reasoning_models`
+    (list of name prefixes) that take an effort and max_completion_tokens beside OpenAI's own. Of driver mock: `stable`,
+    `latency_ms`, `latency_jitter_ms`, `rate_429`, `rate_500`.
+    """
+
+    id: str
+    driver: str
+    base_url: str = ""
+    """Empty for the vendor's own."""
+    api_key: str = field(default="", repr=False)
+    options: Mapping[str, object] = field(default_factory=dict)
+    capabilities: Mapping[str, bool | int] = field(default_factory=dict)
+    """What differs from the driver's Capabilities, by their field names."""
+    header_timeout_s: float = HEADER_TIMEOUT_S
+    idle_timeout_s: float = IDLE_TIMEOUT_S
+
+
+def build_models(providers: Mapping[str, Provider]) -> dict[str, Model]:
+    """One Model for each provider, by id. Raises Permanent for an unknown driver, option value or capability."""
+    return {name: build_model(provider) for name, provider in providers.items()}
+
+
+def build_model(provider: Provider) -> Model:
+    """The Model of one provider. Raises Permanent(unsupported) for an unknown driver, Permanent(invalid) for values
+    that cannot be used."""
+    build = DRIVERS.get(provider.driver)
+    if build is None:
+        raise Permanent(
+            f"{provider.id}: no driver {provider.driver!r}; there are {', '.join(DRIVERS)}", kind="unsupported"
+        )
+    model = build(provider)
+    model.capabilities = _changed(provider, model.capabilities)
+    return model
+
+
+def _anthropic(provider: Provider) -> Model:
+    return AnthropicModel(
+        provider=provider.id,
+        api_key=provider.api_key,
+        base_url=provider.base_url,
+        header_timeout_s=provider.header_timeout_s,
+        idle_timeout_s=provider.idle_timeout_s,
+    )
+
+
+def _openai(provider: Provider) -> Model:
+    extra = provider.options.get("reasoning_models", [])
+    if not isinstance(extra, (list, tuple)) or not all(isinstance(name, str) for name in extra):
+        raise _unusable(provider, "reasoning_models", extra, "a list of model name prefixes")
+    dialect = replace(
+        OPENAI,
+        echoes_reasoning=_flag(provider, "echo_reasoning"),
+        effort_models=(*OPENAI.effort_models, *extra),
+        bounds_completion=(*OPENAI.bounds_completion, *extra),
+    )
+    return _speaking(provider, dialect)
+
+
+def _deepseek(provider: Provider) -> Model:
+    return _speaking(provider, DEEPSEEK)
+
+
+def _speaking(provider: Provider, dialect: Dialect) -> Model:
+    return OpenAiModel(
+        provider=provider.id,
+        api_key=provider.api_key,
+        base_url=provider.base_url,
+        dialect=dialect,
+        header_timeout_s=provider.header_timeout_s,
+        idle_timeout_s=provider.idle_timeout_s,
+    )
+
+
+def _mock(provider: Provider) -> Model:
+    default = MockKnobs()
+    knobs = MockKnobs(
+        latency_ms=_number(provider, "latency_ms", default.latency_ms, most=MAX_LATENCY_MS),
+        latency_jitter_ms=_number(provider, "latency_jitter_ms", default.latency_jitter_ms, most=MAX_LATENCY_MS),
+        rate_429=_number(provider, "rate_429", default.rate_429, most=1.0),
+        rate_500=_number(provider, "rate_500", default.rate_500, most=1.0),
+    )
+    stable = _flag(provider, "stable") or provider.id == STABLE_PROVIDER
+    return MockModel(provider=provider.id, knobs=knobs, stable=stable)
+
+
+DRIVERS: Mapping[str, Callable[[Provider], Model]] = {
+    "anthropic": _anthropic,
+    "openai": _openai,
+    "deepseek": _deepseek,
+    "mock": _mock,
+}
+MAX_LATENCY_MS = 600_000.0
+"""Longer than any real turn; more is a mistake in the unit."""
+
+
+def _changed(provider: Provider, capabilities: Capabilities) -> Capabilities:
+    known = {entry.name: entry.type for entry in fields(Capabilities)}
+    for name, value in provider.capabilities.items():
+        wanted = known.get(name)
+        if wanted is None:
+            raise _unusable(provider, f"capabilities.{name}", value, f"one of {', '.join(known)}")
+        if type(value) is not wanted:
+            raise _unusable(
+                provider, f"capabilities.{name}", value, "a whole number" if wanted is int else "true or false"
+            )
+    changes: dict[str, Any] = dict(provider.capabilities)
+    return replace(capabilities, **changes)
+
+
+def _flag(provider: Provider, option: str) -> bool:
+    value = provider.options.get(option, False)
+    if not isinstance(value, bool):
+        raise _unusable(provider, option, value, "true or false")
+    return value
+
+
+def _number(provider: Provider, option: str, default: float, *, most: float) -> float:
+    value = provider.options.get(option, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise _unusable(provider, option, value, f"a number from 0 to {most:g}")
+    return float(value)
+
+
+def _unusable(provider: Provider, option: str, value: object, expected: str) -> Permanent:
+    return Permanent(f"{provider.id}: {option} is {value!r:.100}; expected {expected}", kind="invalid")

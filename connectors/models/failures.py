@@ -1,0 +1,228 @@
+"""Statuses, error objects and transport errors of a provider as Transient or Permanent.
+
+All of it is pure: what came back goes in, the exception to raise comes out. The message is
+`<provider> <status>: <what the provider said>`; it goes into the log and to the caller, so three things are taken care
+of. It is one bounded line. The API key is cut out, because gateways repeat it ("invalid key sk-..."). And it is cut
+where it begins to repeat the request, because gateways echo prompts and a prompt does not belong in an error.
+
+Not chosen: the status alone. A 404 with the words of a retired model is `deprecated`, which lets the run go to another
+model, and an error inside a stream that began with 200 has only its type to go by.
+
+Before: wire, anthropic_reply, openai_reply. After: the run, which decides about another attempt.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+
+from connectors.errors import OutsideError, Permanent, Transient
+from connectors.models import foreign
+
+MAX_MESSAGE_CHARACTERS = 500
+"""Enough for every real explanation; errors are kept in the log for good."""
+ECHO_CHARACTERS = 48
+"""So many characters in a row that also stand in the request are an echo, not a coincidence."""
+MAX_RETRY_AFTER_S = 86_400.0
+"""Nobody waits for longer than a day; a larger figure is a mistake or an attack."""
+RETIRED_MODEL_MARKERS = (
+    "no longer available",
+    "has been deprecated",
+    "model is deprecated",
+    "model retired",
+    "update your code to use",
+)
+
+KIND_OF_STATUS = {401: "unauthorised", 402: "refused", 403: "forbidden", 404: "not_found", 410: "not_found"}
+"""Permanent ones; every other 3xx and 4xx is `invalid`."""
+
+STATUS_OF_ERROR: Mapping[str, int] = {
+    "invalid_request_error": 400,
+    "context_length_exceeded": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 429,
+    "tokens": 429,
+    "requests": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "internal_error": 500,
+    "internal_server_error": 500,
+    "service_unavailable": 503,
+    "server_is_overloaded": 529,
+    "timeout": 504,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The HTTP status that a named error has when it comes before the stream instead of inside it."""
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_SECONDS_OF_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_HTML_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+
+
+def from_status(
+    provider: str,
+    status: int,
+    body: bytes,
+    *,
+    headers: Mapping[str, str],
+    now_s: float,
+    secret: str = "",
+    sent: bytes = b"",
+    reset_headers: Sequence[str] = (),
+) -> OutsideError:
+    """The failure an answer with this status is. `headers` have lower-case names or ignore case; `now_s` since 1970."""
+    said = readable(explanation(body), secret=secret, sent=sent) or "no explanation in the answer"
+    return classified(provider, status, said, retry_after_s=retry_after_s(headers, now_s, reset_headers))
+
+
+def from_error_object(provider: str, error: object, *, secret: str = "", sent: bytes = b"") -> OutsideError:
+    """The failure an error object inside a stream is, by its code and type; unknown ones are Transient."""
+    named = foreign.fields(error)
+    said = readable(explanation_of(error) or "no explanation in the stream", secret=secret, sent=sent)
+    status = 0
+    for field in ("code", "status", "type"):
+        found = _status_named(named.get(field))
+        if 400 <= found <= 599:
+            status = found
+            break
+    if not status:
+        return Transient(f"{provider}: {said} (error inside the stream)", kind="unavailable")
+    return classified(provider, status, f"{said} (error inside the stream)", retry_after_s=None)
+
+
+def classified(provider: str, status: int, said: str, *, retry_after_s: float | None) -> OutsideError:
+    """Transient for 408, 429 and every 5xx; Permanent for the rest."""
+    message = f"{provider} {status}: {said}"
+    if status == 429:
+        return Transient(message, kind="rate_limited", status=status, retry_after_s=retry_after_s)
+    if status == 529:
+        return Transient(message, kind="overloaded", status=status, retry_after_s=retry_after_s)
+    if status in (408, 504):
+        return Transient(message, kind="timeout", status=status, retry_after_s=retry_after_s)
+    if status >= 500:
+        return Transient(message, kind="unavailable", status=status, retry_after_s=retry_after_s)
+    kind = KIND_OF_STATUS.get(status, "invalid")
+    if _is_retired(status, said):
+        kind = "deprecated"
+    return Permanent(message, kind=kind, status=status)
+
+
+def from_transport(provider: str, error: Exception, *, doing: str, streaming: bool, secret: str = "") -> OutsideError:
+    """The failure of the connection that httpx reports. `doing` says during what, `streaming` after the headers."""
+    detail = readable(str(error), secret=secret) or type(error).__name__
+    message = f"{provider}: {doing}: {detail}"
+    if isinstance(error, httpx.TimeoutException):
+        return Transient(message, kind="timeout")
+    if isinstance(error, (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.TooManyRedirects)):
+        return Permanent(message, kind="invalid")
+    return Transient(message, kind="interrupted" if streaming else "network")
+
+
+def retry_after_s(headers: Mapping[str, str], now_s: float, reset_headers: Sequence[str] = ()) -> float | None:
+    """How long the provider asks to wait: Retry-After in seconds or as a date, else the smallest reset over zero."""
+    asked = headers.get("retry-after", "").strip()
+    if asked:
+        seconds = _seconds(asked)
+        if seconds is None:
+            seconds = _seconds_until(asked, now_s)
+        if seconds is not None:
+            return min(max(seconds, 0.0), MAX_RETRY_AFTER_S)
+    resets = [duration_s(headers.get(name, "")) for name in reset_headers]
+    return min((min(reset, MAX_RETRY_AFTER_S) for reset in resets if reset), default=None)
+
+
+def duration_s(text: str) -> float:
+    """Seconds of a duration like 6m0s, 1.5s or 20ms; 0 for anything else."""
+    text = text.strip()
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return 0.0
+    return math.fsum(float(number) * _SECONDS_OF_UNIT[unit] for number, unit in parts)
+
+
+def explanation(body: bytes) -> str:
+    """What the body of an error answer says: its JSON message, the title of an HTML page, or short plain text."""
+    stripped = body.strip()
+    if stripped[:1] in (b"{", b"["):
+        try:
+            return explanation_of(foreign.decode(stripped))
+        except ValueError:
+            return "an answer that begins like JSON and is not"
+    text = stripped.decode(errors="replace")
+    if stripped[:1] == b"<":
+        title = _HTML_TITLE.search(text)
+        return f"an HTML page titled {title[1].strip()!r}" if title else "an HTML page instead of JSON"
+    return text
+
+
+def explanation_of(value: object) -> str:
+    """The message of an error object in the shapes providers and gateways use; empty when there is none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return explanation_of(value[0]) if value and not isinstance(value[0], list) else ""
+    holder = foreign.fields(value)
+    for field in ("error", "message", "detail"):
+        inner: Any = holder.get(field)
+        if isinstance(inner, str) and inner.strip():
+            return inner
+        if isinstance(inner, dict):
+            for name in ("message", "detail", "type"):
+                if foreign.text(inner.get(name)).strip():
+                    return foreign.text(inner.get(name))
+    return foreign.text(holder.get("type"))
+
+
+def readable(text: str, *, secret: str = "", sent: bytes = b"") -> str:
+    """One bounded printable line without the key and without what repeats the request."""
+    if secret:
+        text = text.replace(secret, "[key]")
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: MAX_MESSAGE_CHARACTERS * 4]).split())
+    if len(line) > MAX_MESSAGE_CHARACTERS:
+        line = line[: MAX_MESSAGE_CHARACTERS - 3] + "..."
+    for start in range(0, len(line) - ECHO_CHARACTERS + 1, ECHO_CHARACTERS // 2) if sent else ():
+        if line[start : start + ECHO_CHARACTERS].encode(errors="replace") in sent:
+            return f"{line[:start]}[the rest repeats the request]"
+    return line
+
+
+def _status_named(value: object) -> int:
+    """The status a code or type stands for: 502, "502" or "overloaded_error"; 0 when it stands for none."""
+    if isinstance(value, str):
+        return int(value) if re.fullmatch(r"[1-5][0-9]{2}", value) else STATUS_OF_ERROR.get(value.lower(), 0)
+    return foreign.count(value)
+
+
+def _is_retired(status: int, said: str) -> bool:
+    """404 and 410 by the words alone; 400 only about a model, because parameters are deprecated too."""
+    words = said.lower()
+    if status not in (404, 410) and not (status == 400 and "model" in words):
+        return False
+    return any(marker in words for marker in RETIRED_MODEL_MARKERS)
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) else None
+
+
+def _seconds_until(date: str, now_s: float) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp() - now_s
+    except (ValueError, OverflowError):
+        return None

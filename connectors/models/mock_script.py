@@ -1,0 +1,51 @@
+"""What a script of the synthetic provider is: a pure function from the request to what the model says and calls.
+
+Before: mock. After: mock_reviewer and the small scripts in mock.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas.conversation import Message, TextBlock, ToolResultBlock
+
+_FENCE = re.compile(r"<(\w+)>\n(.*)\n</\1>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedCall:
+    """A tool call; its id is made by the driver."""
+
+    name: str
+    input: str
+    """Arguments as JSON text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptTurn:
+    """One turn: text, calls, or both."""
+
+    text: str = ""
+    calls: tuple[WantedCall, ...] = ()
+
+
+def results_since_user(messages: Sequence[Message]) -> list[ToolResultBlock]:
+    """The tool results after the last user text, in the order of the conversation: the position in a script."""
+    results: list[ToolResultBlock] = []
+    for message in reversed(messages):
+        if message.role != "user":
+            continue
+        for block in reversed(message.blocks):
+            if isinstance(block, TextBlock):
+                results.reverse()
+                return results
+            if isinstance(block, ToolResultBlock):
+                results.append(block)
+    results.reverse()
+    return results
+
+
+def unfenced(text: str) -> str:
+    """A tool's answer without the provenance label that outside text may be wrapped in."""
+    wrapped = _FENCE.fullmatch(text)
+    return wrapped[2].replace("&lt;", "<") if wrapped else text

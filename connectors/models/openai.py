@@ -1,0 +1,83 @@
+"""Chat completions of OpenAI, DeepSeek and every server and gateway that speaks this wire.
+
+Before: the runtime asks for a turn. After: openai_request (what is sent), wire (how), openai_reply (what came).
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from urllib.parse import urlsplit
+
+from connectors.errors import Transient
+from connectors.models import foreign, openai_request
+from connectors.models.exchange import check_key, check_vision, encoded
+from connectors.models.openai_reply import OpenAiTurn
+from connectors.models.openai_request import OPENAI, Dialect
+from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
+from connectors.protocols import Capabilities, ModelItem, ModelRequest
+
+RESET_HEADERS = ("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
+
+
+class OpenAiModel:
+    """Turns over POST {base_url}/chat/completions.
+
+    Exhaust `stream` after its Reply to keep the connection for the next turn; leaving it earlier closes it.
+    At the vendor's own address a key is needed: calls without one raise Permanent(refused). Elsewhere none is.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: str = "openai",
+        api_key: str = "",
+        base_url: str = "",
+        dialect: Dialect = OPENAI,
+        header_timeout_s: float = HEADER_TIMEOUT_S,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+    ) -> None:
+        self.provider = provider
+        self.capabilities = Capabilities(
+            max_context_tokens=dialect.max_context_tokens,
+            supports_thinking=dialect.supports_thinking,
+            supports_vision=dialect.supports_vision,
+            supports_effort=bool(dialect.effort_models),
+        )
+        self._dialect = dialect
+        self._api_key = api_key
+        self._wire = Wire(
+            provider=provider,
+            base_url=base_url or dialect.base_url,
+            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            secret=api_key,
+            header_timeout_s=header_timeout_s,
+            idle_timeout_s=idle_timeout_s,
+            reset_headers=RESET_HEADERS,
+        )
+        self._needs_key = self._wire.host == urlsplit(dialect.base_url).hostname
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
+        check_key(self.provider, self._api_key, needed=self._needs_key)
+        check_vision(self.provider, request, can_see=openai_request.can_see(request.model, self._dialect))
+        body = encoded(self.provider, openai_request.body(request, self._dialect))
+        turn = OpenAiTurn(self.provider, request, lambda error: self._wire.failed(error, body))
+        events = self._wire.events("/chat/completions", body, idempotency_key=request.call_id)
+        async with aclosing(events):
+            async for event in events:
+                for delta in turn.take(event):
+                    yield delta
+                if turn.finished:
+                    yield turn.reply()
+                    await self._wire.drained(events)
+                    return
+        if not turn.complete:
+            raise Transient(f"{self.provider}: the stream ended without a finish reason", kind="interrupted")
+        yield turn.reply()
+
+    async def list_models(self) -> list[str]:
+        check_key(self.provider, self._api_key, needed=self._needs_key)
+        listed = foreign.fields(await self._wire.get_json("/models"))
+        names = [foreign.text(foreign.fields(entry).get("id")) for entry in foreign.items(listed.get("data"))]
+        return [name for name in names if name]
+
+    async def close(self) -> None:
+        await self._wire.close()

@@ -1,0 +1,163 @@
+"""The chunks of one chat completion stream, folded into one Reply.
+
+Many servers speak this wire and no two alike, so the fold is wide in what it takes: reasoning as `reasoning_content` or
+`reasoning`; tool calls with or without an index, with ids missing, empty or repeated, with arguments as text or as an
+object; `stop` as the reason although tools are called; usage in the last chunk, in a chunk of its own, or in every one.
+
+The turn is complete at `[DONE]` after a finish reason. Some gateways never send `[DONE]`, so a clean end after a finish
+reason is complete too; `[DONE]` without one is a gateway that swallowed a failure, and counts as interrupted.
+
+Before: sse. After: openai, the run.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectors.errors import OutsideError, Permanent, Transient
+from connectors.models import foreign
+from connectors.models.exchange import settled
+from connectors.models.sse import ServerEvent
+from connectors.protocols import ModelRequest, Reply, TextDelta
+from schemas.values import ToolCall, Usage
+
+STOP_REASONS = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "max_tokens",
+}
+"""Any other is the end of a complete message, so it counts as end_turn; the failures below are none."""
+BROKEN_OFF = frozenset({"error", "insufficient_system_resource", "engine_overloaded", "network_error"})
+"""Finish reasons by which gateways and DeepSeek say that they could not go on."""
+DONE = b"[DONE]"
+
+
+@dataclass(slots=True)
+class _Call:
+    call_id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+class OpenAiTurn:
+    """One answer being received. `failed` makes the failure of an error object inside the stream."""
+
+    def __init__(self, provider: str, request: ModelRequest, failed: Callable[[object], OutsideError]) -> None:
+        self.finished = False
+        self._provider = provider
+        self._request = request
+        self._failed = failed
+        self._calls: list[_Call] = []
+        self._slots: dict[int, _Call] = {}
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._usage = Usage()
+        self._finish_reason = ""
+        self._model = ""
+
+    @property
+    def complete(self) -> bool:
+        """A finish reason came: if the stream ends cleanly now, nothing is missing."""
+        return bool(self._finish_reason)
+
+    def take(self, event: ServerEvent) -> Sequence[TextDelta]:
+        """The deltas in one event. Raises Transient or Permanent."""
+        if event.data.strip() == DONE:
+            if not self.complete:
+                raise Transient(f"{self._provider}: the stream ended without a finish reason", kind="interrupted")
+            self.finished = True
+            return ()
+        if not event.data.strip():
+            return ()  # an empty data line is some gateway's keep-alive
+        chunk = foreign.frame(self._provider, event)
+        if event.name == "error" or chunk.get("error") or chunk.get("object") == "error":
+            raise self._failed(chunk.get("error") or chunk)
+        self._model = foreign.text(chunk.get("model")) or self._model
+        if isinstance(chunk.get("usage"), dict):
+            self._usage = _usage(chunk["usage"])
+        deltas: list[TextDelta] = []
+        for choice in foreign.items(chunk.get("choices")):
+            if foreign.count(foreign.fields(choice).get("index")) == 0:
+                deltas += self._choice(foreign.fields(choice))
+        return deltas
+
+    def reply(self) -> Reply:
+        """The whole turn. Raises Permanent(refused) for filtered content, Transient when the provider gave up."""
+        if self._finish_reason == "content_filter":
+            raise Permanent(
+                f"{self._provider}: the provider's filter stopped the answer of {self._request.model}"
+                " (finish_reason content_filter)",
+                kind="refused",
+            )
+        if self._finish_reason in BROKEN_OFF:
+            raise Transient(
+                f"{self._provider}: the provider gave up in the answer (finish_reason {self._finish_reason})",
+                kind="unavailable",
+            )
+        called = [ToolCall(id=c.call_id, name=c.name, input="".join(c.arguments)) for c in self._calls]
+        calls, stop_reason = settled(called, STOP_REASONS.get(self._finish_reason, "end_turn"), self._request)
+        return Reply(
+            text="".join(self._text),
+            tool_calls=calls,
+            stop_reason=stop_reason,
+            usage=self._usage,
+            reasoning="".join(self._reasoning),
+            model=self._model,
+        )
+
+    def _choice(self, choice: Any) -> list[TextDelta]:
+        delta = foreign.fields(choice.get("delta"))
+        deltas: list[TextDelta] = []
+        reasoning = foreign.text(delta.get("reasoning_content")) or foreign.text(delta.get("reasoning"))
+        if reasoning:
+            self._reasoning.append(reasoning)
+            deltas.append(TextDelta(text=reasoning, thinking=True))
+        # A refusal is what the model says instead of content; the caller must see it.
+        for said in (foreign.text(delta.get("content")), foreign.text(delta.get("refusal"))):
+            if said:
+                self._text.append(said)
+                deltas.append(TextDelta(text=said))
+        for piece in foreign.items(delta.get("tool_calls")):
+            self._call(foreign.fields(piece))
+        self._finish_reason = foreign.text(choice.get("finish_reason")) or self._finish_reason
+        return deltas
+
+    def _call(self, piece: Any) -> None:
+        function = foreign.fields(piece.get("function"))
+        call = self._slot(piece.get("index"), foreign.text(piece.get("id")), foreign.text(function.get("name")))
+        arguments = function.get("arguments")
+        call.arguments.append(foreign.encode(arguments) if isinstance(arguments, dict) else foreign.text(arguments))
+
+    def _slot(self, index: object, call_id: str, name: str) -> _Call:
+        """The call a piece belongs to. A name together with another id than the slot's begins a new call, because
+        some servers give every call of an answer the index 0."""
+        known: _Call | None = None
+        if isinstance(index, int):
+            known = self._slots.get(index)
+        elif self._calls:
+            last = self._calls[-1]
+            continues = call_id == last.call_id if call_id else not name
+            known = last if continues else None
+        if known is None or (call_id and name and known.call_id and known.call_id != call_id):
+            known = _Call(call_id=call_id, name=name)
+            self._calls.append(known)
+            if isinstance(index, int):
+                self._slots[index] = known
+            return known
+        known.call_id = known.call_id or call_id
+        known.name = known.name or name
+        return known
+
+
+def _usage(usage: Any) -> Usage:
+    """Cached prompt tokens are inside prompt_tokens here and beside them in ours."""
+    prompt = foreign.count(usage.get("prompt_tokens"))
+    details = foreign.fields(usage.get("prompt_tokens_details"))
+    cached = foreign.count(details.get("cached_tokens")) or foreign.count(usage.get("prompt_cache_hit_tokens"))
+    cached = min(cached, prompt)
+    return Usage(
+        input_tokens=prompt - cached,
+        output_tokens=foreign.count(usage.get("completion_tokens")),
+        cache_read_input_tokens=cached,
+    )

@@ -1,0 +1,170 @@
+"""A ModelRequest as the body of POST /chat/completions, for OpenAI and for what speaks its dialects.
+
+Pure: the same request gives the same bytes. What differs between the providers of this wire is a `Dialect` value, not a
+subclass. The system prompt is one system message; a user's text is one plain string unless there are images; each tool
+result is a message of its own, before the rest of the user's message, as the API demands.
+
+Reasoning models take max_completion_tokens and an effort, and refuse temperature, top_p, penalties and stop strings.
+They are known by name, because the wire does not tell. What a provider lacks is dropped, not an error (parity 1.18).
+
+Before: openai. After: the wire.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.models.exchange import arguments_for_wire, call_id_for_wire, data_of, text_of
+from connectors.models.tool_schema import flattened
+from connectors.protocols import ModelRequest, SystemBlock, ToolSpec
+from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from schemas.values import Sampling
+
+MAX_STOPS = 4
+"""The API refuses more; ours allows 8, the first ones count."""
+REASONING_FAMILIES = ("gpt-5", "o1", "o3", "o4", "o5")
+_BLIND = re.compile(
+    r"gpt-3\.5|gpt-4(-32k|-turbo-preview|-0314|-0613|-1106|-0125)?(-preview|-0314|-0613)?\Z|o1-(mini|preview)|o3-mini"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How a provider of this wire differs from OpenAI."""
+
+    base_url: str
+    """Used when the configuration names none; there a key is needed."""
+    max_context_tokens: int
+    supports_thinking: bool = False
+    """Its answers hold reasoning text."""
+    supports_vision: bool = True
+    echoes_reasoning: bool = False
+    """Reasoning of earlier assistant messages is sent back; some demand it, OpenAI knows no such field."""
+    switches_thinking: bool = False
+    """Takes `thinking: {"type": "disabled"}`."""
+    effort_models: tuple[str, ...] = REASONING_FAMILIES
+    """Prefixes or, beginning with "*", parts of the names that take reasoning_effort."""
+    bounds_completion: tuple[str, ...] = REASONING_FAMILIES
+    """The same for names that take max_completion_tokens and no sampling."""
+
+
+OPENAI = Dialect(base_url="https://api.openai.com/v1", max_context_tokens=128_000)
+
+
+def body(request: ModelRequest, dialect: Dialect) -> dict[str, object]:
+    """The body, ready for JSON."""
+    messages = _system(request.system)
+    for message in request.messages:
+        messages += _assistant(message, dialect) if message.role == "assistant" else _user(message)
+    result: dict[str, object] = {
+        "model": request.model,
+        "messages": messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools:
+        result["tools"] = [_tool(tool) for tool in request.tools]
+    reasoning = named(request.model, dialect.bounds_completion)
+    if request.max_tokens:
+        result["max_completion_tokens" if reasoning else "max_tokens"] = request.max_tokens
+    if dialect.switches_thinking and _called_without_reasoning(request.messages):
+        result["thinking"] = {"type": "disabled"}
+    elif request.effort and named(request.model, dialect.effort_models) and "chat" not in request.model:
+        result["reasoning_effort"] = request.effort
+    if request.sampling is not None:
+        result.update(_sampling(request.sampling, reasoning=reasoning and "chat" not in request.model))
+    return result
+
+
+def named(model: str, patterns: Sequence[str]) -> bool:
+    """Whether the name, without a gateway's "vendor/" in front, begins with a pattern or holds a "*" one's rest."""
+    name = model.lower().rpartition("/")[2]
+    return any(pattern[1:] in name if pattern.startswith("*") else name.startswith(pattern) for pattern in patterns)
+
+
+def can_see(model: str, dialect: Dialect) -> bool:
+    """Whether a model takes images: not the first generations and not the small reasoning ones."""
+    return dialect.supports_vision and not _BLIND.match(model.lower().rpartition("/")[2])
+
+
+def _system(blocks: Sequence[SystemBlock]) -> list[dict[str, Any]]:
+    text = "\n\n".join(block.text for block in blocks if block.text)
+    return [{"role": "system", "content": text}] if text else []
+
+
+def _tool(tool: ToolSpec) -> dict[str, object]:
+    function = {"name": tool.name, "description": tool.description, "parameters": flattened(tool.input_schema)}
+    return {"type": "function", "function": function}
+
+
+def _user(message: Message) -> list[dict[str, Any]]:
+    result: list[dict[str, Any]] = [
+        {"role": "tool", "tool_call_id": call_id_for_wire(block.tool_use_id), "content": text_of(block)}
+        for block in message.blocks
+        if isinstance(block, ToolResultBlock)
+    ]
+    texts = [text_of(block) for block in message.blocks if isinstance(block, TextBlock)]
+    if any(isinstance(block, ImageBlock) for block in message.blocks):
+        result.append({"role": "user", "content": _parts(message)})
+    elif texts or not result:
+        result.append({"role": "user", "content": "\n".join(texts)})
+    return result
+
+
+def _parts(message: Message) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    for block in message.blocks:
+        if isinstance(block, TextBlock):
+            parts.append({"type": "text", "text": text_of(block)})
+        elif isinstance(block, ImageBlock):
+            url = f"data:{block.media_type};base64,{data_of(block)}"
+            parts.append({"type": "image_url", "image_url": {"url": url}})
+    return parts
+
+
+def _assistant(message: Message, dialect: Dialect) -> list[dict[str, Any]]:
+    text = "".join(text_of(block) for block in message.blocks if isinstance(block, TextBlock))
+    calls = [
+        {
+            "id": call_id_for_wire(block.id),
+            "type": "function",
+            "function": {"name": block.name, "arguments": arguments_for_wire(block.input)},
+        }
+        for block in message.blocks
+        if isinstance(block, ToolUseBlock)
+    ]
+    result: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
+    if calls:
+        result["tool_calls"] = calls
+    if dialect.echoes_reasoning and _own_reasoning(message):
+        result["reasoning_content"] = message.reasoning
+    return [result]
+
+
+def _own_reasoning(message: Message) -> bool:
+    """Reasoning with a signature is another provider's and means nothing here."""
+    return bool(message.reasoning) and not message.reasoning_signature
+
+
+def _called_without_reasoning(messages: Sequence[Message]) -> bool:
+    """Whether an assistant message called tools without reasoning: a thinking model refuses such a conversation."""
+    return any(
+        message.role == "assistant"
+        and not _own_reasoning(message)
+        and any(isinstance(block, ToolUseBlock) for block in message.blocks)
+        for message in messages
+    )
+
+
+def _sampling(sampling: Sampling, *, reasoning: bool) -> dict[str, object]:
+    wishes: dict[str, object | None] = {"seed": sampling.seed}
+    if not reasoning:
+        wishes |= {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "frequency_penalty": sampling.frequency_penalty,
+            "presence_penalty": sampling.presence_penalty,
+            "stop": list(sampling.stop[:MAX_STOPS]) or None,
+        }
+    return {name: value for name, value in wishes.items() if value is not None}

@@ -1,0 +1,36 @@
+"""Tokens to money, in whole numbers.
+
+A price is millionths of the currency's unit per million tokens (1.25 USD per million = 1_250_000), so a cost in
+millionths is tokens * price / 1_000_000, rounded once, half up, at the end. Floats would give a sum of turns that
+differs from the turn of sums in the last digit, and a ledger must not.
+
+Before: the usage projection. After: nothing; it is pure.
+"""
+
+from dataclasses import dataclass
+
+from schemas.values import Usage
+
+TOKENS_OF_A_PRICE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Micro-units per million tokens of each kind."""
+
+    input: int
+    output: int
+    cache_write: int = 0
+    cache_read: int = 0
+
+
+def cost_micros(price: Price, usage: Usage) -> int:
+    """The cost in micro-units, rounded half up."""
+    scaled = (
+        usage.input_tokens * price.input
+        + usage.output_tokens * price.output
+        + usage.cache_creation_input_tokens * price.cache_write
+        + usage.cache_read_input_tokens * price.cache_read
+    )
+    assert scaled >= 0, f"a negative price or token count: {price} {usage}"
+    return (2 * scaled + TOKENS_OF_A_PRICE) // (2 * TOKENS_OF_A_PRICE)

@@ -1,0 +1,72 @@
+"""Tool schemas in the form every provider takes: one object, no alternatives at its top.
+
+Anthropic and OpenAI refuse `oneOf`, `anyOf` and `allOf` at the top level of a tool's schema. Tools with several
+operations, and those of MCP servers, have them. The alternatives are merged into one object: every property of every
+branch is allowed, a property that differs between branches may be any of its forms, and required stays what every
+branch requires (for allOf: what any branch requires). The result accepts more than the original; the tool checks its
+arguments itself, so nothing is lost but a hint to the model.
+
+Before: the drivers. After: nothing; it is pure.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.models import foreign
+
+COMBINERS = ("oneOf", "anyOf", "allOf")
+
+
+def flattened(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema as one object with `type` and `properties`; a schema without alternatives keeps all its words."""
+    flat = {word: value for word, value in schema.items() if word not in (*COMBINERS, "$ref")}
+    flat["type"] = "object"
+    forms, required = _merge(schema, schema, set())
+    flat["properties"] = {name: _either(variants) for name, variants in forms.items()}
+    if required:
+        flat["required"] = required
+    else:
+        flat.pop("required", None)
+    return flat
+
+
+def _merge(
+    schema: Mapping[str, Any], root: Mapping[str, Any], seen: set[int]
+) -> tuple[dict[str, list[Any]], list[str]]:
+    """Forms of each property and the required names. Each part of the schema is visited once, so that references in a
+    circle end and the work stays linear."""
+    if id(schema) in seen:
+        return {}, []
+    seen.add(id(schema))
+    forms: dict[str, list[Any]] = {name: [form] for name, form in foreign.fields(schema.get("properties")).items()}
+    required = [name for name in foreign.items(schema.get("required")) if isinstance(name, str)]
+    merged = [("allOf", [_merge(_target(schema, root), root, seen)])] if "$ref" in schema else []
+    for combiner in COMBINERS:
+        branches = [foreign.fields(branch) for branch in foreign.items(schema.get(combiner))]
+        if branches:
+            merged.append((combiner, [_merge(branch, root, seen) for branch in branches]))
+    for combiner, parts in merged:
+        for part_forms, _ in parts:
+            for name, variants in part_forms.items():
+                known = forms.setdefault(name, [])
+                known.extend(variant for variant in variants if variant not in known)
+        wanted = [names for _, names in parts]
+        for name in wanted[0] if combiner != "allOf" else [name for names in wanted for name in names]:
+            if name not in required and (combiner == "allOf" or all(name in names for names in wanted)):
+                required.append(name)
+    return forms, required
+
+
+def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a local reference (#/$defs/Name) points to; an empty schema for any other."""
+    path = foreign.text(schema.get("$ref"))
+    if not path.startswith("#/"):
+        return foreign.EMPTY
+    found: Mapping[str, Any] = root
+    for step in path[2:].split("/"):
+        found = foreign.fields(found.get(step))
+    return found
+
+
+def _either(variants: list[Any]) -> Any:
+    return variants[0] if len(variants) == 1 else {"anyOf": variants}

@@ -1,0 +1,282 @@
+"""One provider over HTTP: a POST answered by server-sent events, a GET answered by JSON.
+
+Each driver has one Wire with its own pool of HTTP/1.1 keep-alive connections, so that a provider that stalls uses up
+nobody else's. Two times bound an answer: `header_timeout_s` until the status line (waiting for a connection, connecting
+and sending included) and `idle_timeout_s` between any two pieces of the body, pings included. How long a whole turn may
+take is the run's deadline, which cancels the stream. The texts of the two differ, because they point to different
+faults: no headers is a provider that is down or queueing, silence in the middle is a lost connection.
+
+Not chosen: HTTP/2 (one lost connection would end every turn on it); httpx's own read timeout (it cannot tell the two
+apart); following redirects (a key would go to a host nobody configured); the environment's proxies (settings are built
+in main, once). A turn is never sent twice here, not even on a stale keep-alive connection: the log must show it.
+
+Before: the drivers. After: sse, failures.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from http.cookiejar import DefaultCookiePolicy
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from connectors.errors import OutsideError, Permanent, Transient
+from connectors.models import failures, foreign
+from connectors.models.sse import MAX_FRAME_BYTES, FrameTooLarge, ServerEvent, server_events
+
+HEADER_TIMEOUT_S = 60.0
+IDLE_TIMEOUT_S = 90.0
+"""Both as in the reference (2.4); a local model that thinks for minutes before its first byte gets more by setting."""
+CONNECT_TIMEOUT_S = 10.0
+"""A host that does not accept within this is away; a slow one accepts and is slow with the headers."""
+MAX_CONNECTIONS = 512
+"""Over what a process may have in flight on one provider; reaching it waits within the header timeout."""
+MAX_IDLE_CONNECTIONS = 64
+KEEPALIVE_S = 30.0
+"""Longer than most tools take, so the next turn of a run finds its connection; shorter than the 60 s at which load
+balancers close idle ones, because a turn sent into a closing connection fails."""
+MAX_ANSWER_BYTES = 64 << 20
+"""The longest answers (128k tokens) with some 350 bytes of frame around each token are 45 MB."""
+MAX_JSON_BYTES = 8 << 20
+"""A list of models; the largest known gateway's is under 1 MB."""
+MAX_ERROR_BYTES = 64 << 10
+"""Of an error body this much is read; the explanation stands at its beginning."""
+ERROR_BODY_S = 5.0
+"""The explanation of a failure is not waited for any longer."""
+DRAIN_S = 0.25
+"""How long the end of a finished answer is waited for, so that its connection can be used again."""
+_HEADER_SAFE = re.compile(r"[\x21-\x7e]*\Z")
+
+
+class Wire:
+    """The connections to one provider. Opens nothing until the first call; `close` ends it.
+
+    `secret` is what must not appear in any message. `reset_headers` name rate limit headers that hold durations.
+    Raises Permanent(invalid) for a base URL or key that cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: str,
+        base_url: str,
+        headers: Mapping[str, str],
+        secret: str = "",
+        header_timeout_s: float = HEADER_TIMEOUT_S,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        reset_headers: tuple[str, ...] = (),
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+    ) -> None:
+        _check_base_url(provider, base_url)
+        if not _HEADER_SAFE.match(secret):
+            raise Permanent(
+                f"{provider}: the API key holds blanks or characters other than printable ASCII;"
+                " it cannot be sent in a header. Check the variable it comes from for line ends and quotes",
+                kind="invalid",
+            )
+        self.provider = provider
+        self.host = httpx.URL(base_url).host
+        self._base_url = base_url.rstrip("/")
+        self._secret = secret
+        self._header_timeout_s = header_timeout_s
+        self._idle_timeout_s = idle_timeout_s
+        self._reset_headers = reset_headers
+        self._max_answer_bytes = max_answer_bytes
+        self._max_frame_bytes = max_frame_bytes
+        self._client = httpx.AsyncClient(
+            # identity: a compressing proxy would hold text back to fill its window
+            headers={"user-agent": "loomlog", "accept-encoding": "identity", **headers},
+            timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, header_timeout_s)),
+            limits=httpx.Limits(
+                max_connections=MAX_CONNECTIONS,
+                max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+                keepalive_expiry=KEEPALIVE_S,
+            ),
+            follow_redirects=False,
+            trust_env=False,
+        )
+        # No cookies: they would tie the runs of different tenants together at the provider.
+        self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+
+    async def events(self, path: str, body: bytes, *, idempotency_key: str = "") -> AsyncGenerator[ServerEvent]:
+        """POST the JSON body and give the events of the answer. Leaving it closes the connection.
+
+        Neither API documents the idempotency key; gateways in front of them do honour it, and others ignore it.
+        """
+        sending = {"content-type": "application/json", "accept": "text/event-stream"}
+        if idempotency_key and _HEADER_SAFE.match(idempotency_key):
+            sending["idempotency-key"] = idempotency_key
+        async with self._answer("POST", path, body, sending) as response:
+            await self._check_type(response, body)
+            events = server_events(self._chunks(response, self._max_answer_bytes), self._max_frame_bytes)
+            async with aclosing(events):
+                try:
+                    async for event in events:
+                        yield event
+                except FrameTooLarge as error:
+                    raise Transient(f"{self.provider}: the stream held {error}", kind="interrupted") from error
+
+    async def drained(self, events: AsyncGenerator[ServerEvent]) -> None:
+        """Read the rest of an answer whose last event was seen, so that its connection returns to the pool.
+
+        Gives up after DRAIN_S and ignores failures: the turn is complete.
+        """
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                async for _ in events:
+                    pass
+        except (TimeoutError, OutsideError):
+            pass
+
+    async def get_json(self, path: str) -> Any:
+        """The JSON answer to a GET."""
+        async with self._answer("GET", path, b"", {"accept": "application/json"}) as response:
+            body = await self._whole(response, MAX_JSON_BYTES)
+        try:
+            return foreign.decode(body)
+        except ValueError as error:
+            raise Transient(
+                f"{self.provider}: GET {path} gave {len(body)} bytes that are not JSON", kind="unavailable"
+            ) from error
+
+    def failed(self, error: object, sent: bytes) -> OutsideError:
+        """The failure an error object inside a stream is."""
+        return failures.from_error_object(self.provider, error, secret=self._secret, sent=sent)
+
+    async def close(self) -> None:
+        with self._translated("closing", streaming=True):
+            await self._client.aclose()
+
+    @asynccontextmanager
+    async def _answer(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer once its headers are there and say success; closed afterwards in every case."""
+        if self._client.is_closed:
+            raise Transient(f"{self.provider}: the driver is closed; no call can begin", kind="unavailable")
+        with self._translated(f"{method} {path}", streaming=False):
+            request = self._client.build_request(method, self._base_url + path, content=body, headers=dict(headers))
+            try:
+                async with asyncio.timeout(self._header_timeout_s):
+                    response = await self._client.send(request, stream=True)
+            except TimeoutError as error:
+                raise Transient(
+                    f"{self.provider}: no response headers within {self._header_timeout_s:g} s", kind="timeout"
+                ) from error
+        try:
+            if response.status_code // 100 != 2:
+                raise await self._failure(response, body)
+            yield response
+        finally:
+            with self._translated("closing the answer", streaming=True):
+                await response.aclose()
+
+    async def _chunks(self, response: httpx.Response, limit: int) -> AsyncGenerator[bytes]:
+        """The body in the pieces it arrives in, bounded in silence and in size."""
+        total = 0
+        async with aclosing(_generator(response.aiter_bytes())) as pieces:
+            while True:
+                with self._translated("the answer broke off", streaming=True):
+                    try:
+                        async with asyncio.timeout(self._idle_timeout_s):
+                            piece = await anext(pieces)
+                    except StopAsyncIteration:
+                        return
+                    except TimeoutError as error:
+                        raise Transient(
+                            f"{self.provider}: the stream was silent for {self._idle_timeout_s:g} s"
+                            f" after {total} bytes (idle timeout)",
+                            kind="timeout",
+                        ) from error
+                total += len(piece)
+                if total > limit:
+                    raise Permanent(
+                        f"{self.provider}: the answer is over {limit} bytes and was given up", kind="invalid"
+                    )
+                yield piece
+
+    async def _whole(self, response: httpx.Response, limit: int) -> bytes:
+        async with aclosing(self._chunks(response, limit)) as chunks:
+            return b"".join([chunk async for chunk in chunks])
+
+    async def _failure(self, response: httpx.Response, sent: bytes) -> OutsideError:
+        return failures.from_status(
+            self.provider,
+            response.status_code,
+            await self._beginning(response),
+            headers=response.headers,
+            now_s=time.time(),
+            secret=self._secret,
+            sent=sent,
+            reset_headers=self._reset_headers,
+        )
+
+    async def _beginning(self, response: httpx.Response) -> bytes:
+        """What can be had of a body that explains a failure. The status already says what matters, so a body that is
+        too long, too slow or breaks off is used as far as it came."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(ERROR_BODY_S), aclosing(self._chunks(response, MAX_ERROR_BYTES)) as chunks:
+                async for chunk in chunks:
+                    body += chunk
+        except (TimeoutError, OutsideError):
+            pass
+        return bytes(body)
+
+    async def _check_type(self, response: httpx.Response, sent: bytes) -> None:
+        """Refuse what is surely no event stream; servers that name none, or text/plain, do send events."""
+        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        status = response.status_code
+        if media_type == "application/json":
+            body = await self._beginning(response)
+            if b'"error"' in body:
+                with suppress(ValueError):
+                    raise self.failed(foreign.fields(foreign.decode(body)).get("error"), sent)
+            raise Permanent(
+                f"{self.provider} {status}: answered with one JSON document where an event stream was asked for;"
+                " the server does not stream",
+                kind="unsupported",
+                status=status,
+            )
+        if media_type == "text/html":
+            raise Transient(
+                f"{self.provider} {status}: answered with an HTML page instead of an event stream;"
+                " check base_url and what stands in between",
+                kind="unavailable",
+                status=status,
+            )
+
+    @contextmanager
+    def _translated(self, doing: str, *, streaming: bool) -> Iterator[None]:
+        """Every error httpx can raise, as ours."""
+        try:
+            yield
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError) as error:
+            raise failures.from_transport(
+                self.provider, error, doing=doing, streaming=streaming, secret=self._secret
+            ) from error
+
+
+def _check_base_url(provider: str, base_url: str) -> None:
+    try:
+        url = httpx.URL(base_url)
+        urlsplit(base_url)  # it notices brackets that are never closed
+    except (httpx.InvalidURL, ValueError) as error:
+        raise Permanent(f"{provider}: base_url is not a URL: {error}", kind="invalid") from error
+    if url.scheme not in ("http", "https") or not url.host or url.query or url.userinfo:
+        raise Permanent(
+            f"{provider}: base_url must be http(s)://host[:port][/path] without user, password and query;"
+            f" the given one has scheme {url.scheme!r} and host {url.host!r}",
+            kind="invalid",
+        )
+
+
+def _generator(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """httpx types its iterators loosely; they are generators and must be closed."""
+    assert isinstance(pieces, AsyncGenerator)
+    return pieces

@@ -1,0 +1,26 @@
+"""The outside as the settings describe it: one place that turns settings into options for each driver."""
+
+from connectors.configuration.settings import Settings
+from connectors.kafka import KafkaOptions
+from connectors.postgres import PostgresOptions
+
+
+def kafka_options(settings: Settings, client_id: str) -> KafkaOptions:
+    """How this process reaches the broker; `client_id` shows in the broker's logs and quotas."""
+    return KafkaOptions(
+        bootstrap=settings.kafka,
+        client_id=client_id,
+        security_protocol=settings.kafka_security_protocol,
+        sasl_mechanism=settings.kafka_sasl_mechanism or "PLAIN",
+        sasl_username=settings.kafka_username,
+        sasl_password=settings.kafka_password,
+        ca_file=str(settings.kafka_ca_file or ""),
+        cert_file=str(settings.kafka_cert_file or ""),
+        key_file=str(settings.kafka_key_file or ""),
+        key_password=settings.kafka_key_password,
+    )
+
+
+def postgres_options(settings: Settings, application_name: str) -> PostgresOptions:
+    """How this process reaches Postgres; `application_name` shows in pg_stat_activity."""
+    return PostgresOptions(dsn=settings.postgres, tls=settings.postgres_tls(), application_name=application_name)

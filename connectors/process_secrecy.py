@@ -1,0 +1,25 @@
+"""Keeps the other programs of this user out of this process.
+
+Linux shows a process's environment and memory in /proc/<pid>/environ and /proc/<pid>/mem to every program of the same
+user. A Bash command that a model writes is such a program, and the environment holds the keys of providers, broker and
+Postgres; taking them out of os.environ would not change what the kernel shows. A process that is not dumpable shows
+neither, except to root. The price: no core dump, and a profiler or debugger needs root.
+
+Children are as usual again: exec makes a program dumpable, so each must ask for itself.
+"""
+
+import ctypes
+import os
+import sys
+
+PR_SET_DUMPABLE = 4
+
+
+def hide_from_other_programs() -> None:
+    """Makes this process not dumpable; does nothing where there is no /proc. Raises OSError when the kernel refuses."""
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_DUMPABLE, ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"prctl(PR_SET_DUMPABLE, 0): {os.strerror(code)}; Bash commands could read our environment")

@@ -1,0 +1,299 @@
+"""The seams to the outside: what a model, a tool, a blob store and a log look like to loomlog.
+
+One to three methods each. The drivers live beside this file, each with an in-memory twin that ships with the product
+and is used by tests and by people who embed loomlog. All of them raise connectors.errors.Transient or Permanent and
+nothing else of their own.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from schemas.conversation import Message
+from schemas.values import BlobRef, Sampling, ToolCall, Usage
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemBlock:
+    """A piece of the system prompt; `cacheable` allows the provider to cache up to here."""
+
+    text: str
+    cacheable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool as the model sees it. `input_schema` is a JSON Schema object."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One model turn. `call_id` is the idempotency key: stable for one attempt of one turn of one run."""
+
+    call_id: str
+    model: str
+    system: Sequence[SystemBlock] = ()
+    messages: Sequence[Message] = ()
+    tools: Sequence[ToolSpec] = ()
+    max_tokens: int = 0
+    """0 leaves the bound to the driver."""
+    effort: str = ""
+    """low, medium, high or empty."""
+    sampling: Sampling | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta:
+    """The next characters of the answer; `thinking` marks reasoning."""
+
+    text: str
+    thinking: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The whole turn; always the last item of a stream.
+
+    `stop_reason` is end_turn, tool_use, max_tokens or stop_sequence. Tool call ids are unique in the answer; a driver
+    makes them up when the provider gives none. `text` equals the text deltas joined.
+    """
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    stop_reason: str
+    usage: Usage
+    reasoning: str = ""
+    reasoning_signature: str = ""
+    model: str = ""
+    """The model that answered, when the provider names it more exactly than it was asked."""
+
+
+ModelItem = TextDelta | Reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a provider can do (runtime parity 2.2); max_context_tokens 0 = unknown."""
+
+    native_prompt_cache: bool = False
+    parallel_tool_calls: bool = True
+    streaming: bool = True
+    max_context_tokens: int = 0
+    supports_thinking: bool = False
+    supports_vision: bool = False
+    supports_effort: bool = False
+
+
+class Model(Protocol):
+    """A provider of models. One object per configured provider; it keeps its connections until `close`."""
+
+    provider: str
+    capabilities: Capabilities
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelItem]:
+        """The turn as it arrives: deltas, then exactly one Reply. Raises Transient or Permanent at any point.
+
+        Leaving the iteration closes the connection. No retry happens inside: the run decides, so that it is recorded.
+        """
+        ...
+
+    async def list_models(self) -> list[str]:
+        """Names the provider offers; an empty list is not an error."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+class EffectClass(StrEnum):
+    """What may be done about a call whose result is unknown after a crash (design.md 6)."""
+
+    PURE = "pure"
+    READ = "read"
+    IDEMPOTENT = "idempotent"
+    UNSAFE = "unsafe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeBinding:
+    """A volume as this process sees it: a folder and what may be done there."""
+
+    name: str
+    path: str
+    mode: str
+    """ro or rw."""
+    is_default: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """Everything a tool may know about the run that calls it. Ids come from the run, never from the model."""
+
+    run_id: str
+    session_id: str
+    agent_id: str
+    agent: str
+    tenant: str
+    subject: str
+    user_id: str
+    user_tier: str
+    provider: str
+    model: str
+    tools: tuple[str, ...]
+    """The names the run may use."""
+    volumes: tuple[VolumeBinding, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    """Hosts the run may reach: the operator's list, already intersected with the caller's. Empty = none."""
+    hosts_source: str = "operator_default"
+    """caller or operator_default."""
+    idempotency_key: str = ""
+    """Stable over all attempts of this call; handed to the other side where it takes one."""
+    started_at_ms: int = 0
+    used_tokens: int = 0
+    max_tokens: int = 0
+    sampling: Sampling | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What the model sees. Errors are results; only Transient/Permanent raised by mistake become one in the runtime."""
+
+    text: str
+    is_error: bool = False
+
+
+class Tool(Protocol):
+    """A tool. Declares its effect class for each input, because HTTP GET and HTTP POST differ."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    timeout_s: float
+    """The runtime cancels a call that takes longer and tells the model."""
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass: ...
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Never blocks the event loop. Unusable arguments are an error result that says what was expected."""
+        ...
+
+
+# --- blobs -----------------------------------------------------------------------------------------------------------
+
+
+class Blobs(Protocol):
+    """Content-addressed store for payloads over the inline limit."""
+
+    async def put(self, data: bytes, media_type: str = "text/plain") -> BlobRef:
+        """Durable when it returns. The same bytes again cost nothing and give the same reference."""
+        ...
+
+    async def get(self, ref: BlobRef) -> bytes:
+        """The bytes, their hash checked. Raises Permanent(not_found) when absent, Permanent(invalid) when altered."""
+        ...
+
+
+# --- the log ---------------------------------------------------------------------------------------------------------
+
+
+class LogRecord(Protocol):
+    """A record as it was read. Structural, so that the driver's own record class is used without copying."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since 1970."""
+        ...
+
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A record to append."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+class LogTail(Protocol):
+    """Reads chosen partitions of one topic without a group; the caller keeps the positions."""
+
+    topic: str
+
+    async def poll(self, *, timeout_s: float, max_records: int = 5_000) -> Mapping[int, Sequence[LogRecord]]:
+        """What arrived, by partition in offset order; empty when nothing did within the time.
+
+        A broker that is away shows as empty answers, not as an error; positions are kept.
+        """
+        ...
+
+    def seek(self, partition: int, offset: int) -> None:
+        """The next poll of that partition begins at the offset."""
+        ...
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        """Offset after the last record of each partition. Raises Transient when the broker does not answer."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class LogAppender(Protocol):
+    """Appends to partitions. One object a process; one batch in flight for each partition."""
+
+    async def append(self, topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+        """Append as ONE batch, all or nothing; the offset of the first record once every replica has it.
+
+        The batch must fit MAX_BATCH_BYTES. Raises UnknownOutcome when it cannot be told whether the batch is in the
+        log: an error, a time-out, an offset that makes no sense. Cancelling the wait does not withdraw the batch.
+        """
+        ...
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions the topic has. Raises Transient when the broker does not answer."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class LogRange(Protocol):
+    """Chunks of a range, in offset order. Used as `async with await ranges.read(...) as chunks: async for ...`."""
+
+    async def __aenter__(self) -> "LogRange": ...
+    async def __aexit__(self, *_: object) -> None: ...
+    def __aiter__(self) -> "LogRange": ...
+    async def __anext__(self) -> Sequence[LogRecord]: ...
+
+
+class LogRanges(Protocol):
+    """Reads ranges of single partitions. Everything raises Transient when the broker does not answer."""
+
+    async def read(self, topic: str, partition: int, start: int, end: int) -> LogRange:
+        """Records from `start` up to but not including `end`; one range at a time is open."""
+        ...
+
+    async def end_offset(self, topic: str, partition: int) -> int: ...
+
+    async def beginning_offset(self, topic: str, partition: int) -> int: ...

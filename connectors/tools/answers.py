@@ -1,0 +1,55 @@
+"""What a tool says: error results, and outside bytes turned into text that every store accepts.
+
+A tool never fails a run. Whatever goes wrong becomes a result with is_error, which the model reads and reacts to, so
+the message says what was tried, with which value, what was expected and what to do. Inside a tool that is one
+exception, Refusal; the tool's `call` turns it into the result in one place.
+
+Text from files, programs and servers is bytes. `readable` decodes it without ever failing, and without NUL, which
+Postgres cannot store in text. `printable` is for names in line-based answers: a file name that holds a newline would
+otherwise look like two lines of the answer.
+
+Before: every tool. After: the runtime appends the result as ToolReturned.
+"""
+
+import codecs
+import unicodedata
+
+from connectors.protocols import ToolResult
+
+
+class Refusal(Exception):
+    """The call cannot be done as asked; the message is what the model reads."""
+
+
+def refused(reason: Refusal) -> ToolResult:
+    return ToolResult(text=str(reason), is_error=True)
+
+
+def readable(data: bytes, *, complete: bool = True) -> str:
+    """UTF-8 text; bytes that are none, and NUL, become U+FFFD.
+
+    `complete=False` says that the bytes were cut: a character cut in half at the end is left out.
+    """
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=complete)
+    return text.replace("\0", "�")
+
+
+def printable(name: str) -> str:
+    """A file name on one line: undecodable bytes become U+FFFD, what breaks lines or controls is written as \\xNN."""
+    text = valid_text(name)
+    if text.isprintable():
+        return text
+    return "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
+
+
+def valid_text(name: str) -> str:
+    """A name as the operating system gave it, as text that can be encoded."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def encoded(text: str, what: str) -> bytes:
+    """The text as UTF-8. Refuses lone surrogates: they are no characters and no store takes them."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Refusal(f"{what} holds a lone surrogate at position {error.start}: valid Unicode is expected.") from error

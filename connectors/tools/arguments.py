@@ -1,0 +1,127 @@
+"""Checks a call's arguments against the tool's own input schema, strictly.
+
+A model that misspells an argument must hear it: an ignored `pathh` would read the wrong file, an ignored
+`replace_al` would change one place instead of all. So unknown, missing and wrongly typed arguments are refused, all of
+them in one message that says what was expected, because each round costs a model turn.
+
+The schemas are ours and use few keywords, so this is a checker of those few and not a JSON Schema library: type,
+properties, required, enum, minimum, maximum, minLength, maxLength, and objects as maps of texts. `require_supported`
+refuses any other when the tools are built. Two kindnesses: null for an optional argument means
+absent (several providers send every argument), and 3.0 is an integer, as JSON Schema says.
+
+Before: a tool's `call`. After: the tool's own work.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.tools.answers import Refusal
+
+KEYWORDS = frozenset({"type", "description", "enum", "minimum", "maximum", "minLength", "maxLength"})
+"""All a property may say, and additionalProperties of an object; anything else would look like a check and be none."""
+MAP_OF_TEXTS = {"type": "string"}
+"""The only additionalProperties of an object: every value is text."""
+TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "boolean": (bool,),
+    "object": (dict,),
+}
+
+
+def checked(tool: str, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments without nulls, integers as int. Raises Refusal that names every problem."""
+    if not isinstance(arguments, Mapping):
+        raise Refusal(f"{tool} expects its arguments as an object, not {type(arguments).__name__}.")
+    properties: Mapping[str, Mapping[str, Any]] = schema["properties"]
+    required: frozenset[str] = frozenset(schema.get("required", ()))
+    good: dict[str, Any] = {}
+    problems = [
+        f"{_quoted(name)} is unknown, expected are {_listed(properties)}"
+        for name in arguments
+        if name not in properties
+    ]
+    for name, rule in properties.items():
+        value = arguments.get(name)
+        if value is None:
+            if name in required:
+                problems.append(f'"{name}" is missing, expected is {expectation(rule)}')
+            continue
+        if isinstance(value, float) and value.is_integer() and rule["type"] == "integer":
+            value = int(value)
+        problem = _problem(value, rule)
+        if problem:
+            problems.append(f'"{name}" {problem}, expected is {expectation(rule)}')
+        else:
+            good[name] = value
+    if problems:
+        raise Refusal(f"{tool} was not called: {'; '.join(problems)}.")
+    return good
+
+
+def require_supported(tool: str, schema: Mapping[str, Any]) -> None:
+    """Asserts that `checked` checks everything this schema says."""
+    assert set(schema) <= {"type", "properties", "required", "additionalProperties"}, (tool, sorted(schema))
+    assert schema["type"] == "object", (tool, schema["type"])
+    assert schema["additionalProperties"] is False, tool
+    assert set(schema.get("required", ())) <= set(schema["properties"]), tool
+    for name, rule in schema["properties"].items():
+        assert rule["type"] in TYPES, (tool, name, rule["type"])
+        assert rule.get("description"), (tool, name, "a model needs a description")
+        extra = {"additionalProperties"} if rule["type"] == "object" else set()
+        assert set(rule) <= KEYWORDS | extra, (tool, name, sorted(rule))
+        assert rule.get("additionalProperties", MAP_OF_TEXTS) == MAP_OF_TEXTS, (tool, name)
+
+
+def expectation(rule: Mapping[str, Any]) -> str:
+    """What a property takes, in words."""
+    if "enum" in rule:
+        return "one of " + ", ".join(rule["enum"])
+    words = {"string": "text", "integer": "a whole number", "boolean": "true or false", "object": "an object of texts"}
+    bounds = []
+    if "minimum" in rule:
+        bounds.append(f"at least {rule['minimum']}")
+    if "maximum" in rule:
+        bounds.append(f"at most {rule['maximum']}")
+    if rule.get("minLength"):
+        bounds.append("not empty")
+    if "maxLength" in rule:
+        bounds.append(f"at most {rule['maxLength']} characters")
+    return " ".join([words[rule["type"]], *([f"({', '.join(bounds)})"] if bounds else [])])
+
+
+def _problem(value: object, rule: Mapping[str, Any]) -> str:
+    kind = rule["type"]
+    if not isinstance(value, TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
+        return f"is {_named_type(value)}"
+    if "enum" in rule and value not in rule["enum"]:
+        return f"is {_quoted(str(value))}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < rule.get("minimum", value) or value > rule.get("maximum", value):
+            return f"is {value}"
+    elif isinstance(value, str):
+        if len(value) < rule.get("minLength", 0):
+            return "is empty"
+        if len(value) > rule.get("maxLength", len(value)):
+            return f"has {len(value)} characters"
+    elif isinstance(value, dict):
+        wrong = [str(key) for key, item in value.items() if not isinstance(item, str)]
+        if wrong:
+            return f"holds values that are no text ({_listed(wrong)})"
+    return ""
+
+
+def _named_type(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    names = {str: "text", int: "a number", float: "a number", dict: "an object", list: "a list"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _listed(names: Mapping[str, Any] | list[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _quoted(text: str) -> str:
+    """Bounded, because it is the model's own text sent back to it."""
+    return f'"{text[:60]}"'

@@ -1,0 +1,154 @@
+"""Context: what a run may know about itself, its tools and the time.
+
+Field names are those that agents written for loomcycle read. Fields that this build has no source for are left out and
+not sent empty: absent means "not known here", empty would mean "known to be none".
+
+Side-effect classes come from the tools themselves, so the list cannot grow stale; a tool that says nothing (one that
+another server offers) is shown as unknown.
+
+Before: registry.py. After: nothing; every answer comes from the call's context.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
+from connectors.tools.answers import Refusal, refused
+from connectors.tools.arguments import checked
+from schemas.values import Sampling
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInfo:
+    """What the running server says about itself."""
+
+    version: str = ""
+    commit: str = ""
+    build_time: str = ""
+    listen_addr: str = ""
+    url: str = ""
+
+
+class Context:
+    """`catalogue` is the live mapping of all tools of this process, this one included."""
+
+    name = "Context"
+    description = (
+        "Tells a run about itself. op self: identity, model, volumes, reachable hosts, context use. op tools: the "
+        "tools it may use. op time: now, when the run started and how long it has been going."
+    )
+    side_effect_class = "pure"
+    timeout_s: float = 5.0
+    input_schema: Mapping[str, Any]
+
+    def __init__(
+        self,
+        *,
+        server: ServerInfo,
+        catalogue: Mapping[str, Tool],
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._server = server
+        self._catalogue = catalogue
+        self._clock_ms = clock_ms
+        self._ops: Mapping[str, Callable[[ToolContext], dict[str, Any]]] = {
+            "self": self._self,
+            "tools": self._tools,
+            "time": self._time,
+        }
+        self.input_schema = {
+            "type": "object",
+            "properties": {
+                "op": {"type": "string", "enum": list(self._ops), "description": "What to tell."},
+            },
+            "required": ["op"],
+            "additionalProperties": False,
+        }
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+        return EffectClass.PURE
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        try:
+            op = checked(self.name, arguments, self.input_schema)["op"]
+        except Refusal as reason:
+            return refused(reason)
+        return ToolResult(text=orjson.dumps(self._ops[op](context)).decode())
+
+    def _self(self, context: ToolContext) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "agent_name": context.agent,
+            "agent_id": context.agent_id,
+            "user_id": context.user_id,
+            "tenant_id": context.tenant,
+            "user_tier": context.user_tier,
+            "run_id": context.run_id,
+            "session_id": context.session_id,
+            "provider": context.provider,
+            "model": context.model,
+        }
+        if context.sampling is not None:
+            told["sampling"] = _sampling(context.sampling)
+        if context.max_tokens > 0:
+            told["context"] = {
+                "used_tokens": context.used_tokens,
+                "max_tokens": context.max_tokens,
+                "used_pct": round(100 * context.used_tokens / context.max_tokens, 1),
+            }
+        told |= _files(context)
+        server = self._server
+        told["network"] = {"allowed_hosts": list(context.allowed_hosts), "source": context.hosts_source}
+        told["principal"] = {"tenant_id": context.tenant, "subject": context.subject}
+        told["loomcycle"] = {"version": server.version, "commit": server.commit, "build_time": server.build_time}
+        told["server"] = {"listen_addr": server.listen_addr, "url": server.url}
+        return told
+
+    def _tools(self, context: ToolContext) -> dict[str, Any]:
+        told = [
+            {
+                "name": name,
+                "description": self._catalogue[name].description,
+                "side_effect_class": getattr(self._catalogue[name], "side_effect_class", UNKNOWN),
+            }
+            for name in context.tools
+            if name in self._catalogue
+        ]
+        return {"tools": told, "count": len(told)}
+
+    def _time(self, context: ToolContext) -> dict[str, Any]:
+        now = self._clock_ms()
+        return {
+            "now_rfc3339": _rfc3339(now),
+            "unix_ms": now,
+            "run_started_at": _rfc3339(context.started_at_ms),
+            "elapsed_ms": max(0, now - context.started_at_ms),
+        }
+
+
+def _sampling(sampling: Sampling) -> dict[str, Any]:
+    """Only what was asked for: an absent wish is the provider's default."""
+    return {name: value for name, value in sampling.to_avro().items() if value not in (None, ())}
+
+
+def _files(context: ToolContext) -> dict[str, Any]:
+    if not context.volumes:
+        return {"filesystem": "No volume is granted to this run; file tools refuse."}
+    return {
+        "volumes": {
+            "bindings": [
+                {"name": v.name, "path": v.path, "mode": v.mode, "default": v.is_default} for v in context.volumes
+            ],
+            "path_convention": "Paths are relative to the volume's root. A call that names no volume uses the default.",
+        }
+    }
+
+
+def _rfc3339(unix_ms: int) -> str:
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,83 @@
+"""Edit: replaces exact text in a file.
+
+Works on bytes, so what is not touched stays as it was, also line ends and bytes that are no UTF-8. The old text must
+occur exactly once unless all occurrences are meant; occurrences that overlap count as two, because which one is meant
+is not clear either.
+
+Effect class unsafe, honestly: after a crash nobody knows whether the file was renamed into place. Run again, an edit
+whose new text contains its old text ("a" to "ab") would be applied twice, and any other would report "not found"
+although it succeeded. To make it idempotent the hash of the file before the edit would have to be in the intent, and
+the intent is written before the tool looks at the file.
+
+Before: file_tool.py. After: volumes.py.
+"""
+
+from connectors.protocols import EffectClass
+from connectors.tools.answers import Refusal, encoded, printable
+from connectors.tools.file_tool import Arguments, FileTool
+from connectors.tools.threads import Stop, Threads
+from connectors.tools.volumes import Volume
+from connectors.tools.write import WRITE_BYTES
+
+EDIT_BYTES = WRITE_BYTES
+"""Of the file before and after."""
+
+
+def edit_tool(threads: Threads) -> FileTool:
+    return FileTool(
+        name="Edit",
+        description=(
+            "Replaces exact text in a file of a volume (at most 1 MiB). old_string must match the file character by "
+            "character, including spaces and line ends, and must occur exactly once: give enough of the lines around "
+            "it, or set replace_all to change every occurrence."
+        ),
+        properties={
+            "path": {
+                "type": "string",
+                "description": "Path of the file, relative to the root of the volume.",
+                "minLength": 1,
+            },
+            "old_string": {"type": "string", "description": "The text to replace, exactly.", "minLength": 1},
+            "new_string": {"type": "string", "description": "The text to put there; empty deletes."},
+            "replace_all": {"type": "boolean", "description": "Replace every occurrence. Default: false."},
+        },
+        required=("path", "old_string", "new_string"),
+        effect=EffectClass.UNSAFE,
+        work=edit_file,
+        threads=threads,
+    )
+
+
+def edit_file(arguments: Arguments, volume: Volume, stop: Stop) -> str:
+    volume.require_write()
+    old, new = encoded(arguments["old_string"], "old_string"), encoded(arguments["new_string"], "new_string")
+    if old == new:
+        raise Refusal("old_string and new_string are the same: nothing would change.")
+    parts = volume.locate(arguments["path"])
+    shown = printable("/".join(parts))
+    stop.check()
+    with volume.changing(parts) as change:
+        content = change.read(EDIT_BYTES + 1)
+        if len(content) > EDIT_BYTES:
+            raise Refusal(f"{shown} is larger than {EDIT_BYTES} bytes, the most that can be edited.")
+        count = _occurrences(content, old, shown, replace_all=arguments.get("replace_all", False))
+        # Computed before replacing: a short old text and a long new one could otherwise ask for terabytes.
+        size = len(content) + count * (len(new) - len(old))
+        if size > EDIT_BYTES:
+            raise Refusal(f"{shown} would have {size} bytes after the edit; at most {EDIT_BYTES} are possible.")
+        change.replace(content.replace(old, new), stop)
+    return f"Replaced {count} occurrence{'' if count == 1 else 's'} in {shown}."
+
+
+def _occurrences(content: bytes, old: bytes, shown: str, *, replace_all: bool) -> int:
+    first = content.find(old)
+    if first < 0:
+        raise Refusal(f"old_string does not occur in {shown}. It must match exactly; Read the file to see its text.")
+    if replace_all:
+        return content.count(old)
+    if content.find(old, first + 1) >= 0:
+        raise Refusal(
+            f"old_string occurs more than once in {shown}: nothing was changed. Give more of the text around the place "
+            "that is meant, or set replace_all."
+        )
+    return 1

@@ -1,0 +1,73 @@
+"""The shape all file tools share: check the arguments, choose the volume, do the work in a thread, tell the result.
+
+A file tool is its description and one plain function `work(arguments, volume, stop) -> text` that may raise Refusal.
+Everything that must be the same for all of them, and must not be forgotten by one, is here.
+
+Before: registry.py builds them. After: read.py, write.py, edit.py, glob.py, grep.py do the work on a volumes.Volume.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from connectors.protocols import EffectClass, ToolContext, ToolResult
+from connectors.tools.answers import Refusal, refused
+from connectors.tools.arguments import checked
+from connectors.tools.threads import Stop, Threads
+from connectors.tools.volumes import Volume, chosen
+
+FILE_TIMEOUT_S = 30.0
+"""Longer than the longest search (walk.py stops after 20 s and says so); what is slower is a file system that hangs."""
+
+Arguments = Mapping[str, Any]
+Work = Callable[[Arguments, Volume, Stop], str]
+
+VOLUME_PROPERTY: Mapping[str, Any] = {
+    "type": "string",
+    "description": "Name of the volume to work in. Leave it out for the run's default volume.",
+    "minLength": 1,
+}
+
+
+class FileTool:
+    """A tool whose work is one blocking function on a volume."""
+
+    side_effect_class = "filesystem"
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        description: str,
+        properties: Mapping[str, Mapping[str, Any]],
+        required: tuple[str, ...],
+        effect: EffectClass,
+        work: Work,
+        threads: Threads,
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.input_schema: Mapping[str, Any] = {
+            "type": "object",
+            "properties": {**properties, "volume": VOLUME_PROPERTY},
+            "required": list(required),
+            "additionalProperties": False,
+        }
+        self.timeout_s = FILE_TIMEOUT_S
+        self._effect = effect
+        self._work = work
+        self._threads = threads
+
+    def effect_class(self, arguments: Arguments) -> EffectClass:
+        return self._effect
+
+    async def call(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        try:
+            good = checked(self.name, arguments, self.input_schema)
+            binding = chosen(good.get("volume"), context.volumes)
+            return ToolResult(text=await self._threads.run(lambda stop: self._work(good, Volume.of(binding), stop)))
+        except Refusal as reason:
+            return refused(reason)
+        except OSError as error:
+            # What volumes.py did not expect, such as a disk that fails while a folder is listed. No path: it may be
+            # one outside the volume.
+            return refused(Refusal(f"{self.name} failed: {error.strerror or 'the operating system refused'}."))

@@ -1,0 +1,98 @@
+"""Glob: files by pattern, the newest first.
+
+Newest first because in a tree that is being worked on the files that matter are the ones that just changed; then by
+name, so that the order is total. Folders are listed only by a pattern that ends with a slash: mixed in, they would use
+up the hundred places.
+
+A symlink is listed when it leads to a file inside the volume, with that file's time; others are left out.
+
+Before: file_tool.py. After: walk.py, patterns.py.
+"""
+
+import os
+import stat
+
+from connectors.protocols import EffectClass
+from connectors.tools.answers import Refusal, encoded, printable
+from connectors.tools.file_tool import Arguments, FileTool
+from connectors.tools.patterns import PathPattern
+from connectors.tools.threads import Stop, Threads
+from connectors.tools.volumes import Parts, Volume
+from connectors.tools.walk import Entry, Walk
+
+GLOB_RESULTS = 100
+"""More names than this tell a model nothing; it should narrow the pattern."""
+PATTERN_CHARACTERS = 1000
+"""Longer than any path pattern somebody meant."""
+
+
+def glob_tool(threads: Threads) -> FileTool:
+    return FileTool(
+        name="Glob",
+        description=(
+            "Finds files in a volume by a path pattern: * and ? within a name, [abc] classes, ** for any folders, for "
+            "example src/**/*.py. Returns up to 100 paths relative to the root of the volume, the most recently "
+            "changed first. A pattern that ends with / finds folders instead of files."
+        ),
+        properties={
+            "pattern": {
+                "type": "string",
+                "description": "The pattern, relative to path.",
+                "minLength": 1,
+                "maxLength": PATTERN_CHARACTERS,
+            },
+            "path": {
+                "type": "string",
+                "description": "Folder to search below, relative to the root of the volume. Default: the root.",
+                "minLength": 1,
+            },
+        },
+        required=("pattern",),
+        effect=EffectClass.READ,
+        work=find_files,
+        threads=threads,
+    )
+
+
+def find_files(arguments: Arguments, volume: Volume, stop: Stop) -> str:
+    text = arguments["pattern"]
+    encoded(text, "The pattern")
+    start = volume.locate(arguments.get("path", "."))
+    if text.startswith("/"):
+        start, text = (), _below_root(text, volume)
+    pattern, kind = PathPattern(text), "folder" if text.endswith("/") else "file"
+    walk = Walk(volume, stop)
+    found: list[tuple[int, str]] = []
+    for entry in walk.below(start, lambda folder: pattern.may_match_below(folder[len(start) :])):
+        if pattern.matches(entry.parts[len(start) :]):
+            changed = _changed_ns(volume, entry, kind)
+            if changed is not None:
+                found.append((-changed, printable("/".join(entry.parts))))
+    found.sort()
+    lines = [path for _, path in found[:GLOB_RESULTS]]
+    if not found:
+        lines.append(f'no matches for "{printable(arguments["pattern"])}" in volume "{volume.name}"')
+    if len(found) > GLOB_RESULTS:
+        lines.append(f"[the {GLOB_RESULTS} newest of {len(found)} matches; narrow the pattern or path to see others]")
+    return "\n".join(lines + walk.footers)
+
+
+def _below_root(text: str, volume: Volume) -> str:
+    root = volume.path.rstrip("/") + "/"
+    if not text.startswith(root):
+        raise Refusal(
+            f'The pattern "{printable(text)}" is absolute and leads outside volume "{volume.name}". Give it relative '
+            "to the root of the volume."
+        )
+    return text[len(root) :]
+
+
+def _changed_ns(volume: Volume, entry: Entry, kind: str) -> int | None:
+    """Time of the last change; None when the entry is not of the kind asked for, left the volume or is gone."""
+    try:
+        parts: Parts = volume.locate("/".join(entry.parts)) if entry.kind == "link" else entry.parts
+        status: os.stat_result = volume.status(parts)
+    except Refusal:
+        return None
+    wanted = stat.S_ISDIR if kind == "folder" else stat.S_ISREG
+    return status.st_mtime_ns if wanted(status.st_mode) else None

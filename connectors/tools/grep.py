@@ -1,0 +1,218 @@
+"""Grep: files, lines or counts that match a regular expression, in the order of the paths.
+
+RE2 takes time in proportion to the text whatever the pattern is, so a pattern from a model cannot hang a thread.
+Binary files (a NUL in the first 8 KiB) are left out, as are symlinks that leave the volume; very large files too, and
+those the answer names, because that one might have held the match.
+
+content    path:line:text for matching lines, path-line-text for their neighbours, -- between groups that do not touch
+count      path:count of matching lines (in multiline mode of matches)
+otherwise  the paths
+
+Before: file_tool.py. After: walk.py, matching.py.
+"""
+
+import stat
+from collections.abc import Iterator
+
+from connectors.protocols import EffectClass
+from connectors.tools.answers import Refusal, encoded, printable, readable
+from connectors.tools.file_tool import Arguments, FileTool
+from connectors.tools.matching import Line, Matcher, with_context
+from connectors.tools.patterns import NamePattern
+from connectors.tools.threads import Stop, Threads
+from connectors.tools.volumes import Parts, Volume
+from connectors.tools.walk import Walk
+
+GREP_OUTPUT_BYTES = 256 * 1024
+"""The same bound as Read's, for the same reason."""
+HEAD_LIMIT = 100
+"""Files or lines shown unless the call says otherwise."""
+BINARY_PROBE_BYTES = 8 * 1024
+"""A NUL in these says binary."""
+SEARCHED_FILE_BYTES = 16 * 1024 * 1024
+"""Largest file that is searched; it is held in memory, one for each of the pool's threads."""
+SHOWN_LINE_BYTES = 8 * 1024
+"""One line of a minified file must not use up the whole answer."""
+CONTEXT_LINES = 1000
+"""More is a Read."""
+PATTERN_CHARACTERS = 10_000
+"""RE2 refuses what compiles to too much; this only bounds the message."""
+
+
+def grep_tool(threads: Threads) -> FileTool:
+    text = {"type": "string", "minLength": 1}
+    count = {"type": "integer", "minimum": 0, "maximum": CONTEXT_LINES}
+    return FileTool(
+        name="Grep",
+        description=(
+            "Searches the files of a volume for a regular expression (RE2 syntax: no look-around, no back-references). "
+            "Returns the paths of matching files, or with output_mode content their lines as path:line:text, or with "
+            "output_mode count path:count. Sorted by path. Binary files are left out."
+        ),
+        properties={
+            "pattern": {
+                **text,
+                "description": "The regular expression. It is matched against each line.",
+                "maxLength": PATTERN_CHARACTERS,
+            },
+            "path": {
+                **text,
+                "description": "File or folder to search, relative to the root of the volume. Default: the root.",
+            },
+            "glob": {**text, "description": "Only files whose name matches, for example *.py. No folders in it."},
+            "output_mode": {
+                "type": "string",
+                "enum": ["files_with_matches", "content", "count"],
+                "description": "What to return. Default: files_with_matches.",
+            },
+            "case_insensitive": {"type": "boolean", "description": "Ignore case. Default: false."},
+            "multiline": {
+                "type": "boolean",
+                "description": "Let matches span lines; . then matches line ends. Default: false.",
+            },
+            "head_limit": {
+                "type": "integer",
+                "minimum": 1,
+                "description": f"At most so many paths or lines. Default: {HEAD_LIMIT}.",
+            },
+            "-A": {**count, "description": "With content: lines to show after each match."},
+            "-B": {**count, "description": "With content: lines to show before each match."},
+            "-C": {**count, "description": "With content: lines to show before and after; -A and -B go first."},
+        },
+        required=("pattern",),
+        effect=EffectClass.READ,
+        work=search_files,
+        threads=threads,
+    )
+
+
+def search_files(arguments: Arguments, volume: Volume, stop: Stop) -> str:
+    encoded(arguments["pattern"], "The pattern")
+    matcher = Matcher(
+        arguments["pattern"],
+        ignore_case=arguments.get("case_insensitive", False),
+        multiline=arguments.get("multiline", False),
+    )
+    search = _Search(volume, stop, names=_name_pattern(arguments.get("glob")))
+    limit = arguments.get("head_limit", HEAD_LIMIT)
+    lines: list[str] = []
+    size = 0
+    cut = ""
+    for line in _answers(search, volume.locate(arguments.get("path", ".")), matcher, arguments):
+        if len(lines) == limit:
+            cut = f"[the first {limit}; there are more: raise head_limit or narrow the search]"
+            break
+        size += len(line.encode()) + 1
+        if size > GREP_OUTPUT_BYTES:
+            cut = f"[cut at {GREP_OUTPUT_BYTES} bytes; there are more: narrow the search]"
+            break
+        lines.append(line)
+    if not lines and not cut:
+        lines.append("no matches")
+    return "\n".join([*lines, *([cut] if cut else []), *search.footers])
+
+
+def _name_pattern(glob: str | None) -> NamePattern | None:
+    if glob is None:
+        return None
+    encoded(glob, "The glob")
+    if "/" in glob:
+        raise Refusal(f'The glob "{printable(glob)}" holds a "/"; it is matched against file names only. Use path too.')
+    return NamePattern(glob)
+
+
+def _answers(search: "_Search", start: Parts, matcher: Matcher, arguments: Arguments) -> Iterator[str]:
+    """The answer's lines, as far as they are asked for."""
+    mode = arguments.get("output_mode", "files_with_matches")
+    both = arguments.get("-C", 0)
+    before, after = arguments.get("-B", both), arguments.get("-A", both)
+    grouped = before > 0 or after > 0
+    first = True
+    for path, data in search.files(start):
+        if not matcher.found_in(data):
+            continue
+        if mode == "files_with_matches":
+            yield path
+        elif mode == "count":
+            yield f"{path}:{sum(1 for _ in matcher.spans(data))}"
+        else:
+            if grouped and not first:
+                yield "--"
+            first = False
+            for line in with_context(data, matcher.lines(data), before=before, after=after):
+                if line is not None:
+                    yield _shown(path, line, data)
+                elif grouped:
+                    yield "--"
+
+
+def _shown(path: str, line: Line, data: bytes) -> str:
+    mark = ":" if line.matches else "-"
+    more = line.end - line.start - SHOWN_LINE_BYTES
+    text = readable(data[line.start : line.end - max(more, 0)], complete=more <= 0)
+    return f"{path}{mark}{line.number}{mark}{text}" + (f" [{more} more bytes]" if more > 0 else "")
+
+
+class _Search:
+    """The readable text files below a place, with their content."""
+
+    def __init__(self, volume: Volume, stop: Stop, *, names: NamePattern | None) -> None:
+        self._volume = volume
+        self._stop = stop
+        self._names = names
+        self._walk = Walk(volume, stop)
+        self._large: list[str] = []
+        self._unreadable = 0
+
+    def files(self, start: Parts) -> Iterator[tuple[str, bytes]]:
+        if start and not _is_folder(self._volume, start):
+            data = self._content(start, asked_for=True)
+            if data is not None:
+                yield printable("/".join(start)), data
+            return
+        for entry in self._walk.below(start, lambda folder: True):
+            if entry.kind not in ("file", "link") or (self._names and not self._names.matches(entry.parts[-1])):
+                continue
+            data = self._content(entry.parts, is_link=entry.kind == "link")
+            if data is not None:
+                yield printable("/".join(entry.parts)), data
+
+    def _content(self, parts: Parts, *, is_link: bool = False, asked_for: bool = False) -> bytes | None:
+        """The file's bytes; None when it is binary, too large, or cannot be read and was not asked for by name."""
+        try:
+            if is_link:
+                parts = self._volume.locate("/".join(parts))
+                if _is_folder(self._volume, parts):
+                    return None
+        except Refusal:
+            # Leaves the volume, leads nowhere or in a circle: not part of what is searched.
+            return None
+        try:
+            head, size = self._volume.read(parts, BINARY_PROBE_BYTES)
+            if b"\0" in head:
+                return None
+            if size > SEARCHED_FILE_BYTES:
+                self._large.append(printable("/".join(parts)))
+                return None
+            return head if len(head) < BINARY_PROBE_BYTES else self._volume.read(parts, SEARCHED_FILE_BYTES)[0]
+        except Refusal:
+            if asked_for:
+                raise
+            self._unreadable += 1
+            return None
+
+    @property
+    def footers(self) -> list[str]:
+        found = self._walk.footers
+        if self._large:
+            found.append(
+                f"[not searched, over {SEARCHED_FILE_BYTES} bytes: {self._large[0]}"
+                + (f" and {len(self._large) - 1} more]" if len(self._large) > 1 else "]")
+            )
+        if self._unreadable:
+            found.append(f"[{self._unreadable} files could not be read and were left out]")
+        return found
+
+
+def _is_folder(volume: Volume, parts: Parts) -> bool:
+    return stat.S_ISDIR(volume.status(parts).st_mode)

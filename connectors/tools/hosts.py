@@ -1,0 +1,120 @@
+"""Which hosts may be reached: by name before anything is sent, by address when it is dialled.
+
+By name: an entry of a run's allowed hosts matches itself and its subdomains, without regard to case or a final dot; `*`
+matches every public host; an empty list matches nothing.
+
+By address: a name is only a promise, and a server can point its own name at 127.0.0.1 between two look-ups. So the
+address that is about to be dialled is what is judged (dialling.py), and it must be globally reachable unicast. The
+tables follow the IANA special-purpose registries. IPv6 is an allowlist (2000::/3 without its special blocks), because
+everything else is special; addresses that carry an IPv4 address inside (mapped, compatible, NAT64, 6to4, Teredo) are
+refused as a whole, because what is behind them depends on the network. ipaddress.is_global is not used: its tables
+differ between patch releases of Python.
+
+The operator's private hosts are exact names that may resolve to private addresses (loopback, RFC 1918, CGNAT, ULA).
+Link-local, metadata, multicast and unspecified addresses stay closed for them too.
+
+Before: exchange.py, dialling.py.
+"""
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterable
+
+import httpx
+
+ANY_PUBLIC = "*"
+
+_HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?\Z")
+_PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
+_CLOSED = tuple(
+    ipaddress.ip_network(block)
+    for block in (
+        "0.0.0.0/8",  # this network, unspecified
+        "169.254.0.0/16",  # link-local, cloud metadata
+        "168.63.129.16/32",  # Azure's platform endpoint: looks public, answers inside only
+        "192.0.0.0/24",  # protocol assignments, Oracle's metadata
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # 6to4 relays
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, broadcast
+        "2001::/23",  # protocol assignments, Teredo, ORCHID
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4
+        "3fff::/20",  # documentation
+        "fd00:ec2::254/128",  # AWS metadata
+        "fd20:ce::254/128",  # Google metadata
+    )
+)
+_PRIVATE = tuple(
+    ipaddress.ip_network(block)
+    for block in (
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # carrier-grade NAT
+        "127.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "::1/128",
+        "fc00::/7",  # unique local
+    )
+)
+_CLOSED_INSIDE_PRIVATE = (ipaddress.ip_network("100.100.100.200/32"),)
+"""Alibaba's metadata address lies in the carrier-grade NAT block."""
+
+
+def canonical_host(host: str) -> str:
+    """Lower case, IDNA, without a final dot or brackets; empty when it is no host name and no address."""
+    bare = host.strip().removeprefix("[").removesuffix("]").rstrip(".")
+    if is_address(bare):
+        return str(ipaddress.ip_address(bare))
+    try:
+        name = httpx.URL(scheme="http", host=bare).raw_host.decode("ascii").lower()
+    except httpx.InvalidURL:
+        return ""
+    return name if _HOST_NAME.match(name) and ".." not in name else ""
+
+
+def host_is_allowed(host: str, allowed: Iterable[str]) -> bool:
+    """Whether a canonical host is matched by an entry. An address is matched only by itself or by `*`."""
+    if not host:
+        return False
+    for entry in allowed:
+        if entry.strip() == ANY_PUBLIC:
+            return True
+        name = canonical_host(entry)
+        if name and (host == name or (host.endswith("." + name) and not is_address(host))):
+            return True
+    return False
+
+
+def address_is_allowed(address: str, *, private: bool) -> bool:
+    """Whether an address may be dialled; `private` for a host the operator opened."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address) and found.scope_id is not None:
+        return False
+    if _is_in(found, _CLOSED) or _is_in(found, _CLOSED_INSIDE_PRIVATE):
+        return False
+    if _is_in(found, _PRIVATE):
+        return private
+    return isinstance(found, ipaddress.IPv4Address) or found in _PUBLIC_V6
+
+
+def is_address(host: str) -> bool:
+    """Whether it is an IP address. One with a zone (`fe80::1%eth0`) counts as none: it means something here only."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return "%" not in host
+
+
+def _is_in(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+    blocks: Collection[ipaddress.IPv4Network | ipaddress.IPv6Network],
+) -> bool:
+    return any(address.version == block.version and address in block for block in blocks)

@@ -1,0 +1,143 @@
+"""HTTP: one request to an allowed host, the answer as it came.
+
+The answer is the status line, the headers, an empty line and the body. A status such as 404 is an answer and no error:
+the model reads it. Requests that change something carry the call's idempotency key, the same over all attempts, so that
+a server which knows the header carries a repeated request out once.
+
+Effect class by method, as HTTP defines them: GET and HEAD read, PUT and DELETE idempotent, POST and PATCH unsafe. (The
+header does not make POST idempotent: whether the server honours it is not known here.)
+
+Before: registry.py. After: exchange.py.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.protocols import EffectClass, ToolContext, ToolResult
+from connectors.tools.answers import Refusal, encoded, printable, readable, refused
+from connectors.tools.arguments import checked
+from connectors.tools.exchange import EXCHANGE_S, RESPONSE_BYTES, SAFE_METHODS, Request, Response, Web, web_url
+
+EFFECTS: Mapping[str, EffectClass] = {
+    "GET": EffectClass.READ,
+    "HEAD": EffectClass.READ,
+    "PUT": EffectClass.IDEMPOTENT,
+    "DELETE": EffectClass.IDEMPOTENT,
+    "POST": EffectClass.UNSAFE,
+    "PATCH": EffectClass.UNSAFE,
+}
+OWN_HEADERS = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Set by the tool: they decide where the request goes, where it ends and how the answer is packed."""
+URL_CHARACTERS = 8_000
+"""What common servers accept."""
+CLOSING_S = 5.0
+"""Over the exchange's own time-out, so that its message is what the model reads."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_CHARSET = re.compile(r"charset\s*=\s*\"?([A-Za-z0-9_.:-]+)", re.IGNORECASE)
+_KNOWN_CHARSETS = re.compile(
+    r"(utf-?8|utf-?16(le|be)?|us-ascii|ascii|latin-?1|iso-?8859-?\d+|windows-?\d+|cp\d+|koi8-[ru]|macintosh"
+    r"|shift_?jis|euc-(jp|kr)|iso-2022-(jp|kr)|gb2312|gbk|gb18030|big5)\Z"
+)
+"""Of those Python knows, the ones that pages use: some others are no character sets or take quadratic time."""
+
+
+class Http:
+    name = "HTTP"
+    description = (
+        "Sends one HTTP request to a host this run may reach and returns the status line, the headers, an empty line "
+        "and the body. Follows up to 5 redirects. Takes at most 30 s; request and response body are limited to 256 KiB "
+        "(a longer response is cut and says so). A status of 400 or more is returned like any other."
+    )
+    side_effect_class = "network"
+    timeout_s: float = EXCHANGE_S + CLOSING_S
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "method": {"type": "string", "enum": list(EFFECTS), "description": "The method. Default: GET."},
+            "url": {
+                "type": "string",
+                "description": "Absolute http or https URL.",
+                "minLength": 1,
+                "maxLength": URL_CHARACTERS,
+            },
+            "headers": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "description": "Request headers by name. Host, lengths, encodings and connection are set by the tool.",
+            },
+            "body": {"type": "string", "description": "Request body, sent as UTF-8. Set Content-Type to match."},
+        },
+        "required": ["url"],
+        "additionalProperties": False,
+    }
+
+    def __init__(self, web: Web) -> None:
+        self._web = web
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+        return EFFECTS.get(str(arguments.get("method") or "GET"), EffectClass.UNSAFE)
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        try:
+            good = checked(self.name, arguments, self.input_schema)
+            method = good.get("method", "GET")
+            body = encoded(good.get("body", ""), "The body")
+            if body and method in SAFE_METHODS:
+                raise Refusal(f"{method} has no body. Use POST, PUT or PATCH, or put the data into the URL.")
+            headers = _request_headers(good.get("headers", {}), method, context.idempotency_key)
+            request = Request(method=method, url=web_url(good["url"]), headers=headers, body=body)
+            return ToolResult(text=_shown(await self._web.exchange(request, context.allowed_hosts)))
+        except Refusal as reason:
+            return refused(reason)
+
+
+def body_text(response: Response) -> str:
+    """The body as text, by the charset the server names, UTF-8 otherwise; without NUL."""
+    named = _CHARSET.search(response.header("content-type"))
+    charset = named.group(1).lower() if named else "utf-8"
+    if charset in ("utf-8", "utf8") or not _KNOWN_CHARSETS.match(charset):
+        return readable(response.body, complete=not response.cut)
+    try:
+        return response.body.decode(charset, "replace").replace("\0", "�")
+    except LookupError:
+        return readable(response.body, complete=not response.cut)
+
+
+def cut_footer(response: Response) -> str:
+    return f"\n[cut: only the first {RESPONSE_BYTES} bytes of the response are shown]" if response.cut else ""
+
+
+def _request_headers(given: Mapping[str, str], method: str, key: str) -> tuple[tuple[str, str], ...]:
+    for name, value in given.items():
+        if not _HEADER_NAME.match(name):
+            raise Refusal(f'"{printable(name[:80])}" is no header name.')
+        if name.lower() in OWN_HEADERS or name.lower().startswith("proxy-"):
+            raise Refusal(f'The header "{name}" is set by the tool; leave it out.')
+        encoded(value, f'The header "{name}"')
+        if any(c != "\t" and not c.isprintable() for c in value):
+            raise Refusal(f'The value of the header "{name}" holds a line end or another control character.')
+    sent = [(name, value.strip()) for name, value in given.items()]
+    if key and method not in SAFE_METHODS and not any(name.lower() == "idempotency-key" for name, _ in sent):
+        sent.append(("Idempotency-Key", key))
+    return tuple(sent)
+
+
+def _shown(response: Response) -> str:
+    lines = [f"HTTP/1.1 {response.status} {printable(response.reason)}".rstrip()]
+    lines += [f"{printable(name)}: {printable(value)}" for name, value in response.headers]
+    return "\n".join(lines) + "\n\n" + body_text(response) + cut_footer(response)

@@ -1,0 +1,82 @@
+"""Ledger: a tool whose only effect is one line in a file, so that a chaos test can count effects.
+
+Each call appends `idempotency_key run_id` in one write with O_APPEND and returns after fsync, so a line is in the file
+exactly when the effect happened, whatever is killed at whatever moment. Afterwards the file is compared with the log: a
+key twice is an effect done twice, a returned call without its line is one that was lost.
+
+A call may be asked to take a while, half of it before its line and half after: then a kill in the middle of calls finds
+some whose effect has happened and some whose effect has not, which from outside look the same.
+
+Before: registry.py, when a ledger file is configured. After: the operating system.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.protocols import EffectClass, ToolContext, ToolResult
+from connectors.tools.answers import Refusal, refused
+from connectors.tools.arguments import checked
+from connectors.tools.threads import Stop, Threads
+
+WAIT_MAX_MS = 10_000
+"""Well inside the call's own time limit, so that a wait never becomes a timeout."""
+
+
+class Ledger:
+    name = "Ledger"
+    description = "Appends one line that names this call to the operator's ledger file. For counting effects in tests."
+    side_effect_class = "state"
+    timeout_s: float = 30.0
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "wait_ms": {
+                "type": "integer",
+                "description": "How long the call takes at least, in milliseconds: half before its line, half after.",
+                "minimum": 0,
+                "maximum": WAIT_MAX_MS,
+            }
+        },
+        "required": [],
+        "additionalProperties": False,
+    }
+
+    def __init__(self, threads: Threads, *, path: str, effect: EffectClass) -> None:
+        assert effect in (EffectClass.IDEMPOTENT, EffectClass.UNSAFE), effect
+        self._threads = threads
+        self._path = path
+        self._effect = effect
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+        return self._effect
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        try:
+            pause_s = checked(self.name, arguments, self.input_schema).get("wait_ms", 0) / 2000
+            words = (context.idempotency_key, context.run_id)
+            if not all(word and word.isprintable() and " " not in word for word in words):
+                raise Refusal(f"Ledger needs a key and a run id without blanks, not {words!r}.")
+            line = f"{context.idempotency_key} {context.run_id}\n".encode()
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            await self._threads.run(lambda stop: self._append(line, stop))
+            if pause_s:
+                await asyncio.sleep(pause_s)
+        except Refusal as reason:
+            return refused(reason)
+        except OSError as error:
+            return refused(Refusal(f"The ledger could not be written: {error.strerror}. The line may be in it or not."))
+        return ToolResult(text=f"Recorded {context.idempotency_key}.")
+
+    def _append(self, line: bytes, stop: Stop) -> None:
+        stop.check()
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            written = os.write(descriptor, line)
+            if written != len(line):
+                raise Refusal(f"The ledger took {written} of {len(line)} bytes: the disk may be full.")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

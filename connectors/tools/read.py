@@ -1,0 +1,46 @@
+"""Read: the beginning of a file as text.
+
+Raw text, without line numbers, so that it can be handed back to Edit unchanged. A file longer than the limit is cut
+and says so in a last line of its own: a model that does not know of the cut draws conclusions from what is missing.
+
+Before: file_tool.py. After: volumes.py.
+"""
+
+from connectors.protocols import EffectClass
+from connectors.tools.answers import readable
+from connectors.tools.file_tool import Arguments, FileTool
+from connectors.tools.threads import Stop, Threads
+from connectors.tools.volumes import Volume
+
+READ_BYTES = 256 * 1024
+"""About 65,000 tokens: more would fill most models' context with one file."""
+
+
+def read_tool(threads: Threads) -> FileTool:
+    return FileTool(
+        name="Read",
+        description=(
+            "Returns the text of a file in a volume, unchanged and without line numbers. Only the first 256 KiB are "
+            "returned; a longer file ends with a line that says so. Use Grep to find places in long files."
+        ),
+        properties={
+            "path": {
+                "type": "string",
+                "description": "Path of the file, relative to the root of the volume.",
+                "minLength": 1,
+            }
+        },
+        required=("path",),
+        effect=EffectClass.READ,
+        work=read_file,
+        threads=threads,
+    )
+
+
+def read_file(arguments: Arguments, volume: Volume, stop: Stop) -> str:
+    stop.check()
+    data, size = volume.read(volume.locate(arguments["path"]), READ_BYTES + 1)
+    if len(data) <= READ_BYTES:
+        return readable(data)
+    text = readable(data[:READ_BYTES], complete=False)
+    return f"{text}\n[cut: the first {READ_BYTES} of {max(size, len(data))} bytes]"

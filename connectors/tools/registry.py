@@ -1,0 +1,92 @@
+"""Which built-in tools this process has, and which of them a run is shown.
+
+Two doors, both closed by default: the operator enables a tool for the process (ToolOptions; a tool that is not enabled
+does not exist here), and the definition lists it (`granted`). A name in a definition may end with `*`; anywhere else a
+star is a character, so that `*Bash` grants nothing by accident.
+
+The result is a plain dict; tools of other sources are added to it by whoever connects them, and Context sees them,
+because it holds the same dict.
+
+Before: the settings of services/runtime. After: every tool beside this file.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from connectors.protocols import EffectClass, Tool, ToolSpec
+from connectors.tools.arguments import require_supported
+from connectors.tools.bash import Bash
+from connectors.tools.bench import Bench
+from connectors.tools.context import Context, ServerInfo
+from connectors.tools.edit import edit_tool
+from connectors.tools.exchange import Web
+from connectors.tools.glob import glob_tool
+from connectors.tools.grep import grep_tool
+from connectors.tools.http import Http
+from connectors.tools.ledger import Ledger
+from connectors.tools.read import read_tool
+from connectors.tools.threads import Threads
+from connectors.tools.web_fetch import WebFetch
+from connectors.tools.write import write_tool
+
+ANY_REST = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOptions:
+    """What the operator decides about built-in tools. `environment` is the process environment as main() read it."""
+
+    bash_enabled: bool = False
+    bash_env_names: tuple[str, ...] = ()
+    """Names that commands get besides PATH, as far as `environment` has them."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    private_hosts: tuple[str, ...] = ()
+    """Hosts, by exact name, that may resolve to private addresses."""
+    bench_enabled: bool = False
+    ledger_path: str = ""
+    """Empty: no Ledger."""
+    ledger_effect: EffectClass = EffectClass.UNSAFE
+    server: ServerInfo = field(default_factory=ServerInfo)
+
+
+def build_tools(options: ToolOptions) -> dict[str, Tool]:
+    """The enabled tools by name. Reads the certificate authorities (some 20 ms); opens nothing else."""
+    threads = Threads()
+    web = Web(private_hosts=options.private_hosts)
+    tools: dict[str, Tool] = {}
+    built: list[Tool] = [
+        Context(server=options.server, catalogue=tools),
+        read_tool(threads),
+        write_tool(threads),
+        edit_tool(threads),
+        glob_tool(threads),
+        grep_tool(threads),
+        Http(web),
+        WebFetch(web, threads),
+    ]
+    if options.bash_enabled:
+        built.append(Bash(threads, environment=options.environment, allowed_names=options.bash_env_names))
+    if options.bench_enabled:
+        built.append(Bench())
+    if options.ledger_path:
+        built.append(Ledger(threads, path=options.ledger_path, effect=options.ledger_effect))
+    for tool in built:
+        require_supported(tool.name, tool.input_schema)
+        tools[tool.name] = tool
+    return tools
+
+
+def granted(names: Iterable[str], available: Collection[str]) -> tuple[str, ...]:
+    """The available names that a list of names and trailing-star patterns grants, in the order they are available."""
+    wanted = tuple(names)
+    exact = {name for name in wanted if not name.endswith(ANY_REST)}
+    beginnings = tuple(name.removesuffix(ANY_REST) for name in wanted if name.endswith(ANY_REST))
+    return tuple(name for name in available if name in exact or name.startswith(beginnings))
+
+
+def specs_for(tools: Mapping[str, Tool], names: Iterable[str]) -> tuple[ToolSpec, ...]:
+    """What the model is shown of the tools that these names grant, in a stable order (prompt caches depend on it)."""
+    return tuple(
+        ToolSpec(name=name, description=tools[name].description, input_schema=tools[name].input_schema)
+        for name in granted(names, tools)
+    )

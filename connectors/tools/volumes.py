@@ -1,0 +1,303 @@
+"""A volume: the only way from a tool to a file system, and nothing outside its root can be reached through it.
+
+Two steps, because checking a path and opening it are two moments between which another process may swap a folder for
+a symlink:
+
+  locate   the path as names below the root. Symlinks are resolved first, by hand and with a bound, then containment
+           is checked on the result: `..` and absolute paths and links are all fine as long as they end inside.
+  open     the located names, one after the other, each relative to the folder opened before and never through a
+           symlink (O_NOFOLLOW). Whatever was swapped in since is refused by the kernel, not by a second look.
+
+Not chosen: os.path.realpath, which recurses once per link of a chain and so can be made to overflow the stack;
+openat2(RESOLVE_BENEATH), which Python does not offer and which refuses absolute links that stay inside.
+Writing is a temporary file beside the target, fsynced, then renamed, then the folder fsynced: a reader sees the old or
+the new content, and what the log calls written is on the disk. Changes of one folder exclude each other (flock), so
+that two edits of one file in one turn cannot lose one. Known and accepted: a hard link to an outside file counts as
+inside, and a process killed in the middle of a write leaves one `.loomlog-*.tmp` file.
+
+Before: file_tool.py, walk.py, bash.py. After: the operating system.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from connectors.protocols import VolumeBinding
+from connectors.tools.answers import Refusal, encoded, printable
+from connectors.tools.threads import Stop
+
+MAX_PATH_BYTES = 4096
+"""PATH_MAX of Linux."""
+MAX_LINKS = 40
+"""Symlinks followed for one path: the kernel's own bound."""
+LOCK_WAIT_S = 5.0
+"""Changes hold a folder for milliseconds; whoever holds it for seconds is a user's own flock."""
+LOCK_POLL_S = 0.005
+
+READ_WRITE = "rw"
+Parts = tuple[str, ...]
+"""Names below a root, none of them empty, `.` or `..`."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+"""O_NONBLOCK: opening a FIFO must not wait for a writer."""
+
+
+def chosen(name: str | None, granted: Sequence[VolumeBinding]) -> VolumeBinding:
+    """The named volume, else the default one, else the only one. Refuses with the names there are."""
+    if not granted:
+        raise Refusal(
+            "No volume is granted to this run, so no file can be reached. The agent's definition grants them."
+        )
+    names = ", ".join(f"{v.name} ({v.mode})" for v in granted)
+    if name is not None:
+        found = [v for v in granted if v.name == name]
+        if not found:
+            raise Refusal(f'There is no volume "{printable(name[:80])}" for this run. Granted are: {names}.')
+        return found[0]
+    default = [v for v in granted if v.is_default] or (list(granted) if len(granted) == 1 else [])
+    if not default:
+        raise Refusal(f"No volume was named and none is the default. Name one of: {names}.")
+    return default[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A granted folder. All methods block; all raise Refusal for whatever the model can do something about."""
+
+    name: str
+    root: Parts
+    """Names from `/`, without symlinks."""
+    writable: bool
+
+    @classmethod
+    def of(cls, binding: VolumeBinding) -> "Volume":
+        if not binding.path.startswith("/"):
+            raise Refusal(
+                f'Volume "{binding.name}" is configured with a relative path; the operator must give it in full.'
+            )
+        root = _resolved((), binding.path, binding.name)
+        volume = cls(name=binding.name, root=root, writable=binding.mode == READ_WRITE)
+        with volume.folder(()):
+            return volume
+
+    @property
+    def path(self) -> str:
+        """The root for a child process to start in."""
+        return "/" + "/".join(self.root)
+
+    def require_write(self) -> None:
+        if not self.writable:
+            raise Refusal(f'Volume "{self.name}" is read-only (ro): nothing was changed. Use a volume with mode rw.')
+
+    def locate(self, path: str) -> Parts:
+        """Where the path leads after symlinks, as names below the root; it need not exist. Refuses what leaves."""
+        data = encoded(path, "The path")
+        if not path or "\0" in path or len(data) > MAX_PATH_BYTES:
+            problem = "is empty" if not path else "holds a NUL" if "\0" in path else f"is over {MAX_PATH_BYTES} bytes"
+            raise Refusal(f"The path {problem}. Expected is a path relative to the root of the volume.")
+        found = _resolved(self.root, path, self.name)
+        if found[: len(self.root)] != self.root:
+            raise Refusal(
+                f'The path "{printable(path)}" leads outside volume "{self.name}". Expected is a path relative to the '
+                "root of the volume that stays inside it, also through symlinks."
+            )
+        return found[len(self.root) :]
+
+    @contextmanager
+    def folder(self, parts: Parts) -> Iterator[int]:
+        """The descriptor of a folder, opened name by name without following any symlink."""
+        with self._explained(parts):
+            descriptor = os.open(self.path, _FOLDER)
+            try:
+                for name in parts:
+                    below = os.open(name, _FOLDER, dir_fd=descriptor)
+                    os.close(descriptor)
+                    descriptor = below
+            except BaseException:
+                os.close(descriptor)
+                raise
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def file(self, parts: Parts) -> Iterator[int]:
+        """The descriptor of a regular file, for reading."""
+        if not parts:
+            raise Refusal(f'The path is the root folder of volume "{self.name}"; expected is a file.')
+        with self.folder(parts[:-1]) as folder, self._explained(parts):
+            descriptor = _open_regular(folder, parts[-1], self._shown(parts))
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def read(self, parts: Parts, limit: int) -> tuple[bytes, int]:
+        """The first `limit` bytes of a file, and its size when it was opened."""
+        with self.file(parts) as descriptor, self._explained(parts):
+            return _read(descriptor, limit), os.fstat(descriptor).st_size
+
+    def status(self, parts: Parts) -> os.stat_result:
+        """Type, size and times; of a symlink its own."""
+        if not parts:
+            with self.folder(()) as folder:
+                return os.fstat(folder)
+        with self.folder(parts[:-1]) as folder, self._explained(parts):
+            return os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+
+    @contextmanager
+    def changing(self, parts: Parts) -> Iterator["Change"]:
+        """Alone with a file: whoever else changes something in its folder through a volume waits."""
+        self.require_write()
+        if not parts:
+            raise Refusal(f'The path is the root folder of volume "{self.name}"; expected is a file.')
+        with self.folder(parts[:-1]) as folder, self._explained(parts):
+            _lock(folder, self._shown(parts))
+            yield Change(folder=folder, name=parts[-1], shown=self._shown(parts))
+
+    def _shown(self, parts: Parts) -> str:
+        return f'"{printable("/".join(parts) or ".")}" in volume "{self.name}"'
+
+    @contextmanager
+    def _explained(self, parts: Parts) -> Iterator[None]:
+        """Turns what the operating system says into a Refusal that never names the path outside the volume."""
+        try:
+            yield
+        except OSError as error:
+            raise Refusal(f"{self._shown(parts)}: {_reason(error)}.") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A file somebody is alone with, given by its open folder and its name."""
+
+    folder: int
+    name: str
+    shown: str
+
+    def read(self, limit: int) -> bytes:
+        """At most `limit` bytes of the file as it is now."""
+        descriptor = _open_regular(self.folder, self.name, self.shown)
+        try:
+            return _read(descriptor, limit)
+        finally:
+            os.close(descriptor)
+
+    def replace(self, content: bytes, stop: Stop) -> None:
+        """The file's new content, all or nothing and on the disk. Keeps the permissions of an existing file."""
+        mode = self._mode_of_existing()
+        temporary = f".loomlog-{secrets.token_hex(8)}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o666, dir_fd=self.folder)
+        try:
+            with open(descriptor, "wb", buffering=0) as file:
+                if mode is not None:
+                    os.fchmod(descriptor, mode)
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(descriptor)
+            stop.check()
+            os.rename(temporary, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=self.folder)
+            raise
+        os.fsync(self.folder)
+
+    def _mode_of_existing(self) -> int | None:
+        try:
+            existing = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(existing.st_mode):
+            raise Refusal(f"{self.shown} is {_kind(existing.st_mode)}; expected is a regular file.")
+        return stat.S_IMODE(existing.st_mode)
+
+
+def _resolved(start: Parts, path: str, volume: str) -> Parts:
+    """Names from `/` with every symlink followed. Names that do not exist are kept: a file may be about to be made."""
+    done: list[str] = [] if path.startswith("/") else list(start)
+    todo = path.split("/")[::-1]
+    links = 0
+    while todo:
+        name = todo.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            del done[-1:]
+            continue
+        try:
+            target = os.readlink("/" + "/".join([*done, name]))
+        except OSError:
+            # Not a link, not there, or not ours to look at: opening says which, if it comes to that.
+            done.append(name)
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            raise Refusal(f'A path in volume "{volume}" leads through more than {MAX_LINKS} symlinks or in a circle.')
+        if target.startswith("/"):
+            done.clear()
+        todo.extend(target.split("/")[::-1])
+    return tuple(done)
+
+
+def _open_regular(folder: int, name: str, shown: str) -> int:
+    """A descriptor of a regular file. Looks before it opens, because opening a device can do something; then again."""
+    before = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISREG(before.st_mode):
+        raise Refusal(f"{shown} is {_kind(before.st_mode)}; expected is a regular file.")
+    descriptor = os.open(name, _FILE, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Refusal(f"{shown} changed while it was being opened. Try again.")
+    return descriptor
+
+
+def _read(descriptor: int, limit: int) -> bytes:
+    pieces = []
+    while limit > 0 and (piece := os.read(descriptor, min(limit, 1 << 20))):
+        pieces.append(piece)
+        limit -= len(piece)
+    return b"".join(pieces)
+
+
+def _lock(folder: int, shown: str) -> None:
+    """Released when the descriptor is closed. Polled, because a blocking flock could not be given up."""
+    until = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > until:
+                raise Refusal(f"The folder of {shown} was locked for {LOCK_WAIT_S:.0f} s. Try again.") from error
+            time.sleep(LOCK_POLL_S)
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    if stat.S_ISLNK(mode):
+        return "a symlink that was made while the path was being opened"
+    return "a special file"
+
+
+def _reason(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOENT:
+            return "there is no such file or folder"
+        case errno.ENOTDIR | errno.ELOOP:
+            return "a part of the path is not a folder, or was swapped for a symlink while it was being opened"
+        case errno.EACCES | errno.EPERM:
+            return "the process may not do that (permission denied)"
+        case _:
+            return error.strerror or "the operating system refused"

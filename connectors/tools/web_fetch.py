@@ -1,0 +1,138 @@
+"""WebFetch: the readable text of a page.
+
+A GET like HTTP's, of which only the text is kept: scripts, styles, comments and tags go, entities are decoded, blanks
+squeezed. The scanner below goes through the page once from left to right and never looks back, because the page comes
+from anyone: html.parser and the usual regular expressions take quadratic time for pages made of unclosed tags.
+
+Status and headers are dropped, with one exception: a page that comes with a status of 400 or more begins with a line
+that says so, or an error page would be read as the page that was asked for.
+
+Before: registry.py. After: exchange.py.
+"""
+
+import html
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.protocols import EffectClass, ToolContext, ToolResult
+from connectors.tools.answers import Refusal, refused
+from connectors.tools.arguments import checked
+from connectors.tools.exchange import EXCHANGE_S, Request, Web, web_url
+from connectors.tools.http import CLOSING_S, URL_CHARACTERS, body_text, cut_footer
+from connectors.tools.threads import Threads
+
+TEXT_BYTES = 256 * 1024
+"""Of the answer; the page itself has the same bound."""
+ERROR_STATUS = 400
+
+_TAG_NAME = re.compile(r"/?([A-Za-z][A-Za-z0-9]*)")
+_CLOSING = {name: re.compile(rf"</{name}", re.IGNORECASE) for name in ("script", "style")}
+_BLOCKS = re.compile(
+    r"(address|article|aside|blockquote|body|br|dd|div|dl|dt|fieldset|figure|footer|form|h[1-6]|head|header|hr|html|li"
+    r"|main|nav|ol|option|p|pre|section|table|td|th|title|tr|ul)\Z"
+)
+"""Tags that end a line of text; any other stands inside one."""
+
+
+class WebFetch:
+    name = "WebFetch"
+    description = (
+        "Fetches a web page from a host this run may reach and returns its text without markup, at most 256 KiB. "
+        "Follows up to 5 redirects and takes at most 30 s. Use HTTP when the status, the headers or the markup matter."
+    )
+    side_effect_class = "network"
+    timeout_s: float = EXCHANGE_S + CLOSING_S
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "url": {
+                "type": "string",
+                "description": "Absolute http or https URL of the page.",
+                "minLength": 1,
+                "maxLength": URL_CHARACTERS,
+            }
+        },
+        "required": ["url"],
+        "additionalProperties": False,
+    }
+
+    def __init__(self, web: Web, threads: Threads) -> None:
+        self._web = web
+        self._threads = threads
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+        return EffectClass.READ
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        try:
+            good = checked(self.name, arguments, self.input_schema)
+            request = Request(method="GET", url=web_url(good["url"]), headers=(("Accept", "text/html, */*;q=0.8"),))
+            response = await self._web.exchange(request, context.allowed_hosts)
+        except Refusal as reason:
+            return refused(reason)
+        text = body_text(response)
+        if _is_markup(response.header("content-type")):
+            text = await self._threads.run(lambda _: page_text(text))
+        failed = response.status >= ERROR_STATUS
+        status = f"[the server answered {response.status} {response.reason}]\n" if failed else ""
+        return ToolResult(text=status + _bounded(text) + cut_footer(response))
+
+
+def page_text(page: str) -> str:
+    """The text a reader of the page sees."""
+    return squeezed(html.unescape("".join(_pieces(page))).replace("\0", "�"))
+
+
+def squeezed(text: str) -> str:
+    """Blanks in a row become one, empty lines in a row become one."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        words = " ".join(line.split())
+        if words or (lines and lines[-1]):
+            lines.append(words)
+    return "\n".join(lines).strip()
+
+
+def _pieces(page: str) -> list[str]:
+    pieces: list[str] = []
+    at = 0
+    while (tag := page.find("<", at)) >= 0:
+        pieces.append(page[at:tag])
+        if page.startswith("<!--", tag):
+            at = _behind(page, "-->", tag + 4)
+            continue
+        name = _TAG_NAME.match(page, tag + 1)
+        if name is None and page[tag + 1 : tag + 2] not in ("!", "?", "/"):
+            # A plain less-than sign.
+            pieces.append("<")
+            at = tag + 1
+            continue
+        at = _behind(page, ">", tag)
+        if name is None:
+            continue
+        word = name.group(1).lower()
+        if word in _CLOSING and page[tag + 1] != "/":
+            end = _CLOSING[word].search(page, at)
+            at = _behind(page, ">", end.start()) if end else len(page)
+        if _BLOCKS.match(word):
+            pieces.append("\n")
+    pieces.append(page[at:])
+    return pieces
+
+
+def _behind(page: str, mark: str, at: int) -> int:
+    """Behind the next mark; the end of the page when it is never closed, as browsers do."""
+    found = page.find(mark, at)
+    return len(page) if found < 0 else found + len(mark)
+
+
+def _is_markup(content_type: str) -> bool:
+    return not content_type or "html" in content_type.lower()
+
+
+def _bounded(text: str) -> str:
+    data = text.encode()
+    if len(data) <= TEXT_BYTES:
+        return text
+    return data[:TEXT_BYTES].decode("utf-8", "ignore") + f"\n[cut: only the first {TEXT_BYTES} bytes of the text]"

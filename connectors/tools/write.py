@@ -1,0 +1,50 @@
+"""Write: a file's whole content.
+
+Effect class idempotent: the same call again leaves the same bytes at the same path. (A re-run after a crash does undo
+what somebody else wrote there in between; that is what writing whole files means, also without a crash.)
+
+Before: file_tool.py. After: volumes.py.
+"""
+
+from connectors.protocols import EffectClass
+from connectors.tools.answers import Refusal, encoded, printable
+from connectors.tools.file_tool import Arguments, FileTool
+from connectors.tools.threads import Stop, Threads
+from connectors.tools.volumes import Volume
+
+WRITE_BYTES = 1024 * 1024
+"""The largest argument worth carrying through the log for one file; Edit has the same bound."""
+
+
+def write_tool(threads: Threads) -> FileTool:
+    return FileTool(
+        name="Write",
+        description=(
+            "Creates a file in a volume, or replaces all of its content, in one step: readers see the old or the new "
+            "content, never a mixture. At most 1 MiB. The folder must exist. To change a part of a file use Edit."
+        ),
+        properties={
+            "path": {
+                "type": "string",
+                "description": "Path of the file, relative to the root of the volume.",
+                "minLength": 1,
+            },
+            "content": {"type": "string", "description": "The whole new content of the file; may be empty."},
+        },
+        required=("path", "content"),
+        effect=EffectClass.IDEMPOTENT,
+        work=write_file,
+        threads=threads,
+    )
+
+
+def write_file(arguments: Arguments, volume: Volume, stop: Stop) -> str:
+    volume.require_write()
+    content = encoded(arguments["content"], "The content")
+    if len(content) > WRITE_BYTES:
+        raise Refusal(f"The content has {len(content)} bytes; at most {WRITE_BYTES} can be written. Split the file.")
+    parts = volume.locate(arguments["path"])
+    stop.check()
+    with volume.changing(parts) as change:
+        change.replace(content, stop)
+    return f"Wrote {len(content)} bytes to {printable('/'.join(parts))}."

@@ -1,0 +1,150 @@
+import pytest
+
+from tests.connectors.configuration.conftest import Folder
+
+PIN = "provider: mock, model: m"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("agents: {a: {provider: mock}}", "agents.a.provider: provider mock comes without a model; give both"),
+        ("agents: {a: {model: m}}", "agents.a.model: model m comes without a provider and is not an alias in `models`"),
+        (
+            "agents: {a: {}}",
+            "agents.a: names no model; give provider and model, a model alias, or a tier, or set defaults",
+        ),
+        (f"agents: {{a: {{tier: low, {PIN}}}}}", "agents.a.tier: comes with a pinned model"),
+        ("agents: {a: {provider: mok, model: m}}", "agents.a.provider: there is no provider mok; did you mean mock?"),
+        ("agents: {a: {tier: low}}", "agents.a.tier: tier low has no candidates"),
+        (
+            "tiers: {low: [{provider: mock, model: m}]}\nprovider_priority: [openai]\nagents: {a: {tier: low}}",
+            "agents.a.tier: tier low resolves to nothing: its candidates are at mock, the provider order is openai",
+        ),
+        (
+            "tiers: {low: [{provider: mock, model: m}]}\nuser_tiers: {default: {provider_priority: [openai]}}\n"
+            "agents: {a: {tier: low, providers: [mock]}}",
+            "agents.a.tier: none of the agent's providers is in the provider_priority of the user tier",
+        ),
+        (f"agents: {{a: {{{PIN}, providers: [opena]}}}}", "agents.a.providers[0]: there is no provider opena"),
+        (f"agents: {{a: {{{PIN}, volumes: [v]}}}}", "agents.a.volumes[0]: there is no volume v"),
+        (f"agents: {{a: {{{PIN}, tools: [Read, Raed]}}}}", "agents.a.tools[1]: Raed is not a tool"),
+        (f"agents: {{a: {{{PIN}, tools: ['Q*']}}}}", "agents.a.tools[0]: Q* matches no tool"),
+        (f"agents: {{a: {{{PIN}, tools: ['*ead']}}}}", "agents.a.tools[0]: *ead is not a tool"),
+        ("tiers: {low: [{provider: mock}]}", "tiers.low[0]: a candidate has a provider and either model"),
+        ("tiers: {low: [{model: x}]}", "tiers.low[0]: model x comes without a provider and is not an alias"),
+        ("tiers: {low: [{provider: x, model: m}]}", "tiers.low[0].provider: there is no provider x"),
+        ("models: {q: {provider: x, model: m}}", "models.q.provider: there is no provider x"),
+        ("models: {q: {provider: mock}}", "models.q: an alias has either model or model_pattern"),
+        ("models: {q: {provider: mock, model: m, model_pattern: 'm*'}}", "models.q: an alias has either model or"),
+        ("defaults: {provider: mock}", "defaults: provider mock comes without a model"),
+        ("user_tiers: {gold: {}}", "user_tiers: needs a tier named default"),
+        (
+            "user_tiers: {default: {provider_priority: [x]}}",
+            "user_tiers.default.provider_priority[0]: there is no provider",
+        ),
+        ("provider_priority: [mock, x]", "provider_priority[1]: there is no provider x"),
+        (
+            "volumes: {a: {path: a, default: true}, b: {path: b, default: true}}",
+            "volumes.b.default: only one volume may be",
+        ),
+        ("pricing: {models: {gpt: {input: 1, output: 1}}}", 'pricing.models.gpt: expected "provider/model" as the key'),
+        ("providers: {x: {driver: openai, dialect: ollama-chat}}", "providers.x.dialect: the driver openai speaks"),
+        ("providers: {x: {driver: openai, base_url: a.example}}", "providers.x.base_url: expected a URL"),
+        (
+            "providers: {x: {driver: openai, api_key_env: LOOMLOG_AUTH_TOKEN}}",
+            "providers.x.api_key_env: LOOMLOG_AUTH_TOKEN is",
+        ),
+        (
+            "principals: {a: {tenant: t, subject: s, scopes: [runs:read], token_env: LOOMCYCLE_PG_DSN}}",
+            "principals.a.token_env: LOOMCYCLE_PG_DSN is a secret of the installation",
+        ),
+        (
+            "principals: {a: {tenant: t, subject: s, scopes: [runs:read], token_env: HOME}}",
+            "principals.a.token_env: expected a name that begins with LOOMLOG_ or LOOMCYCLE_, got HOME",
+        ),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_refused(folder: Folder, text: str, expected: str):
+    (line,) = folder.problems(text)
+    place, _, message = line.partition(": ")
+    assert place.startswith("loomlog.yaml:")
+    assert message.startswith(expected)
+
+
+def test_two_principals_need_two_tokens(folder: Folder):
+    row = "{tenant: t, subject: s, scopes: [runs:read], token_env: LOOMLOG_T}"
+    (line,) = folder.problems(f"principals:\n  a: {row}\n  b: {row}\n")
+    assert line == (
+        "loomlog.yaml:3: principals.b.token_env: LOOMLOG_T is the token of a already; each principal needs its own"
+    )
+
+
+def test_models_are_found_in_all_the_places_they_may_be(folder: Folder):
+    text = """\
+    defaults: {provider: mock, model: m}
+    models: {quick: {provider: mock, model_pattern: "m-*"}}
+    provider_priority: [mock]
+    tiers: {low: [{provider: mock, model: m}], middle: [{model: quick, effort: low}]}
+    agents:
+      by-default: {}
+      by-alias: {model: quick}
+      by-pin: {provider: mock, model: m}
+      by-tier: {tier: low}
+      by-alias-in-a-tier: {tier: middle}
+      by-own-models: {tier: high, models: {high: [{provider: mock, model: m}]}}
+    """
+    assert folder.warnings(text) == []
+
+
+def test_an_alias_may_be_the_default_model(folder: Folder):
+    text = "models: {quick: {provider: mock, model: m}}\ndefaults: {model: quick}\nagents: {a: {}}"
+    assert folder.warnings(text) == []
+
+
+def test_tools_of_later_versions_are_accepted_with_one_warning(folder: Folder):
+    text = f"""\
+    agents:
+      a: {{{PIN}, tools: [Read]}}
+      b: {{{PIN}, tools: [Memory, Channel, mcp__x__y, "client:z"]}}
+      c: {{{PIN}, tools: [Memory, "*", "mcp__*", "a2a__*", "Web*", "Bash*"]}}
+    """
+    (line,) = folder.warnings(text)
+    assert line == (
+        "loomlog.yaml:3: Channel, Memory, a2a__*, client:z, mcp__* and mcp__x__y are granted to agents but not in this "
+        "version (MCP servers, agent-to-agent peers, channels, memory, tools that clients run); agents run without"
+    )
+
+
+def test_tools_from_an_openapi_file_have_names_nobody_can_know_yet(folder: Folder):
+    block = "local_api: {{spec: x, tool_name_prefix: crm_}}\nagents: {{a: {{{0}, tools: [{1}]}}}}"
+    (line,) = folder.warnings(block.format(PIN, "crm_list"))
+    assert "local_api is ignored" in line
+    (line,) = folder.problems(block.format(PIN, "other_list"))
+    assert "other_list is not a tool" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("providers: {x: {driver: openai, options: {header_timeot_ms: 5}}}", "did you mean header_timeout_ms?"),
+        (
+            "agents: {a: {provider: gemini, model: m}, b: {provider: gemini, model: m}}",
+            "gemini of gemini (Gemini) is not in",
+        ),
+        (
+            "tiers: {low: [{provider: ollama-local, model: m}]}",
+            "tiers.low[0].provider: the driver ollama of ollama-local",
+        ),
+        ("pricing: {models: {opena/x: {input: 1, output: 1}}}", "did you mean openai?"),
+        ("agents: {a: {code: 'function run() {}'}}", "is a code agent, which is not in this version"),
+        (f"agents: {{a: {{{PIN}, system_prompt: 'x {{{{memory:user_info}}}}'}}}}", "placeholders"),
+    ],
+)
+def test_what_has_no_effect_is_said(folder: Folder, text: str, words: str):
+    (line,) = folder.warnings(text)
+    assert words in line
+
+
+def test_the_default_order_of_providers_is_not_checked_against_a_file_without_them(folder: Folder):
+    assert folder.warnings("agents: {}", {"LOOMLOG_NO_DEFAULT_PROVIDERS": "1"}) == []

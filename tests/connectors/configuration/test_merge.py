@@ -1,0 +1,120 @@
+"""The laws of merging, over layers that agree on what is a mapping, and the examples people know."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.configuration.merge import merge
+from connectors.configuration.tree import Branch, Entry, Items, Leaf, Mark, Node, plain, read_tree
+
+MARK = Mark(file="f", line=1)
+EMPTY = Branch(entries={}, mark=MARK)
+
+scalars = st.one_of(st.none(), st.integers(0, 3), st.sampled_from("ab"))
+words = st.lists(st.sampled_from("abcd").map(lambda word: Leaf(value=word, mark=MARK)), max_size=4).map(tuple)
+distinct = words.map(lambda nodes: tuple(dict.fromkeys(nodes)))
+leaves = scalars.map(lambda value: Leaf(value=value, mark=MARK))
+edits = st.one_of(
+    words.map(lambda nodes: Items(mark=MARK, base=nodes)),
+    distinct.map(lambda nodes: Items(mark=MARK, before=nodes)),
+    distinct.map(lambda nodes: Items(mark=MARK, after=nodes)),
+)
+
+
+def branches(children: dict[str, st.SearchStrategy[Node]]) -> st.SearchStrategy[Branch]:
+    entries = {key: child.map(lambda node: Entry(key_mark=MARK, node=node)) for key, child in children.items()}
+    return st.fixed_dictionaries({}, optional=entries).map(lambda found: Branch(entries=found, mark=MARK))
+
+
+inner = branches({"scalar": leaves, "list": edits, "either": st.one_of(leaves, edits)})
+layers = branches({"scalar": leaves, "list": edits, "block": st.one_of(inner, st.just(Leaf(value=None, mark=MARK)))})
+
+
+def over(*stack: Branch) -> Branch:
+    merged = stack[0]
+    for upper in stack[1:]:
+        merged, _ = merge(merged, upper)
+    return merged
+
+
+@given(layers)
+def test_an_empty_layer_changes_nothing_on_either_side(layer: Branch):
+    assert over(layer, EMPTY) == layer
+    assert plain(over(EMPTY, layer)) == plain(layer)
+
+
+@given(layers, layers, layers)
+def test_it_does_not_matter_which_layers_are_merged_first(a: Branch, b: Branch, c: Branch):
+    assert plain(over(over(a, b), c)) == plain(over(a, over(b, c)))
+
+
+@given(layers, layers)
+def test_a_layer_over_itself_and_again_changes_nothing_more(a: Branch, b: Branch):
+    once = over(a, b)
+    assert plain(over(once, b)) == plain(once)
+
+
+@given(layers, layers)
+def test_what_the_upper_layer_says_plainly_is_what_holds(a: Branch, b: Branch):
+    merged = over(a, b)
+    for key, entry in b.entries.items():
+        if isinstance(entry.node, Leaf) and entry.node.value is not None:
+            assert plain(merged.entries[key].node) == entry.node.value
+        if isinstance(entry.node, Items) and entry.node.base is not None:
+            assert plain(merged.entries[key].node) == plain(entry.node)
+
+
+@given(layers, layers)
+def test_no_key_is_lost_and_none_appears(a: Branch, b: Branch):
+    assert set(over(a, b).entries) == set(a.entries) | set(b.entries)
+
+
+@given(layers, layers)
+def test_an_override_is_reported_exactly_when_a_plain_value_changes(a: Branch, b: Branch):
+    _, overrides = merge(a, b)
+    said = {finding.message.split(" ")[0] for finding in overrides}
+    expected = set()
+    for key in ("scalar",):
+        if key in a.entries and key in b.entries:
+            old, new = plain(a.entries[key].node), plain(b.entries[key].node)
+            if old is not None and new is not None and old != new:
+                expected.add(key)
+    assert {name for name in said if name == "scalar"} == expected
+
+
+def merged(*texts: str) -> tuple[object, list[str]]:
+    root = EMPTY
+    said: list[str] = []
+    for number, text in enumerate(texts, 1):
+        root, overrides = merge(root, read_tree(text, file=f"{number}.yaml", environ={}).root)
+        said += [str(finding) for finding in overrides]
+    return plain(root), said
+
+
+def test_mappings_merge_and_scalars_and_lists_replace():
+    values, _ = merged("a: {x: 1, y: [1, 2]}\nb: 1\n", "a: {x: 5, y: [3], z: 7}\n")
+    assert values == {"a": {"x": 5, "y": (3,), "z": 7}, "b": 1}
+
+
+def test_an_override_names_both_places():
+    _, said = merged("a:\n  x: 1\n", "\n\na: {x: 2}\n")
+    assert said == ["2.yaml:3: a.x overrides the value in 1.yaml:2"]
+
+
+def test_the_same_value_again_is_no_override():
+    assert merged("a: {x: [1]}", "a: {x: [1]}")[1] == []
+
+
+def test_items_are_put_before_and_after_and_move_when_named_again():
+    base = "a: [x, y, z]\n"
+    assert merged(base, "a: !prepend [new, z]")[0] == {"a": ("new", "z", "x", "y")}
+    assert merged(base, "a: !append [new, x]")[0] == {"a": ("y", "z", "new", "x")}
+    assert merged(base, "a: !prepend [p]", "a: !append [q]", "a: !append [p]")[0] == {"a": ("x", "y", "z", "q", "p")}
+    assert merged(base, "a: !prepend [p]")[1] == []
+
+
+def test_an_edit_of_nothing_is_the_list_itself():
+    assert merged("b: 1", "a: !append [p, p]")[0] == {"b": 1, "a": ("p",)}
+
+
+def test_a_key_without_a_value_says_nothing():
+    assert merged("a: {x: 1}\nb: 2\n", "a:\nb:\n")[0] == {"a": {"x": 1}, "b": 2}

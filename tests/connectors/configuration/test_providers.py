@@ -1,0 +1,111 @@
+from collections.abc import Mapping
+
+from connectors.configuration import Provider, providers_of, usable_ids
+from connectors.models.catalog import build_models
+from tests.connectors.configuration.conftest import Folder
+
+
+def providers(
+    folder: Folder, text: str = "agents: {}", environ: Mapping[str, str] | None = None
+) -> dict[str, Provider]:
+    loaded = folder.load(text, environ)
+    return providers_of(loaded.configuration, loaded.settings, environ or {})
+
+
+def test_a_keyed_provider_is_usable_exactly_when_its_key_is_there(folder: Folder):
+    without = providers(folder)
+    assert usable_ids(without.values()) == set()
+    assert without["anthropic"].why_not == "ANTHROPIC_API_KEY is not set"
+    with_key = providers(folder, environ={"ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": " "})
+    assert usable_ids(with_key.values()) == {"anthropic"}
+    assert with_key["anthropic"].api_key == "sk-1"
+    assert "sk-1" not in repr(with_key)
+
+
+def test_synthetic_models_must_be_allowed_by_the_environment_or_a_file(folder: Folder):
+    assert "LOOMLOG_MOCK_ENABLED" in providers(folder)["mock"].why_not
+    allowed = providers(folder, environ={"LOOMCYCLE_MOCK_ENABLED": "1"})
+    assert {"mock", "mock-stable"} <= usable_ids(allowed.values())
+    by_file = providers(folder, "providers: {mock: {options: {enabled: true}}}")
+    assert "mock" in usable_ids(by_file.values())
+    assert "mock-stable" not in usable_ids(by_file.values())
+
+
+def test_the_mock_options_come_from_the_settings_and_the_stable_one_never_fails(folder: Folder):
+    environ = {
+        "LOOMCYCLE_MOCK_ENABLED": "1",
+        "LOOMCYCLE_MOCK_LATENCY_MS": "5",
+        "LOOMCYCLE_MOCK_429_RATE": "0.5",
+        "LOOMCYCLE_MOCK_500_RATE": "0.25",
+    }
+    found = providers(folder, "providers: {mock: {options: {rate_500: 0.1, latency_jitter_ms: 0}}}", environ)
+    assert found["mock"].options == {
+        "stable": False, "latency_ms": 5, "latency_jitter_ms": 0, "rate_429": 0.5, "rate_500": 0.1
+    }  # fmt: skip
+    assert isinstance(found["mock"].options["rate_500"], float)
+    assert found["mock-stable"].options == {
+        "stable": True, "latency_ms": 5, "latency_jitter_ms": 25, "rate_429": 0.0, "rate_500": 0.0
+    }  # fmt: skip
+
+
+def test_addresses_have_defaults_and_lose_their_last_slash(folder: Folder):
+    found = providers(folder, "providers: {mine: {driver: openai, base_url: 'http://127.0.0.1:1/v1/'}}")
+    assert found["mine"].base_url == "http://127.0.0.1:1/v1"
+    assert found["mine"].is_usable
+    assert found["openai"].base_url == "https://api.openai.com/v1"
+    assert found["ollama"].base_url == "https://ollama.com"
+    assert found["ollama-local"].base_url == "http://127.0.0.1:11434"
+    assert all(found[name].base_url for name in ("anthropic", "openai", "deepseek", "gemini", "ollama", "ollama-local"))
+
+
+def test_the_local_ollama_follows_its_variable_and_can_be_switched_off(folder: Folder):
+    assert providers(folder, environ={"OLLAMA_BASE_URL": "http://gpu:1/"})["ollama-local"].base_url == "http://gpu:1"
+    off = providers(folder, environ={"OLLAMA_BASE_URL": "disabled", "OLLAMA_API_KEY": "k"})
+    assert "switched off" in off["ollama-local"].why_not
+    assert off["ollama"].base_url == "https://ollama.com"
+
+
+def test_time_limits_are_those_of_the_settings_unless_a_file_says_others(folder: Folder):
+    text = "providers: {openai: {options: {header_timeout_ms: 1500}}}"
+    found = providers(folder, text, {"LOOMLOG_PROVIDER_IDLE_TIMEOUT_MS": "2000"})
+    assert (found["openai"].header_timeout_s, found["openai"].idle_timeout_s) == (1.5, 2.0)
+    assert (found["anthropic"].header_timeout_s, found["anthropic"].idle_timeout_s) == (60.0, 2.0)
+    assert (found["ollama-local"].header_timeout_s, found["ollama-local"].idle_timeout_s) == (600.0, 600.0)
+    assert "header_timeout_ms" not in found["openai"].options
+
+
+def test_every_provider_has_a_bound_of_open_calls(folder: Folder):
+    found = providers(folder, "providers: {openai: {max_concurrent: 2}}", {"LOOMLOG_MODEL_CALLS_PER_PROVIDER": "7"})
+    assert (found["openai"].max_concurrent, found["anthropic"].max_concurrent) == (2, 7)
+
+
+def test_the_window_of_ollama_is_an_option_of_its_driver(folder: Folder):
+    environ = {"LOOMCYCLE_OLLAMA_LOCAL_NUM_CTX": "8192", "LOOMCYCLE_OLLAMA_LOCAL_NUM_GPU": "0"}
+    found = providers(folder, environ=environ)
+    assert found["ollama-local"].options == {"num_ctx": 8192, "num_gpu": 0}
+    assert found["ollama"].options == {}
+
+
+def test_only_said_capabilities_are_changes(folder: Folder):
+    found = providers(folder, "providers: {openai: {capabilities: {supports_vision: no, max_context_tokens: 4096}}}")
+    assert found["openai"].capabilities == {"supports_vision": False, "max_context_tokens": 4096}
+    assert found["anthropic"].capabilities == {}
+
+
+def test_drivers_of_later_versions_are_never_usable(folder: Folder):
+    found = providers(folder, environ={"GEMINI_API_KEY": "k"})
+    for name in ("code-js", "gemini", "ollama-local"):
+        assert "is not in this version" in found[name].why_not
+
+
+def test_a_dialect_that_is_not_said_is_that_of_the_driver(folder: Folder):
+    assert providers(folder, "providers: {mine: {driver: openai}}")["mine"].dialect == "openai-chat"
+
+
+def test_a_driver_can_be_built_from_every_usable_provider(folder: Folder):
+    keys = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", "DEEPSEEK_API_KEY": "k", "LOOMLOG_MOCK_ENABLED": "1"}
+    text = "providers: {openai: {options: {reasoning_models: [x-]}, capabilities: {max_context_tokens: 99}}}"
+    found = providers(folder, text, keys)
+    models = build_models({name: found[name] for name in usable_ids(found.values())})
+    assert set(models) == {"anthropic", "openai", "deepseek", "mock", "mock-stable"}
+    assert models["openai"].capabilities.max_context_tokens == 99

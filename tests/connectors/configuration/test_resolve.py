@@ -1,0 +1,242 @@
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.configuration import (
+    Configuration,
+    InterruptionAccess,
+    ResolvedAgent,
+    Unresolved,
+    canonical_json,
+    definition_of,
+    resolve_agent,
+)
+from connectors.protocols import VolumeBinding
+from schemas.values import Sampling
+from tests.connectors.configuration.conftest import Folder
+
+ALL = frozenset({"anthropic", "openai", "mock", "mock-stable", "deepseek"})
+
+TEXT = """\
+models:
+  quick: {provider: mock, model: mock-generic, effort: low}
+  newest: {provider: anthropic, model_pattern: "claude-*"}
+provider_priority: [anthropic, openai, mock]
+tiers:
+  low: [{provider: mock, model: library}]
+  middle:
+    - {provider: mock, model: fallback}
+    - {provider: openai, model: o-1, effort: high}
+    - {provider: openai, model: o-2}
+    - {provider: anthropic, model: a-1}
+user_tiers:
+  default: {retry_attempts: 1}
+  gold:
+    provider_priority: [openai, anthropic]
+    tiers: {low: [{provider: anthropic, model: gold-a}, {provider: openai, model: gold-o}]}
+    fallback_on_error: true
+    max_fallback_attempts: 2
+    retry_attempts: 9
+    rate_limit_cooldown_ms: 5
+volumes:
+  source: {path: /src, default: true}
+  out: {path: /out, mode: rw}
+agents:
+  pinned: {provider: openai, model: o-9}
+  without-driver: {provider: gemini, model: g}
+  aliased: {model: quick, effort: high}
+  pattern: {model: newest}
+  tiered: {tier: middle, effort: low}
+  low: {tier: low}
+  narrow: {tier: middle, providers: [mock, openai]}
+  outside: {tier: low, providers: [mock]}
+  own: {tier: low, models: {low: [{provider: mock, model: own-1}, {model: quick}]}}
+  full:
+    provider: mock
+    model: m
+    description: all of it
+    system_prompt: Do.
+    tools: [Read, Write, Read]
+    volumes: [out, source]
+    max_tokens: 5
+    max_iterations: 6
+    unbounded_iterations: true
+    run_timeout_seconds: 7
+    retry_attempts: 9
+    sampling: {temperature: 0.25, seed: 4, stop: [x]}
+    interruption: {enabled: true, max_pending: 2}
+    max_concurrent_children: 3
+  quiet: {provider: mock, model: m, disable_context: true, volumes: [out], retry_attempts: 0, tools: [Interruption]}
+pricing: {models: {openai/o-1: {input: 1, output: 2}}}
+"""
+
+
+@pytest.fixture
+def configuration(folder: Folder) -> Configuration:
+    return folder.load(TEXT).configuration
+
+
+def resolved(
+    configuration: Configuration,
+    name: str,
+    user_tier: str = "",
+    usable: Collection[str] = ALL,
+    listings: Mapping[str, Sequence[str]] | None = None,
+) -> ResolvedAgent:
+    found = resolve_agent(configuration, name, user_tier=user_tier, usable=usable, listings=listings)
+    assert isinstance(found, ResolvedAgent), found
+    return found
+
+
+def unresolved(
+    configuration: Configuration, name: str, user_tier: str = "", usable: Collection[str] = ALL
+) -> Unresolved:
+    found = resolve_agent(configuration, name, user_tier=user_tier, usable=usable)
+    assert isinstance(found, Unresolved), found
+    return found
+
+
+def model(agent: ResolvedAgent) -> str:
+    return f"{agent.provider}/{agent.model}"
+
+
+def test_a_pin_is_taken_as_it_is(configuration: Configuration):
+    agent = resolved(configuration, "pinned")
+    assert (model(agent), agent.fallbacks) == ("openai/o-9", ())
+
+
+def test_an_alias_brings_its_model_and_its_effort(configuration: Configuration):
+    agent = resolved(configuration, "aliased")
+    assert (model(agent), agent.effort) == ("mock/mock-generic", "low")
+
+
+def test_a_pattern_needs_the_list_of_the_provider(configuration: Configuration):
+    agent = resolved(configuration, "pattern", listings={"anthropic": ["claude-3-5", "claude-4-1", "other-9"]})
+    assert model(agent) == "anthropic/claude-4-1"
+    missing = unresolved(configuration, "pattern")
+    assert missing.reason_code == "pin_unavailable"
+    assert "anthropic/claude-* matches no single model that anthropic lists" in missing.message
+
+
+def test_a_tier_goes_provider_by_provider_and_candidate_by_candidate(configuration: Configuration):
+    agent = resolved(configuration, "tiered")
+    assert (model(agent), agent.effort) == ("anthropic/a-1", "low")
+    assert [(f.provider, f.model, f.effort) for f in agent.fallbacks] == [
+        ("openai", "o-1", "high"),
+        ("openai", "o-2", "low"),
+        ("mock", "fallback", "low"),
+    ]
+    assert (agent.price, agent.currency) == (None, "USD")
+    assert agent.fallbacks[0].price is not None
+    assert agent.fallbacks[0].price.input == 1_000_000
+
+
+def test_a_provider_that_is_not_usable_is_passed_over(configuration: Configuration):
+    assert model(resolved(configuration, "tiered", usable={"mock", "openai"})) == "openai/o-1"
+    assert model(resolved(configuration, "tiered", usable={"mock"})) == "mock/fallback"
+    nothing = unresolved(configuration, "tiered", usable=())
+    assert nothing.reason_code == "tier_unavailable"
+    assert "anthropic/a-1 is not usable (needs ANTHROPIC_API_KEY)" in nothing.message
+
+
+def test_a_pin_on_an_unusable_provider_says_what_it_needs(configuration: Configuration):
+    found = unresolved(configuration, "pinned", usable={"mock"})
+    assert found.reason_code == "pin_unavailable"
+    assert "needs OPENAI_API_KEY" in found.message
+    found = unresolved(configuration, "without-driver")
+    assert "gemini/g is not usable (its driver gemini is not in this version)" in found.message
+
+
+def test_a_user_tier_brings_its_models_its_order_and_its_patience(configuration: Configuration):
+    agent = resolved(configuration, "low", "gold")
+    assert model(agent) == "openai/gold-o"
+    assert (agent.user_tier, agent.fallback_on_error, agent.max_fallback_attempts) == ("gold", True, 2)
+    assert (agent.retry_attempts, agent.rate_limit_cooldown_ms) == (5, 1000)
+
+
+def test_an_unknown_user_tier_is_the_default_one(configuration: Configuration):
+    agent = resolved(configuration, "low", "platinum")
+    assert (model(agent), agent.user_tier, agent.retry_attempts) == ("mock/library", "default", 1)
+    assert (agent.fallback_on_error, agent.max_fallback_attempts, agent.rate_limit_cooldown_ms) == (False, 3, 30_000)
+
+
+def test_the_providers_of_an_agent_keep_its_order_within_the_user_tier(configuration: Configuration):
+    assert model(resolved(configuration, "narrow")) == "mock/fallback"
+    assert model(resolved(configuration, "narrow", "gold")) == "openai/o-1"
+    assert unresolved(configuration, "outside", "gold").reason_code == "tier_agent_not_available"
+
+
+def test_the_models_of_an_agent_come_before_those_of_the_plan(configuration: Configuration):
+    agent = resolved(configuration, "own")
+    assert model(agent) == "mock/own-1"
+    assert [(f.model, f.effort) for f in agent.fallbacks] == [("mock-generic", "low")]
+
+
+def test_an_unknown_agent_is_named_with_the_nearest(configuration: Configuration):
+    found = unresolved(configuration, "pined")
+    assert found == Unresolved(reason_code="unknown_agent", message="there is no agent pined; did you mean pinned?")
+
+
+def test_everything_the_agent_says_arrives(configuration: Configuration):
+    agent = resolved(configuration, "full")
+    assert agent.tools == ("Read", "Write", "Context")
+    assert agent.volumes == (
+        VolumeBinding(name="out", path="/out", mode="rw", is_default=False),
+        VolumeBinding(name="source", path="/src", mode="ro", is_default=True),
+    )
+    assert agent.sampling == Sampling(temperature=0.25, seed=4, stop=("x",))
+    assert (agent.max_tokens, agent.max_iterations, agent.unbounded_iterations) == (5, 6, True)
+    assert (agent.run_timeout_s, agent.retry_attempts, agent.max_concurrent_children) == (7, 5, 3)
+    assert (agent.interruption.enabled, agent.interruption.max_pending) == (True, 2)
+    assert (agent.description, agent.system_prompt) == ("all of it", "Do.")
+
+
+def test_what_an_agent_does_not_say_is_little(configuration: Configuration):
+    agent = resolved(configuration, "quiet")
+    assert agent.tools == ("Interruption",)
+    assert agent.interruption.enabled
+    assert agent.volumes == (VolumeBinding(name="out", path="/out", mode="rw", is_default=True),)
+    assert (agent.retry_attempts, agent.sampling, agent.max_iterations) == (0, None, 0)
+    assert not resolved(configuration, "pinned").interruption.enabled
+
+
+def test_the_hash_is_the_same_for_the_same_promise_and_another_for_each_change(configuration: Configuration):
+    agent = resolved(configuration, "full")
+    assert len(agent.definition_sha256) == 64
+    assert resolved(configuration, "full").definition_sha256 == agent.definition_sha256
+    for name in definition_of(agent):
+        changed = {"tools": (), "volumes": (), "sampling": None, "interruption": InterruptionAccess()}.get(name, "x")
+        other = replace(agent, **{name: changed})  # type: ignore[arg-type]  # any other value will do
+        assert canonical_json(definition_of(other)) != canonical_json(definition_of(agent)), name
+
+
+def test_the_hash_leaves_out_where_this_process_keeps_things(folder: Folder, configuration: Configuration):
+    moved = folder.load(TEXT.replace("/out", "/elsewhere")).configuration
+    assert resolved(moved, "full").definition_sha256 == resolved(configuration, "full").definition_sha256
+
+
+def test_two_agents_have_two_hashes(configuration: Configuration):
+    names = [name for name in configuration.agents if name not in ("pattern", "without-driver")]
+    assert len({resolved(configuration, name).definition_sha256 for name in names}) == len(names)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), values, max_size=4))
+def test_the_canonical_form_does_not_depend_on_the_order_of_keys(value: dict[str, object]):
+    backwards = dict(reversed(value.items()))
+    assert canonical_json(value) == canonical_json(backwards)
+
+
+def test_the_canonical_form_refuses_what_has_no_form():
+    with pytest.raises(ValueError, match="JSON compliant"):
+        canonical_json({"x": float("nan")})
+    assert canonical_json({"b": "ä", "a": [1.0, None]}) == '{"a":[1.0,null],"b":"ä"}'.encode()

@@ -1,0 +1,85 @@
+import json
+
+import pytest
+
+from connectors.errors import Permanent
+from connectors.models.anthropic import AnthropicModel, can_see
+from connectors.protocols import Reply
+from schemas.conversation import ImageBlock, Message
+from tests.connectors.models import fault_server, samples
+from tests.connectors.models.fault_server import FaultServer, Peer
+from tests.connectors.models.samples import request
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
+async def test_a_turn_goes_to_the_messages_address_with_key_and_version(suffix: str) -> None:
+    async with FaultServer(fault_server.stream(samples.ANTHROPIC_FRAMES)) as server:
+        model = AnthropicModel(api_key="sk-1", base_url=server.url + suffix)
+        *_, reply = [item async for item in model.stream(request())]
+        await model.close()
+    [sent] = server.requests
+    assert (sent.method, sent.path) == ("POST", "/v1/messages")
+    assert (sent.headers["x-api-key"], sent.headers["anthropic-version"]) == ("sk-1", "2023-06-01")
+    assert sent.json["stream"] is True
+    assert isinstance(reply, Reply)
+    assert reply.usage == samples.ANTHROPIC_USAGE
+
+
+async def test_without_a_key_the_vendor_is_not_called() -> None:
+    model = AnthropicModel()
+    with pytest.raises(Permanent, match="no API key") as caught:
+        await anext(model.stream(request()))
+    assert caught.value.kind == "refused"
+    with pytest.raises(Permanent, match="no API key"):
+        await model.list_models()
+    await model.close()
+
+
+async def test_a_gateway_may_need_no_key() -> None:
+    async with FaultServer(fault_server.stream(samples.ANTHROPIC_FRAMES)) as server:
+        model = AnthropicModel(base_url=server.url)
+        assert [item async for item in model.stream(request())]
+        await model.close()
+    assert "x-api-key" not in server.requests[0].headers
+
+
+async def test_a_model_that_cannot_see_is_not_asked_to() -> None:
+    model = AnthropicModel(api_key="sk-1")
+    image = Message(role="user", blocks=(ImageBlock(media_type="image/png", data="AA"),))
+    with pytest.raises(Permanent, match=r"claude-2\.1 cannot see images") as caught:
+        await anext(model.stream(request(image, model="claude-2.1")))
+    assert caught.value.kind == "unsupported"
+    assert can_see("claude-sonnet-4-5")
+    assert not can_see("claude-instant-1.2")
+    await model.close()
+
+
+async def test_models_are_listed_page_by_page() -> None:
+    pages = {
+        "/v1/models?limit=1000": {"data": [{"id": "a"}], "has_more": True, "last_id": "a b"},
+        "/v1/models?limit=1000&after_id=a%20b": {"data": [{"id": "b"}], "has_more": False, "last_id": "b"},
+    }
+
+    async def answer(peer: Peer) -> None:
+        await fault_server.status(200, json.dumps(pages[peer.request.path]).encode())(peer)
+
+    async with FaultServer(answer) as server:
+        model = AnthropicModel(base_url=server.url)
+        assert await model.list_models() == ["a", "b"]
+        await model.close()
+
+
+async def test_a_listing_that_pages_for_ever_ends() -> None:
+    body = json.dumps({"data": [{"id": "a"}], "has_more": True, "last_id": "a"}).encode()
+    async with FaultServer(fault_server.status(200, body)) as server:
+        model = AnthropicModel(base_url=server.url)
+        assert len(await model.list_models()) == 20
+        await model.close()
+
+
+async def test_its_capabilities() -> None:
+    model = AnthropicModel()
+    assert model.capabilities.max_context_tokens == 200_000
+    assert model.capabilities.native_prompt_cache
+    assert model.capabilities.supports_thinking
+    await model.close()

@@ -1,0 +1,82 @@
+import pytest
+
+from connectors.errors import Permanent
+from connectors.models.exchange import (
+    arguments_for_wire,
+    call_id_for_wire,
+    check_key,
+    data_of,
+    encoded,
+    settled,
+    text_of,
+)
+from schemas.conversation import ImageBlock, TextBlock, ToolResultBlock
+from schemas.values import BlobRef, ToolCall
+from tests.connectors.models.samples import called, request, results, user
+
+BLOB = BlobRef(sha256="0" * 64, size_bytes=3)
+
+
+def call(call_id: str, arguments: str = "{}") -> ToolCall:
+    return ToolCall(id=call_id, name="Search", input=arguments)
+
+
+def test_loaded_text_and_images_are_given_and_unloaded_ones_are_bugs() -> None:
+    assert text_of(TextBlock(text="abc", blob=BLOB)) == "abc"
+    assert text_of(ToolResultBlock(tool_use_id="t", name="n", text="")) == ""
+    assert data_of(ImageBlock(media_type="image/png", data="AA", blob=BLOB)) == "AA"
+    with pytest.raises(AssertionError):
+        text_of(TextBlock(text="", blob=BLOB))
+    with pytest.raises(AssertionError):
+        data_of(ImageBlock(media_type="image/png", data="", blob=BLOB))
+
+
+@pytest.mark.parametrize("call_id", ["toolu_01AbC-x", "mock_tu_0123456789abcdef", "x" * 40])
+def test_an_id_every_provider_takes_stays(call_id: str) -> None:
+    assert call_id_for_wire(call_id) == call_id
+
+
+def test_other_ids_become_hashes_that_differ() -> None:
+    made = {call_id_for_wire(call_id) for call_id in ("x" * 41, "a.b", "a:b", "", "ü", "a\n")}
+    assert len(made) == 6
+    assert all(len(call_id) == 35 for call_id in made)
+
+
+def test_an_object_stays_as_it_was_written() -> None:
+    assert arguments_for_wire('{"a" : 1.50}') == '{"a" : 1.50}'
+    assert arguments_for_wire("[") == '{"invalid_json":"["}'
+
+
+def test_a_body_that_is_no_json_is_permanent() -> None:
+    assert encoded("some", {"a": "ü"}) == '{"a":"ü"}'.encode()
+    with pytest.raises(Permanent, match="some: the request cannot be written as JSON"):
+        encoded("some", {"a": "\ud83d"})
+
+
+def test_calls_are_in_a_reply_exactly_when_it_stops_for_them() -> None:
+    asked = request()
+    assert settled([call("a")], "end_turn", asked) == ((call("a"),), "tool_use")
+    assert settled([call("a")], "tool_use", asked) == ((call("a"),), "tool_use")
+    assert settled([], "tool_use", asked) == ((), "end_turn")
+    assert settled([call("a")], "max_tokens", asked) == ((), "max_tokens")
+    assert settled([call("a")], "stop_sequence", asked) == ((), "stop_sequence")
+
+
+def test_ids_are_unique_in_the_answer_and_in_the_run() -> None:
+    asked = request(user("x"), called("a"), results(("a", "r")))
+    calls, _ = settled([call("a"), call("b"), call("b"), call("")], "tool_use", asked)
+    ids = [one.id for one in calls]
+    assert len({*ids, "a"}) == 5
+    assert ids[1] == "b"
+    assert [one.id for one in settled([call("a"), call("b"), call("b"), call("")], "tool_use", asked)[0]] == ids
+
+
+def test_empty_arguments_are_an_empty_object() -> None:
+    assert settled([call("a", " ")], "tool_use", request())[0][0].input == "{}"
+
+
+def test_a_missing_key_names_what_to_set() -> None:
+    check_key("some", "", needed=False)
+    check_key("some", "sk", needed=True)
+    with pytest.raises(Permanent, match="api_key_env"):
+        check_key("some", "", needed=True)

@@ -1,0 +1,32 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from connectors.errors import Transient
+from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail, topic_partitions
+from services.cli.stack.ports import pick_port
+
+
+async def group(options: KafkaOptions) -> None:
+    await KafkaGroup(options, "topic", "group", session_timeout_ms=1_000).start()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        lambda options: KafkaAppender(options).start(),
+        lambda options: KafkaRanges(options).start(),
+        lambda options: KafkaTail(options, "topic", {0: 0}).start(),
+        group,
+        lambda options: topic_partitions(options, "topic"),
+    ],
+    ids=["appender", "ranges", "tail", "group", "admin"],
+)
+async def test_a_broker_that_is_away_is_transient_for_every_client(
+    start: Callable[[KafkaOptions], Awaitable[object]],
+) -> None:
+    bootstrap = f"127.0.0.1:{pick_port()}"
+    async with asyncio.timeout(15):
+        with pytest.raises(Transient, match=f"the broker at {bootstrap} does not answer"):
+            await start(KafkaOptions(bootstrap=bootstrap))

@@ -1,0 +1,85 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.protocols import EffectClass
+from connectors.tools.answers import Refusal
+from connectors.tools.edit import EDIT_BYTES, edit_file, edit_tool
+from connectors.tools.threads import Threads
+from tests.connectors.tools.given import STOP, binding, context, volume
+
+
+def edit(folder: Path, old: str, new: str, **more: Any) -> str:
+    return edit_file({"path": "f", "old_string": old, "new_string": new, **more}, volume(folder), STOP)
+
+
+def refusal(folder: Path, old: str, new: str, **more: Any) -> str:
+    before = (folder / "f").read_bytes()
+    with pytest.raises(Refusal) as caught:
+        edit(folder, old, new, **more)
+    assert (folder / "f").read_bytes() == before
+    return str(caught.value)
+
+
+def test_one_occurrence_is_replaced_and_the_rest_stays_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"a\r\n\xffb\r\n")
+    assert edit(tmp_path, "b\r\n", "ü") == "Replaced 1 occurrence in f."
+    assert (tmp_path / "f").read_bytes() == b"a\r\n\xff" + "ü".encode()
+
+
+def test_text_that_does_not_occur_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"abc")
+    assert "does not occur" in refusal(tmp_path, "x", "y")
+
+
+def test_text_that_occurs_twice_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"abab")
+    assert "more than once" in refusal(tmp_path, "ab", "y")
+
+
+def test_occurrences_that_overlap_are_two(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"aaa")
+    assert "more than once" in refusal(tmp_path, "aa", "b")
+
+
+def test_all_occurrences_are_replaced_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"ab-ab")
+    assert edit(tmp_path, "ab", "", replace_all=True) == "Replaced 2 occurrences in f."
+    assert (tmp_path / "f").read_bytes() == b"-"
+
+
+def test_an_edit_that_changes_nothing_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"ab")
+    assert "the same" in refusal(tmp_path, "ab", "ab")
+
+
+def test_a_file_over_the_limit_is_refused_before_and_after(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"a" * EDIT_BYTES)
+    assert f"would have {EDIT_BYTES * EDIT_BYTES} bytes" in refusal(tmp_path, "a", "b" * EDIT_BYTES, replace_all=True)
+    (tmp_path / "f").write_bytes(b"x" + b"a" * EDIT_BYTES)
+    assert "larger than" in refusal(tmp_path, "x", "y")
+
+
+def test_a_read_only_volume_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"a")
+    with pytest.raises(Refusal, match="read-only"):
+        edit_file({"path": "f", "old_string": "a", "new_string": "b"}, volume(tmp_path, mode="ro"), STOP)
+
+
+async def test_edits_of_one_file_at_the_same_time_lose_none(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("".join(f"<{n}>" for n in range(20)))
+    tool = edit_tool(Threads())
+    calls = [{"path": "f", "old_string": f"<{n}>", "new_string": f"[{n}]"} for n in range(20)]
+    results = await asyncio.gather(*(tool.call(call, context(volumes=(binding(tmp_path),))) for call in calls))
+    assert not [result for result in results if result.is_error]
+    assert (tmp_path / "f").read_text() == "".join(f"[{n}]" for n in range(20))
+
+
+async def test_an_empty_old_string_is_an_error_result(tmp_path: Path) -> None:
+    tool = edit_tool(Threads())
+    result = await tool.call({"path": "f", "old_string": "", "new_string": "x"}, context(volumes=(binding(tmp_path),)))
+    assert result.is_error
+    assert '"old_string" is empty' in result.text
+    assert tool.effect_class({}) is EffectClass.UNSAFE

@@ -1,0 +1,25 @@
+from pathlib import Path
+
+from connectors.protocols import EffectClass
+from connectors.tools.file_tool import Arguments, FileTool
+from connectors.tools.threads import Stop, Threads
+from connectors.tools.volumes import Volume
+from tests.connectors.tools.given import binding, context
+
+
+async def test_a_failing_disk_is_an_error_result_without_a_path(tmp_path: Path) -> None:
+    def work(arguments: Arguments, volume: Volume, stop: Stop) -> str:
+        raise OSError(5, "Input/output error", str(tmp_path))
+
+    tool = FileTool(
+        name="Broken",
+        description="d",
+        properties={},
+        required=(),
+        effect=EffectClass.READ,
+        work=work,
+        threads=Threads(),
+    )
+    result = await tool.call({}, context(volumes=(binding(tmp_path),)))
+    assert result.is_error
+    assert result.text == "Broken failed: Input/output error."

@@ -1,0 +1,75 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from connectors.protocols import EffectClass
+from connectors.tools.ledger import Ledger
+from connectors.tools.threads import Threads
+from tests.connectors.tools.given import context
+
+
+def ledger(path: Path, effect: EffectClass = EffectClass.UNSAFE) -> Ledger:
+    return Ledger(Threads(), path=str(path), effect=effect)
+
+
+async def test_each_call_is_one_line_also_when_many_come_at_once(tmp_path: Path) -> None:
+    tool = ledger(tmp_path / "ledger")
+    results = await asyncio.gather(
+        *(tool.call({}, context(idempotency_key=f"k{n}", run_id=f"r{n}")) for n in range(50))
+    )
+    assert not [result for result in results if result.is_error]
+    assert sorted((tmp_path / "ledger").read_text().splitlines()) == sorted(f"k{n} r{n}" for n in range(50))
+
+
+async def test_a_repeated_call_is_visible_as_a_second_line(tmp_path: Path) -> None:
+    tool = ledger(tmp_path / "ledger")
+    for _ in range(2):
+        assert (await tool.call({}, context())).text == "Recorded key-1."
+    assert (tmp_path / "ledger").read_text() == "key-1 run-1\n" * 2
+
+
+async def test_a_call_that_takes_a_while_has_its_line_in_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger"
+    waits: list[tuple[float, bool]] = []
+
+    async def noted(delay: float) -> None:
+        waits.append((delay, path.exists()))
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    assert not (await ledger(path).call({"wait_ms": 120}, context())).is_error
+    assert waits == [(0.06, False), (0.06, True)]
+
+
+async def test_a_call_stopped_before_its_line_has_no_effect(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await ledger(path).call({"wait_ms": 10_000}, context())
+    assert not path.exists()
+
+
+async def test_a_ledger_that_cannot_be_written_is_an_error_result(tmp_path: Path) -> None:
+    result = await ledger(tmp_path / "gone" / "ledger").call({}, context())
+    assert result.is_error
+    assert "No such file" in result.text
+
+
+@pytest.mark.parametrize(("key", "run"), [("", "r"), ("k", ""), ("a b", "r"), ("k\nk", "r")])
+async def test_a_key_that_would_break_the_line_is_refused(tmp_path: Path, key: str, run: str) -> None:
+    assert (await ledger(tmp_path / "ledger").call({}, context(idempotency_key=key, run_id=run))).is_error
+    assert not (tmp_path / "ledger").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"key": "mine"}, {"wait_ms": -1}, {"wait_ms": 10_001}, {"wait_ms": "1"}])
+async def test_arguments_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    assert (await ledger(tmp_path / "ledger").call(wrong, context())).is_error
+    assert not (tmp_path / "ledger").exists()
+
+
+def test_the_effect_class_is_the_operators_choice(tmp_path: Path) -> None:
+    assert ledger(tmp_path, EffectClass.IDEMPOTENT).effect_class({}) is EffectClass.IDEMPOTENT
+    with pytest.raises(AssertionError):
+        ledger(tmp_path, EffectClass.PURE)

@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import pytest
+
+from connectors.protocols import EffectClass
+from connectors.tools.answers import Refusal
+from connectors.tools.read import READ_BYTES, read_file, read_tool
+from connectors.tools.threads import Threads
+from tests.connectors.tools.given import STOP, binding, context, volume
+
+
+def test_a_file_is_returned_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"one\r\n  two\n")
+    assert read_file({"path": "f"}, volume(tmp_path), STOP) == "one\r\n  two\n"
+
+
+def test_a_file_of_exactly_the_limit_is_not_cut(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x" * READ_BYTES)
+    assert read_file({"path": "f"}, volume(tmp_path), STOP) == "x" * READ_BYTES
+
+
+def test_a_longer_file_is_cut_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x" * (READ_BYTES - 1) + "ü".encode() + b"rest")
+    text = read_file({"path": "f"}, volume(tmp_path), STOP)
+    assert text == "x" * (READ_BYTES - 1) + f"\n[cut: the first {READ_BYTES} of {READ_BYTES + 5} bytes]"
+
+
+def test_a_read_only_volume_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x")
+    assert read_file({"path": "f"}, volume(tmp_path, mode="ro"), STOP) == "x"
+
+
+def test_a_path_outside_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "f").write_bytes(b"x")
+    with pytest.raises(Refusal, match="leads outside"):
+        read_file({"path": "../f"}, volume(tmp_path / "root"), STOP)
+
+
+async def test_the_tool_reads_the_volume_it_is_told(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_text(name)
+    grants = (binding(tmp_path / "one", name="one", is_default=True), binding(tmp_path / "two", name="two"))
+    tool = read_tool(Threads())
+    assert (await tool.call({"path": "f"}, context(volumes=grants))).text == "one"
+    assert (await tool.call({"path": "f", "volume": "two"}, context(volumes=grants))).text == "two"
+    assert tool.effect_class({}) is EffectClass.READ
+
+
+async def test_what_cannot_be_read_is_an_error_result(tmp_path: Path) -> None:
+    tool = read_tool(Threads())
+    for arguments, problem in (
+        ({"path": "gone"}, "no such file"),
+        ({"file": "f"}, '"path" is missing'),
+        ({"path": "f", "volume": "other"}, "Granted are: work (rw)"),
+    ):
+        result = await tool.call(arguments, context(volumes=(binding(tmp_path),)))
+        assert result.is_error
+        assert problem in result.text
+    unbound = await tool.call({"path": "f"}, context())
+    assert unbound.is_error
+    assert "No volume is granted" in unbound.text
