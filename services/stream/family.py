@@ -1,0 +1,79 @@
+"""What the loop must know about a family of aggregates: its three functions and a few names.
+
+Before: services/core/<family> holds the rules. After: services/stream drives them. One small adapter for each family
+lives with the process that owns it (services/runtime/run_family.py).
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from schemas.codec import Record
+from services.core.canonical import StateCodec
+
+
+class Family(Protocol):
+    """A family of aggregates. States, orders, events and effects are values of the family's own."""
+
+    name: str
+    reducer_version: int
+    states: StateCodec
+    endings: frozenset[str]
+    """Full names of the events after which an aggregate is over."""
+
+    def absent(self, aggregate: str, history: Any) -> Any:
+        """The state before the first event; `history` is what the family's continuation gave, None without one."""
+        ...
+
+    def history(self, state: Any) -> Any:
+        """What a later aggregate goes on with when it continues one that ended in this state."""
+        ...
+
+    def evolve(self, state: Any, event: Any, at_ms: int) -> Any: ...
+    def decide(self, state: Any, order: Any) -> list[Any]: ...
+    def react(self, state: Any, event: Any) -> tuple[Any, ...]: ...
+
+    def recover(self, at_ms: int, still_running: frozenset[Hashable]) -> Any:
+        """The order a new owner gives to every live aggregate after folding it."""
+        ...
+
+    def is_over(self, state: Any) -> bool: ...
+
+    def quarantined(self, state: Any) -> str:
+        """Why the aggregate is parked; empty when it is not."""
+        ...
+
+    def crashed(self, effect: Any, error: str, at_ms: int) -> Any:
+        """The order that records that an effect ended with a bug of ours."""
+        ...
+
+    def stops(self, effect: Any) -> bool:
+        """The effect only asks that the calls of its aggregate end."""
+        ...
+
+    def quarantine(self, error: str, topic: str, offset: int) -> Record:
+        """The event that parks an aggregate."""
+        ...
+
+    def traceparent(self, state: Any) -> str:
+        """Trace context for the headers of the aggregate's records; empty when there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """Topics of a family."""
+
+    commands: str
+    events: str
+    snapshots: str
+    dead_letters: str
+
+    @staticmethod
+    def of(family: str, prefix: str = "loom") -> "Topics":
+        return Topics(
+            commands=f"{prefix}.{family}.commands",
+            events=f"{prefix}.{family}.events",
+            snapshots=f"{prefix}.{family}.snapshots",
+            dead_letters=f"{prefix}.dead-letter",
+        )

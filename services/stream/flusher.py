@@ -1,0 +1,137 @@
+"""The one flusher of a process: everything that became ready goes to the log in one go.
+
+A batch is built only when the wire is free, so whatever was decided meanwhile travels along (group commit), and the
+partitions fly together: the client has one produce request in flight for each broker anyway, and flying apart costs
+two round trips (reference prototype.md 1.3). An acknowledged batch releases its effects; anything else sends the owner
+back to the log.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from connectors.errors import Transient, UnknownOutcome
+from connectors.kafka import MAX_BATCH_BYTES
+from connectors.protocols import LogRanges, Outgoing
+from schemas.codec import Codec, Undecodable
+from schemas.reader import TermReader
+from services.stream.calls import Calls
+from services.stream.distribution import RECORDS, SECONDS, Distribution
+from services.stream.family import Family
+from services.stream.owner import Owner, Workplace
+from services.stream.partition import Due, Gap, Partition
+
+log = logging.getLogger(__name__)
+
+
+class Flusher:
+    """Appends what the owners have pending. `lost(owner, reason)` is called when an owner must read the log again."""
+
+    def __init__(
+        self, work: Workplace, owners: Callable[[], Iterable[Owner]], *, lost: Callable[[Owner, str], None]
+    ) -> None:
+        self.flushes = 0
+        self.records = 0
+        self.sizes = Distribution(RECORDS)
+        self.seconds = Distribution(SECONDS)
+        self.in_flight_since: float | None = None
+        """Monotonic time at which the batch on the wire left; None when the wire is free."""
+        self._work = work
+        self._owners = owners
+        self._lost = lost
+        self._ready = asyncio.Event()
+        self.drained = asyncio.Event()
+        self.draining = False
+        """Before a planned stop: decisions still go to the log, but no call begins; the next owner begins it."""
+
+    def wake(self) -> None:
+        self._ready.set()
+
+    async def run(self) -> None:
+        """Flushes until cancelled."""
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            flights = [
+                (owner, owner.partition, records)
+                for owner in self._owners()
+                if owner.partition is not None
+                and owner.partition.has_pending
+                and (records := owner.partition.take(MAX_BATCH_BYTES))
+            ]
+            if not flights:
+                continue
+            self.in_flight_since = left = time.monotonic()
+            if len(flights) == 1:
+                outcomes = [await self._append(*flights[0])]
+            else:
+                outcomes = await asyncio.gather(*(self._append(*flight) for flight in flights))
+            self.in_flight_since = None
+            self.flushes += 1
+            self.sizes.observe(sum(len(records) for _, _, records in flights))
+            self.seconds.observe(time.monotonic() - left)
+            for (owner, partition, records), outcome in zip(flights, outcomes, strict=True):
+                self.records += len(records)
+                await self._settle(owner, partition, outcome)
+                if partition.has_pending:
+                    self._ready.set()
+            self.drained.set()
+
+    async def _append(self, owner: Owner, partition: Partition, records: tuple[Outgoing, ...]) -> int | UnknownOutcome:
+        try:
+            return await self._work.appender.append(self._work.topics.events, partition.number, records)
+        except UnknownOutcome as error:
+            return error
+
+    async def _settle(self, owner: Owner, partition: Partition, outcome: int | UnknownOutcome) -> None:
+        if owner.partition is not partition:
+            return  # dropped meanwhile; the next claim reads what became of the batch
+        if isinstance(outcome, UnknownOutcome) or outcome < partition.next_offset:
+            log.warning("partition %d: unknown outcome: %s", partition.number, outcome)
+            self._lost(owner, "unknown_outcome")
+            return
+        try:
+            dues = partition.acked(outcome)
+        except Gap as gap:
+            reason = await self._fenced(partition.number, gap)
+            if owner.partition is not partition:
+                return
+            if reason:
+                self._lost(owner, reason)
+                return
+            partition.skip_to(outcome)
+            dues = partition.acked(outcome)
+        self._begin(partition.number, dues)
+
+    async def _fenced(self, partition: int, gap: Gap) -> str:
+        """Why the owner must read the log again after a gap; empty when it may go on."""
+        work = self._work
+        try:
+            claimed = await claimed_in(work.ranges, work.codec, work.topics.events, partition, gap.start, gap.end)
+        except Transient as error:
+            log.warning("partition %d: what came between cannot be read: %s", partition, error)
+            return "unknown_outcome"
+        return "fenced" if claimed else ""
+
+    def _begin(self, partition: int, dues: list[Due]) -> None:
+        calls: Calls = self._work.calls
+        family: Family = self._work.family
+        for due in dues:
+            if family.stops(due.effect):
+                calls.stop(due.aggregate.id)
+            elif not self.draining:
+                calls.start(partition, due.aggregate.id, due.aggregate.tenant, due.effect, due.state)
+
+
+async def claimed_in(ranges: LogRanges, codec: Codec, topic: str, partition: int, start: int, end: int) -> bool:
+    """A Claim lies in [start, end)."""
+    reader = TermReader(codec=codec, next_offset=start)
+    async with await ranges.read(topic, partition, start, end) as chunks:
+        async for chunk in chunks:
+            for record in chunk:
+                try:
+                    reader.read(record.offset, record.value)
+                except Undecodable:
+                    continue  # whatever it is, it is no Claim
+    return reader.claims > 0

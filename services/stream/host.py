@@ -1,0 +1,293 @@
+"""The generic host: which partitions this process owns, and the tasks that keep them going.
+
+All tasks live in one TaskGroup: an unexpected exception in any of them ends the process, and whoever supervises it
+starts it again (no silent death). The consumer group is a hint: what it assigns is claimed, what the next assignment
+lacks is given up, and in between everything is served, because terms make that safe. A batch that makes no progress
+although the broker answers means that our producer is broken: the process leaves.
+
+Before: services/runtime/main.py builds it. After: owner.py, flusher.py, calls.py.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from connectors.errors import Transient
+from connectors.protocols import LogTail
+from services.stream.flusher import Flusher
+from services.stream.owner import Figures, Owner, Workplace
+from services.stream.partition import Partition
+from services.stream.progress import CommandProgress
+from services.stream.snapshot import Cut
+
+log = logging.getLogger(__name__)
+
+MAX_PENDING = 20_000
+"""Decisions waiting for the log, and commands waiting for a look-up, before further ones are left in their topic;
+bounds memory when the broker or the index is slow."""
+PENDING_LOOK_S = 0.2
+"""How often to look again whether there is room: what waits may also vanish without a flush, with its partition."""
+CHECKPOINT_EVERY_EVENTS = 20_000
+"""Keeps the tail a take-over reads below half a second (reference prototype.md 4: about 100,000 events a second)."""
+CHECKPOINT_EVERY_S = 30.0
+"""Also without many events, so that a quiet partition does not keep an old tail."""
+CHECKPOINT_LOOK_S = 1.0
+SETTLED_S = 10.0
+"""Holding a partition for this long forgets earlier failures to hold it."""
+STALL_S = 30.0
+"""A batch on the wire for this long while the broker answers: our producer is broken, the process ends."""
+WATCH_EVERY_S = 1.0
+RECLAIM_BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Pause before the next claim after being fenced or refused by the broker; two owners must not fight."""
+
+
+class Membership(Protocol):
+    """Tells which partitions to own; connectors.kafka.KafkaGroup, or a fixed set."""
+
+    assigned: frozenset[int]
+    changed: asyncio.Event
+
+    async def stay(self) -> None: ...
+
+
+class PausableTail(LogTail, Protocol):
+    """A tail whose partitions can be left alone for a while."""
+
+    def pause(self, partitions: list[int]) -> None: ...
+    def resume(self, partitions: list[int]) -> None: ...
+
+
+class Host:
+    """Owns partitions of one family. `commands` is a tail over all partitions of the commands topic, all paused."""
+
+    def __init__(self, work: Workplace, *, membership: Membership, commands: PausableTail) -> None:
+        self.figures = Figures()
+        self.owners: dict[int, Owner] = {}
+        self._work = work
+        self._membership = membership
+        self._commands = commands
+        self.flusher = Flusher(work, lambda: list(self.owners.values()), lost=self._lost)
+        self._claiming: dict[int, asyncio.Task[None]] = {}
+        self._failures: dict[int, int] = {}
+        self._checkpointed: dict[int, float] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Until cancelled; an unexpected exception of any task comes out."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            self._work.calls.group = group
+            group.create_task(self._membership.stay(), name="membership")
+            group.create_task(self._follow(), name="assignment")
+            group.create_task(self._intake(), name="intake")
+            group.create_task(self.flusher.run(), name="flusher")
+            group.create_task(self._work.dead_letters.run(), name="dead letters")
+            group.create_task(self._checkpoints(), name="checkpoints")
+            group.create_task(self._watch(), name="watch")
+
+    def result(self, partition: int, aggregate: str, order: object) -> None:
+        """A call has returned."""
+        owner = self.owners.get(partition)
+        if owner is not None:
+            owner.result(aggregate, order)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """A planned stop: take no more commands, begin no more calls, let those under way finish and reach the log.
+
+        True when all did.
+        """
+        self._stopping = True
+        self.flusher.draining = True
+        self._commands.pause(list(self.owners))
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end:
+            idle = all(owner.partition is None or owner.partition.is_idle for owner in self.owners.values())
+            if idle and self._work.calls.under_way == 0:
+                return True
+            self.flusher.drained.clear()
+            try:
+                async with asyncio.timeout(0.1):
+                    await self.flusher.drained.wait()
+            except TimeoutError:
+                continue  # look again until the time is up
+        return False
+
+    # --- ownership ---------------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        while True:
+            await self._membership.changed.wait()
+            self._membership.changed.clear()
+            wanted = self._membership.assigned
+            for number in sorted(set(self.owners) - wanted):
+                self._release(number)
+            for number in sorted(wanted - set(self.owners)):
+                self.owners[number] = Owner(number, self._work, wake=self.flusher.wake, figures=self.figures)
+                self._claim(number, "assigned")
+
+    def _release(self, number: int) -> None:
+        log.info("partition %d given up", number)
+        owner = self.owners.pop(number)
+        self._commands.pause([number])
+        task = self._claiming.pop(number, None)
+        if task is not None:
+            task.cancel()
+        owner.give_up()
+
+    def _lost(self, owner: Owner, reason: str) -> None:
+        if reason == "fenced":
+            self.figures.fenced += 1
+        else:
+            self.figures.unknown_outcomes += 1
+        self._commands.pause([owner.number])
+        owner.drop()
+        if self.owners.get(owner.number) is owner:
+            self._claim(owner.number, reason)
+
+    def _claim(self, number: int, reason: str) -> None:
+        assert self._group is not None
+        if number not in self._claiming:
+            self._claiming[number] = self._group.create_task(self._keep_claiming(number, reason))
+
+    async def _keep_claiming(self, number: int, reason: str) -> None:
+        """Claim until it works or the partition is not ours to claim any more."""
+        owner = self.owners[number]
+        if reason != "assigned":
+            await self._back_off(number)
+        while self.owners.get(number) is owner:
+            try:
+                commands_from = await owner.claim(reason)
+            except Transient as error:
+                log.warning("partition %d cannot be taken yet: %s", number, error)
+                await self._back_off(number)
+                continue
+            self._commands.seek(number, commands_from)
+            if not self._stopping:
+                self._commands.resume([number])
+            self._checkpointed[number] = time.monotonic()
+            break
+        self._claiming.pop(number, None)
+
+    async def _back_off(self, number: int) -> None:
+        tried = self._failures.get(number, 0)
+        self._failures[number] = tried + 1
+        pause_s = RECLAIM_BACKOFF_S[min(tried, len(RECLAIM_BACKOFF_S) - 1)]
+        await asyncio.sleep(pause_s * (0.5 + random.random()))
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    async def _intake(self) -> None:
+        while True:
+            while self._pending() > MAX_PENDING:
+                self.flusher.drained.clear()
+                try:
+                    async with asyncio.timeout(PENDING_LOOK_S):
+                        await self.flusher.drained.wait()
+                except TimeoutError:
+                    continue  # look again
+            found = await self._commands.poll(timeout_s=0.5)
+            for number, records in found.items():
+                owner = self.owners.get(number)
+                if owner is not None and number not in self._claiming:
+                    for record in records:
+                        owner.take(record)
+
+    def _pending(self) -> int:
+        return sum(
+            owner.partition.pending_decisions + owner.waiting_commands
+            for owner in self.owners.values()
+            if owner.partition is not None
+        )
+
+    # --- checkpoints -------------------------------------------------------------------------------------------------
+
+    async def _checkpoints(self) -> None:
+        while True:
+            await asyncio.sleep(CHECKPOINT_LOOK_S)
+            for owner in list(self.owners.values()):
+                partition = owner.partition
+                if partition is None or partition.events_since_checkpoint == 0:
+                    continue
+                age_s = time.monotonic() - self._checkpointed.get(owner.number, 0.0)
+                if age_s > SETTLED_S:
+                    self._failures.pop(owner.number, None)
+                if partition.events_since_checkpoint >= CHECKPOINT_EVERY_EVENTS or age_s >= CHECKPOINT_EVERY_S:
+                    await self.checkpoint(owner)
+
+    async def checkpoint(self, owner: Owner) -> bool:
+        """Write a checkpoint of what the owner holds now; False when the partition was lost meanwhile."""
+        partition = owner.partition
+        if partition is None:
+            return False
+        cut = Cut.of(partition.aggregates)
+        partition.events_since_checkpoint = 0
+        if await self._write_checkpoint(owner, partition, cut):
+            return True
+        # Try again in its time, also when nothing more happens.
+        partition.events_since_checkpoint = max(1, partition.events_since_checkpoint)
+        return False
+
+    async def _write_checkpoint(self, owner: Owner, partition: Partition, cut: Cut) -> bool:
+        reached: asyncio.Future[tuple[int, CommandProgress]] = asyncio.get_running_loop().create_future()
+
+        def mark(offset: int) -> None:
+            if not reached.done():
+                reached.set_result((offset, CommandProgress(partition.progress.low, partition.progress.above)))
+
+        partition.mark(mark)
+        self.flusher.wake()
+        while not reached.done():
+            await asyncio.wait([reached], timeout=CHECKPOINT_LOOK_S)
+            if owner.partition is not partition:
+                return False
+        next_offset, progress = reached.result()
+        self._checkpointed[owner.number] = time.monotonic()
+        try:
+            return await self._work.snapshots.write(
+                owner.number,
+                term=partition.term,
+                next_offset=next_offset,
+                progress=progress,
+                cut=cut,
+                at_ms=self._work.clock_ms(),
+            )
+        except Transient as error:
+            log.warning("partition %d: no checkpoint: %s", owner.number, error)
+            return False
+
+    # --- liveness ----------------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_EVERY_S)
+            since = self.flusher.in_flight_since
+            if since is not None and time.monotonic() - since > STALL_S and await self._broker_answers():
+                raise RuntimeError(f"a batch made no progress in {STALL_S:.0f} s although the broker answers")
+
+    async def _broker_answers(self) -> bool:
+        try:
+            async with asyncio.timeout(5.0):
+                await self._commands.end_offsets()
+        except (Transient, TimeoutError):
+            return False
+        return True
+
+
+class FixedMembership:
+    """Owns the given partitions for ever: for tests, simulation and a single process."""
+
+    def __init__(self, partitions: frozenset[int]) -> None:
+        self.assigned = partitions
+        self.changed = asyncio.Event()
+        self.changed.set()
+
+    async def stay(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+Clock = Callable[[], int]
+"""UTC milliseconds."""

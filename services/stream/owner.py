@@ -1,0 +1,363 @@
+"""One partition in the hands of this process: claim it, feed it commands and results, give it up.
+
+The order of a take-over (design.md 4): load the checkpoint, append a Claim, read up to it, fold, recover what was under
+way, and only then look at commands. What is decided is queued in the Partition; the flusher brings it to the log.
+
+Commands of one key are handled in order even when the first has to wait for a look-up; other keys go on meanwhile.
+Before: host.py decides which partitions to hold. After: flusher.py.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from connectors.errors import OutsideError
+from connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
+from schemas.codec import Codec, Undecodable, UnknownSchema
+from schemas.stream_events import Claim
+from schemas.values import Envelope
+from services.stream.calls import Calls
+from services.stream.dead_letters import DeadLetters
+from services.stream.distribution import SECONDS, Distribution
+from services.stream.family import Family, Topics
+from services.stream.fold import Fold
+from services.stream.partition import NO_DIGEST, Aggregate, DecisionTooLarge, Partition, Watcher
+from services.stream.past import Past
+from services.stream.snapshot import Snapshots, Start
+
+log = logging.getLogger(__name__)
+
+CLAIM_KEY = b"claim"
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A command made ready. `order` is called at the moment of deciding, so that it sees what is live then.
+
+    `aggregate` None: the command has no place any more (its run is over or never was) and is done with.
+    """
+
+    aggregate: Aggregate | None
+    order: Callable[[], Any] | None = None
+    cause_id: str = ""
+
+
+class Intake(Protocol):
+    """Turns commands into orders; the family's own."""
+
+    def prepare(self, record: LogRecord, command: Any, partition: Partition) -> Prepared | Awaitable[Prepared]:
+        """At once when nothing has to be looked up, otherwise to be awaited. Raises OutsideError when it cannot be."""
+        ...
+
+
+class Desk(Watcher, Intake, Protocol):
+    """What a family keeps for each partition it owns: it watches decisions and prepares commands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workplace:
+    """What every owner of a process shares."""
+
+    family: Family
+    codec: Codec
+    topics: Topics
+    appender: LogAppender
+    ranges: LogRanges
+    snapshots: Snapshots
+    past: Past
+    dead_letters: DeadLetters
+    calls: Calls
+    desk: Callable[[int, int, int, int], Desk]
+    """Makes the family's desk for (partition, term, known_since_ms, forgotten_until): aggregates that ended before that
+    time and below that offset are in the index only."""
+    clock_ms: Callable[[], int]
+    name: str
+    """Name of this process in Claims and logs."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """Counts since the start of the process."""
+
+    claims: int = 0
+    fenced: int = 0
+    unknown_outcomes: int = 0
+    commands: int = 0
+    refused_records: int = 0
+    quarantined: int = 0
+    stale_records: int = 0
+    take_over_s: Distribution = field(default_factory=lambda: Distribution(SECONDS))
+
+
+LOOKUP_RETRY_S = 0.5
+"""Pause before a look-up that the outside refused is tried again; the command keeps waiting."""
+
+
+class Owner:
+    """Holds one partition. `partition` is None while it is being claimed and after it was lost."""
+
+    def __init__(self, number: int, work: Workplace, *, wake: Callable[[], None], figures: Figures) -> None:
+        self.number = number
+        self.partition: Partition | None = None
+        self._work = work
+        self._wake = wake
+        self._figures = figures
+        self._desk: Desk | None = None
+        self._waiting: dict[bytes, deque[tuple[LogRecord, Any]]] = {}
+        self._lookups: set[asyncio.Task[None]] = set()
+        self._late: list[tuple[str, Any]] = []
+
+    @property
+    def waiting_commands(self) -> int:
+        """Commands held back by a look-up, their own or that of one before them with the same key."""
+        return len(self._lookups) + sum(map(len, self._waiting.values()))
+
+    # --- taking over -------------------------------------------------------------------------------------------------
+
+    async def claim(self, reason: str) -> int:
+        """Take the partition; the offset from which commands are to be read. Raises Transient or UnknownOutcome."""
+        work, began = self._work, self._work.clock_ms()
+        self.drop()
+        first = await work.ranges.beginning_offset(work.topics.events, self.number)
+        start = await work.snapshots.load(self.number, first)
+        term = await work.appender.append(work.topics.events, self.number, [self._claim_record(start.term, reason)])
+        if start.next_offset > term:
+            start = Start(first, ignored=f"the checkpoint at {start.next_offset} is of another, longer log")
+        if start.ignored:
+            log.warning("partition %d: folding from offset %d because %s", self.number, first, start.ignored)
+        fold = Fold(work.family, work.codec, term=start.term, next_offset=start.next_offset, bases=dict(start.bases))
+        async with await work.ranges.read(work.topics.events, self.number, start.next_offset, term + 1) as chunks:
+            async for chunk in chunks:
+                fold.feed(chunk)
+                await asyncio.sleep(0)  # heartbeats share this loop
+        assert fold.reader.term == term, f"read up to the Claim at {term}, found the term {fold.reader.term}"
+        for problem in fold.problems:
+            log.error("partition %d offset %d: %s", self.number, problem.record.offset, problem.error)
+            work.dead_letters.park(problem.record, kind="undecodable", error=problem.error)
+        forgotten = max(fold.forgotten_until, start.next_offset if start.known_since_ms else 0)
+        desk = work.desk(self.number, term, max(start.known_since_ms, fold.forgotten_before_ms), forgotten)
+        for handled in fold.commands:
+            start.progress.handled(handled)
+        partition = Partition(
+            number=self.number,
+            term=term,
+            next_offset=term + 1,
+            family=work.family,
+            codec=work.codec,
+            watcher=desk,
+            progress=start.progress,
+            events_topic=work.topics.events,
+        )
+        for first_event, last_event in fold.over.values():
+            desk.found_over(first_event, last_event)
+        live = await fold.live(lambda event: work.past.history_for(self.number, event), desk.folded)
+        self._desk, self.partition = desk, partition
+        partition.events_since_checkpoint = fold.events
+        for aggregate in live:
+            self._adopt(partition, desk, aggregate)
+        late, self._late = self._late, []
+        for name, order in late:
+            self.result(name, order)
+        self._figures.claims += 1
+        self._figures.stale_records += fold.reader.stale
+        self._figures.take_over_s.observe((work.clock_ms() - began) / 1000)
+        log.info(
+            "partition %d taken (%s): term %d, %d events folded, %d live",
+            self.number,
+            reason,
+            term,
+            fold.events,
+            len(live),
+        )
+        self._wake()
+        return partition.progress.low
+
+    def _adopt(self, partition: Partition, desk: Desk, aggregate: Aggregate) -> None:
+        work = self._work
+        partition.aggregates[aggregate.id] = aggregate
+        desk.found_live(aggregate)
+        if aggregate.quarantined:
+            self._figures.quarantined += 1
+            log.error("%s is quarantined: %s", aggregate.id, aggregate.quarantined)
+            return
+        aggregate.quarantined = work.family.quarantined(aggregate.state)
+        if aggregate.quarantined:
+            return
+        held = frozenset(order.key for name, order in self._late if name == aggregate.id)
+        running = work.calls.running(aggregate.id) | held
+        self._submit(aggregate, work.family.recover(work.clock_ms(), running), at_ms=work.clock_ms())
+
+    def _claim_record(self, term: int, reason: str) -> Outgoing:
+        envelope = Envelope(term=term, seq=0, aggregate="", tenant="", at_ms=self._work.clock_ms(), prev=NO_DIGEST)
+        claim = Claim(owner=self._work.name, reason=reason)
+        return Outgoing(key=CLAIM_KEY, value=self._work.codec.encode_event(envelope, claim))
+
+    def drop(self) -> None:
+        """Forget the partition's memory; calls under way go on and their results wait for the next claim."""
+        self.partition = None
+        self._desk = None
+        self._waiting.clear()
+        for task in self._lookups:
+            task.cancel()
+        self._lookups.clear()
+
+    def give_up(self) -> None:
+        """Somebody else will own the partition: stop its calls too."""
+        self._work.calls.stop_partition(self.number)
+        self._late.clear()
+        self.drop()
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    def take(self, record: LogRecord) -> None:
+        """A command from the topic, in order. A repeated or handled one changes nothing."""
+        partition = self.partition
+        if partition is None or partition.progress.is_handled(record.offset):
+            return
+        self._figures.commands += 1
+        try:
+            command = self._work.codec.decode(record.value or b"").record
+        except Undecodable as error:
+            self._refuse(record, "unknown_schema" if isinstance(error, UnknownSchema) else "undecodable", str(error))
+            return
+        key = record.key or b""
+        if key in self._waiting:
+            self._waiting[key].append((record, command))
+            return
+        self._handle(record, command)
+
+    def _handle(self, record: LogRecord, command: Any) -> None:
+        partition, desk = self.partition, self._desk
+        assert partition is not None
+        assert desk is not None
+        try:
+            prepared = desk.prepare(record, command, partition)
+        except Exception as error:  # noqa: BLE001 - a command we cannot even look at must not stop the partition
+            self._refuse(record, "refused", f"{type(error).__name__}: {error}")
+            return
+        if isinstance(prepared, Prepared):
+            self._decide(record, prepared)
+            return
+        self._waiting.setdefault(record.key or b"", deque())
+        group = self._work.calls.group
+        assert group is not None, "owners work inside the host's task group"
+        task = group.create_task(self._look_up(record, command, prepared))
+        self._lookups.add(task)
+        task.add_done_callback(self._lookups.discard)
+
+    async def _look_up(self, record: LogRecord, command: Any, preparing: Awaitable[Prepared]) -> None:
+        key = record.key or b""
+        partition = self.partition
+        while True:
+            try:
+                prepared = await preparing
+                break
+            except OutsideError as error:
+                log.warning("command %s/%d waits: %s", record.topic, record.offset, error)
+                await asyncio.sleep(LOOKUP_RETRY_S)
+            except Exception as error:  # noqa: BLE001 - as in _handle
+                self._refuse(record, "refused", f"{type(error).__name__}: {error}")
+                prepared = None
+                break
+            assert partition is not None
+            assert self._desk is not None
+            again = self._desk.prepare(record, command, partition)
+            if isinstance(again, Prepared):
+                prepared = again
+                break
+            preparing = again
+        if self.partition is not partition:
+            return
+        if prepared is not None:
+            self._decide(record, prepared)
+        behind = self._waiting.pop(key, deque())
+        while behind:
+            next_record, next_command = behind.popleft()
+            self._handle(next_record, next_command)
+            if key in self._waiting:
+                self._waiting[key].extend(behind)
+                return
+
+    def _decide(self, record: LogRecord, prepared: Prepared) -> None:
+        partition = self.partition
+        assert partition is not None
+        aggregate = prepared.aggregate
+        if aggregate is not None and aggregate.quarantined:
+            self._refuse(record, "refused", f"{aggregate.id} is quarantined: {aggregate.quarantined}")
+            return
+        if aggregate is None or prepared.order is None:
+            partition.progress.handled(record.offset)
+            return
+        try:
+            order = prepared.order()
+        except Exception as error:  # noqa: BLE001 - as in _handle
+            self._refuse(record, "refused", f"{type(error).__name__}: {error}")
+            return
+        at_ms = self._work.clock_ms()
+        if not self._submit(aggregate, order, at_ms=at_ms, cause_id=prepared.cause_id, record=record):
+            partition.progress.handled(record.offset)
+
+    # --- results -----------------------------------------------------------------------------------------------------
+
+    def result(self, aggregate: str, order: Any) -> None:
+        """The result of a call. Of no use when its aggregate is over; kept when the partition is being claimed."""
+        if self.partition is None:
+            self._late.append((aggregate, order))
+            return
+        found = self.partition.aggregates.get(aggregate)
+        if found is not None and not found.quarantined:
+            self._submit(found, order, at_ms=self._work.clock_ms())
+
+    # --- shared ------------------------------------------------------------------------------------------------------
+
+    def _submit(
+        self, aggregate: Aggregate, order: Any, *, at_ms: int, cause_id: str = "", record: LogRecord | None = None
+    ) -> bool:
+        partition = self.partition
+        assert partition is not None
+        offset = record.offset if record is not None else -1
+        try:
+            decided = partition.submit(aggregate, order, at_ms=at_ms, cause_id=cause_id, command_offset=offset)
+        except Exception as error:  # noqa: BLE001 - a broken rule parks one aggregate, never the partition
+            self._quarantine(aggregate, error, at_ms, record)
+            return record is not None  # its dead letter marks the command
+        if decided:
+            self._wake()
+        return decided
+
+    def _quarantine(self, aggregate: Aggregate, error: Exception, at_ms: int, record: LogRecord | None) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if record is not None:
+            too_large = isinstance(error, DecisionTooLarge)
+            self._refuse(record, "refused" if too_large else "fold_bug", text)
+            if too_large:
+                return  # the command is at fault; nothing has changed and the aggregate is well
+        log.error("%s is quarantined: %s", aggregate.id, text, exc_info=error)
+        self._figures.quarantined += 1
+        partition = self.partition
+        if partition is None or aggregate.id not in partition.aggregates:
+            return
+        topic, offset = (record.topic, record.offset) if record is not None else (self._work.topics.events, -1)
+        aggregate.quarantined = text
+        self._work.calls.stop(aggregate.id)
+        try:
+            partition.append(aggregate, [self._work.family.quarantine(text, topic, offset)], at_ms=at_ms)
+        except Exception:
+            log.exception("%s: its quarantine cannot be recorded", aggregate.id)
+        self._wake()
+
+    def _refuse(self, record: LogRecord, kind: str, error: str) -> None:
+        """Park a command with its bytes; it counts as handled once the dead letter is in the log."""
+        partition = self.partition
+        assert partition is not None
+        self._figures.refused_records += 1
+        log.warning("%s/%d offset %d is parked (%s): %s", record.topic, self.number, record.offset, kind, error)
+
+        def parked() -> None:
+            if self.partition is partition:
+                partition.progress.handled(record.offset)
+
+        self._work.dead_letters.park(record, kind=kind, error=error, parked=parked)

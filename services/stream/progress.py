@@ -1,0 +1,32 @@
+"""Which commands of a partition have been handled, when they may be handled out of order.
+
+A command that waits for something (a history to load) must not hold up the others, so "handled" is a low-water mark
+and the set above it. No committed group offset is needed: events name the offset of the command that caused them, and
+a checkpoint carries the mark.
+"""
+
+
+class CommandProgress:
+    """`low`: every command below is handled. Offsets are those of one commands partition."""
+
+    __slots__ = ("_above", "low")
+
+    def __init__(self, low: int = 0, above: tuple[int, ...] = ()) -> None:
+        self.low = low
+        self._above = set(above)
+
+    @property
+    def above(self) -> tuple[int, ...]:
+        return tuple(sorted(self._above))
+
+    def is_handled(self, offset: int) -> bool:
+        return offset < self.low or offset in self._above
+
+    def handled(self, offset: int) -> None:
+        """Mark one command; the low-water mark moves over what is contiguous."""
+        if offset < self.low:
+            return
+        self._above.add(offset)
+        while self.low in self._above:
+            self._above.remove(self.low)
+            self.low += 1

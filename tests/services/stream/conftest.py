@@ -1,0 +1,31 @@
+"""Hosts in memory, without their pauses: what takes half a second for a broker's sake takes no time here."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from services.stream import dead_letters, host, owner
+from tests.services.stream.world import World
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "RECLAIM_BACKOFF_S", (0.0,))
+    monkeypatch.setattr(owner, "LOOKUP_RETRY_S", 0.0)
+    monkeypatch.setattr(dead_letters, "RETRY_S", 0.0)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def world_of() -> AsyncIterator[Callable[..., World]]:
+    """Makes worlds and kills what is left of their hosts."""
+    made: list[World] = []
+
+    def make(**fields: Any) -> World:
+        made.append(World(**fields))
+        return made[-1]
+
+    yield make
+    for world in made:
+        await world.close()

@@ -1,0 +1,272 @@
+"""Hosts that die, lose acknowledgements, are overtaken or fight: the log alone decides, and every run ends once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from connectors.errors import Transient, UnknownOutcome
+from connectors.protocols import Outgoing
+from schemas.run_events import ModelCallFailed, RunCompleted, ToolReturned
+from services.core.run.react import CallTool
+from services.stream import flusher as flusher_module
+from tests.services.stream.judge import every_start_has_its_run
+from tests.services.stream.outside import TOPICS
+from tests.services.stream.test_host import gate
+from tests.services.stream.world import World
+
+Worlds = Callable[..., World]
+NAMES = tuple(f"r_{number}" for number in range(6))
+
+
+def with_runs(world: World) -> World:
+    for name in NAMES:
+        world.start_run(name)
+    return world
+
+
+async def judged_end(world: World) -> None:
+    """Every start of NAMES has its one run, and all of them ended."""
+    story = await world.finished(*NAMES)
+    assert set(story.runs) == set(NAMES)
+    every_start_has_its_run(world.log, story, TOPICS.commands, TOPICS.dead_letters, world.partitions)
+
+
+@pytest.mark.parametrize("ticks", [*range(40), *range(40, 120, 5)])
+async def test_a_host_that_dies_at_any_moment_is_followed_by_one_that_finishes(world_of: Worlds, ticks: int) -> None:
+    world = with_runs(world_of(partitions=2, seed=ticks, effect_delay=2))
+    first = world.host("a")
+    first.wire.delay = 2
+    await world.ticks(ticks)
+    await first.kill()
+    world.host("b")
+    await judged_end(world)
+
+
+async def test_what_was_on_the_wire_when_a_host_died_may_land_and_counts(world_of: Worlds) -> None:
+    world = world_of(turns=1)
+    first = world.host("a")
+    await world.until(first.partition)
+    world.start_run("r_x")
+    await world.until(lambda: world.has("r_x"))  # it landed; nobody was told
+    await first.kill()
+    world.host("b")
+    story = await world.finished("r_x")
+    assert story.stale == 0
+    assert isinstance(story.runs["r_x"].events[-1], RunCompleted)
+
+
+async def test_a_lost_acknowledgement_means_reading_the_log_again(world_of: Worlds) -> None:
+    world = world_of(effect_delay=2)
+    hosted = world.host()
+    await world.until(hosted.partition)
+    world.log.lose_acks = 1
+    with_runs(world)
+    await judged_end(world)
+    assert hosted.host.figures.unknown_outcomes == 1
+    assert hosted.host.figures.claims == 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_many_lost_acknowledgements_and_batches_lose_nothing(world_of: Worlds, seed: int) -> None:
+    world = with_runs(world_of(partitions=2, seed=seed, effect_delay=3))
+    hosted = world.host()
+    hosted.wire.lose_acks = hosted.wire.lose_batches = 0.15
+    await world.until(lambda: hosted.host.figures.unknown_outcomes >= 4 or not world.story().live)
+    hosted.wire.lose_acks = hosted.wire.lose_batches = 0.0
+    await judged_end(world)
+
+
+async def test_a_claim_that_cannot_be_appended_is_tried_again(world_of: Worlds) -> None:
+    world = with_runs(world_of())
+    hosted = world.host()
+    hosted.wire.fails = UnknownOutcome("no broker")
+    await world.ticks(30)
+    assert hosted.partition() is None
+    hosted.wire.fails = None
+    await judged_end(world)
+
+
+async def test_calls_outlive_a_claim_and_their_results_count(world_of: Worlds) -> None:
+    """The same process claims again: its calls are not made a second time, and no attempt is recorded as lost."""
+    world = world_of(turns=1)
+    hosted = world.host()
+    opened = gate(world)
+    world.start_run("r_x")
+    world.start_run("r_y")
+    await world.until(lambda: hosted.work.calls.under_way == 2)
+    hosted.host._lost(hosted.host.owners[0], "unknown_outcome")
+    await world.until(lambda: hosted.host.figures.claims == 2)
+    opened.set()
+    story = await world.finished("r_x", "r_y")
+    for run in story.runs.values():
+        assert not any(isinstance(event, ModelCallFailed) for event in run.events)
+    assert set(world.begun.values()) == {1}
+
+
+async def test_a_result_that_comes_while_its_partition_is_claimed_again_counts(world_of: Worlds) -> None:
+    world = world_of(turns=1)
+    hosted = world.host()
+    opened = gate(world)
+    world.start_run("r_x")
+    await world.until(lambda: hosted.work.calls.under_way == 1)
+    hosted.wire.open.clear()
+    hosted.host._lost(hosted.host.owners[0], "unknown_outcome")
+    opened.set()
+    await world.until(lambda: hosted.work.calls.under_way == 0)  # the result has nowhere to go yet
+    assert hosted.partition() is None
+    hosted.wire.open.set()
+    story = await world.finished("r_x")
+    assert not any(isinstance(event, ModelCallFailed) for event in story.runs["r_x"].events)
+    assert world.begun["r_x", ("model", 1, 0, 1)] == 1
+
+
+async def test_an_overtaken_host_changes_nothing_with_what_it_still_had_on_the_wire(world_of: Worlds) -> None:
+    world = world_of(turns=2)
+    zombie = world.host("zombie")
+    await world.until(zombie.partition)
+    world.start_run("r_x")
+    await world.until(lambda: zombie.work.calls.under_way or world.has("r_x"))
+    zombie.wire.open.clear()  # it is stopped; its next batch leaves only when it wakes up
+    world.start_run("r_y")
+    await world.until(lambda: zombie.host.flusher.in_flight_since)
+    owner = world.host("owner")
+    story = await world.finished("r_x", "r_y")
+    zombie.reassign()
+    zombie.wire.open.set()
+    await world.until(lambda: zombie.host.figures.fenced == 1 or not zombie.host.owners)
+    await world.ticks(10)
+    after = world.story()
+    assert after.stale > 0
+    assert {name: len(run.events) for name, run in after.runs.items()} == {
+        name: len(run.events) for name, run in story.runs.items()
+    }
+    assert owner.host.figures.fenced == 0
+
+
+async def test_the_owner_steps_over_stale_records_and_goes_on_without_a_new_claim(world_of: Worlds) -> None:
+    world = world_of(turns=2)
+    zombie = world.host("zombie")
+    await world.until(zombie.partition)
+    zombie.wire.open.clear()
+    world.start_run("r_x")
+    await world.until(lambda: zombie.host.flusher.in_flight_since)
+    owner = world.host("owner")
+    opened = gate(world)
+    await world.until(lambda: owner.work.calls.under_way == 1)
+    zombie.reassign()
+    zombie.wire.open.set()
+    await world.until(lambda: world.story().stale)
+    opened.set()
+    story = await world.finished("r_x")
+    assert story.claims == 2
+    assert owner.host.figures.claims == 1
+
+
+async def test_a_fenced_host_claims_again_only_what_it_is_still_told_to_own(world_of: Worlds) -> None:
+    world = world_of(partitions=2, turns=1)
+    first = world.host("a")
+    await world.until(lambda: first.partition(0) and first.partition(1))
+    second = world.host("b", owns=[1])
+    await world.until(lambda: second.partition(1))
+    first.reassign(0)
+    with_runs(world)
+    await judged_end(world)
+    assert set(first.host.owners) == {0}
+    assert first.partition(1) is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_two_hosts_that_both_believe_they_own_everything_end_every_run_once(world_of: Worlds, seed: int) -> None:
+    world = with_runs(world_of(seed=seed, effect_delay=2, turns=2))
+    first, second = world.host("a"), world.host("b")
+    first.wire.delay = second.wire.delay = 3
+    await world.until(lambda: first.host.figures.fenced + second.host.figures.fenced >= 3 or not world.story().live)
+    first.reassign()  # the group comes to a decision at last
+    await judged_end(world)
+
+
+async def test_effects_of_the_loser_are_never_begun_after_it_was_fenced(world_of: Worlds) -> None:
+    world = world_of(turns=1)
+    loser = world.host("loser")
+    await world.until(loser.partition)
+    loser.wire.open.clear()
+    world.start_run("r_x")
+    await world.until(lambda: loser.host.flusher.in_flight_since)
+    world.host("winner")
+    begun: list[Any] = []
+
+    async def note(effect: Any) -> None:
+        begun.append(effect.key)
+
+    world.on_effect = note
+    await world.finished("r_x")
+    loser.reassign()
+    loser.wire.open.set()
+    await world.ticks(30)
+    assert begun == [("model", 1, 0, 1)]
+
+
+async def test_what_the_outside_did_not_answer_is_visible_after_a_take_over(world_of: Worlds) -> None:
+    world = world_of(turns=3)
+    first = world.host("a")
+    gate(world, kinds=CallTool)
+    with_runs(world)
+    await world.until(lambda: {run for run, key in world.begun if key[0] == "tool"} == set(NAMES))
+    await first.kill()
+    world.on_effect = None
+    world.host("b")
+    story = await world.finished(*NAMES)
+    attempts = [event.attempt for run in story.runs.values() for event in run.events if hasattr(event, "effect_class")]
+    unknown = [
+        event
+        for run in story.runs.values()
+        for event in run.events
+        if isinstance(event, ToolReturned) and event.outcome == "outcome_unknown"
+    ]
+    assert 2 in attempts
+    assert unknown
+
+
+async def test_a_gap_that_cannot_be_read_is_an_unknown_outcome_and_no_crash(world_of: Worlds) -> None:
+    world = world_of(turns=1)
+    hosted = world.host()
+    await world.until(hosted.partition)
+    world.log.put(TOPICS.events, 0, [Outgoing(key=None, value=b"somebody else's")])
+    read = world.log.read
+    failures = [Transient("the broker is away", kind="unavailable")]
+
+    async def unreadable(*where: Any) -> Any:
+        if failures and hosted.host.figures.claims == 1:
+            raise failures.pop()
+        return await read(*where)
+
+    world.log.read = unreadable  # type: ignore[method-assign, assignment]  # the fault is asked for
+    world.start_run("r_x")
+    await world.finished("r_x")
+    assert hosted.host.figures.unknown_outcomes == 1
+
+
+async def test_bytes_of_others_in_a_gap_are_no_claim_and_no_reason_to_stop(world_of: Worlds) -> None:
+    world = world_of(turns=1)
+    hosted = world.host()
+    await world.until(hosted.partition)
+    for value in (b"garbage", b"", None, b"\0\0\0\0\7"):
+        world.log.put(TOPICS.events, 0, [Outgoing(key=None, value=value)])
+    world.start_run("r_x")
+    await world.finished("r_x")
+    assert hosted.host.figures.claims == 1
+    assert hosted.host.figures.fenced == 0
+
+
+async def test_claims_are_found_in_a_gap_and_nowhere_else(world_of: Worlds) -> None:
+    world = world_of()
+    first = world.host("a")
+    await world.until(first.partition)
+    second = world.host("b", owns=[])
+    second.reassign(0)
+    await world.until(second.partition)
+    find = flusher_module.claimed_in
+    assert await find(world.log, first.work.codec, TOPICS.events, 0, 1, 2)
+    assert not await find(world.log, first.work.codec, TOPICS.events, 0, 2, 2)
+    assert not await find(world.log, first.work.codec, TOPICS.events, 0, 2, 9)

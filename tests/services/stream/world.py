@@ -1,0 +1,262 @@
+"""A whole runtime in memory: one MemoryLog, any number of hosts, effects that return at once.
+
+    world = World(partitions=2, seed=7)
+    host = world.host("a")          # starts it
+    world.start_run("r_x")          # a command in the log
+    await world.finished()          # every run that was accepted has ended, bounded
+
+Effects follow a script that depends on the run and the turn alone, so a repeated call gives the same answer. Each one
+checks when it begins that its intent is in the log and accepted (intent before effect).
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from connectors.memory_log import MemoryLog
+from connectors.partitioner import partition_of
+from connectors.protocols import Outgoing
+from schemas.codec import Undecodable, local_codec
+from schemas.ids import partition_key
+from schemas.reader import TermReader
+from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.run_events import ModelCallRequested, RunStarted, ToolCallRequested
+from schemas.values import CommandEnvelope
+from services.runtime.desk import RunDesk
+from services.runtime.run_family import RunFamily
+from services.runtime.tally import Tallies
+from services.stream.calls import Calls
+from services.stream.dead_letters import DeadLetters
+from services.stream.host import FixedMembership, Host
+from services.stream.owner import Workplace
+from services.stream.partition import Partition
+from services.stream.past import Past
+from services.stream.snapshot import Snapshots
+from tests.services.stream.judge import Story, judged
+from tests.services.stream.outside import TOPICS, Definitions, Index, Wire
+from tests.services.stream.script import answer
+
+TALLIES = "tallies"
+NOW = 1_700_000_000_000
+CODEC = local_codec()
+PATIENCE_S = 10.0
+"""How long a test waits for what must happen soon; it never takes that long unless something is broken."""
+
+
+@dataclass(slots=True)
+class Hosted:
+    """A running host with what a test wants to reach."""
+
+    name: str
+    host: Host
+    wire: Wire
+    work: Workplace
+    membership: FixedMembership
+    task: asyncio.Task[None]
+
+    def partition(self, number: int = 0) -> Partition | None:
+        """The partition while it is held."""
+        owner = self.host.owners.get(number)
+        return owner.partition if owner is not None else None
+
+    def handled(self, offset: int, number: int = 0) -> bool:
+        """The command is done with."""
+        partition = self.partition(number)
+        return partition is not None and partition.progress.is_handled(offset)
+
+    def settled(self) -> bool:
+        """Nothing is on its way to the log, and every acknowledgement was taken note of."""
+        held = [owner.partition for owner in self.host.owners.values()]
+        return all(partition is not None and partition.is_idle for partition in held)
+
+    async def kill(self) -> None:
+        """As kill -9: nothing is drained; what is on the wire may still land."""
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+    def reassign(self, *partitions: int) -> None:
+        """The group says what to own from now on."""
+        self.membership.assigned = frozenset(partitions)
+        self.membership.changed.set()
+
+
+@dataclass(slots=True)
+class World:
+    """See the module."""
+
+    partitions: int = 1
+    seed: int = 0
+    turns: int = 3
+    now: int = NOW
+    log: MemoryLog = field(init=False)
+    index: Index = field(init=False)
+    definitions: Definitions = field(default_factory=Definitions)
+    random: Random = field(init=False)
+    begun: Counter[tuple[str, Any]] = field(default_factory=Counter)
+    """How often each call was begun, by run and key."""
+    hosts: list[Hosted] = field(default_factory=list)
+    effect_delay: int = 0
+    on_effect: Callable[[Any], Awaitable[None]] | None = None
+    """Awaited before an effect returns, when set."""
+    _readers: dict[int, TermReader] = field(default_factory=dict)
+    _intents: set[tuple[str, Any]] = field(default_factory=set)
+    _ended: set[str] = field(default_factory=set)
+    _started: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        topics = (TOPICS.commands, TOPICS.events, TOPICS.snapshots, TOPICS.dead_letters, TALLIES)
+        self.log = MemoryLog(dict.fromkeys(topics, self.partitions))
+        self.index = Index(self.log, self.partitions)
+        self.random = Random(self.seed)
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    def put(self, command: Any, key: bytes | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> int:
+        """A command in the log under its right key; its offset."""
+        raw = partition_key(command.run_id).encode() if key is None else key
+        outgoing = Outgoing(key=raw, value=CODEC.encode(command), headers=headers)
+        return self.log.put(TOPICS.commands, partition_of(raw, self.partitions), [outgoing])
+
+    def start_run(self, run_id: str, **fields: Any) -> StartRun:
+        """Put a StartRun; the command."""
+        command = self.start_command(run_id, **fields)
+        self.put(command)
+        return command
+
+    def start_command(self, run_id: str, *, tenant: str = "t", issued_at_ms: int = 0, **fields: Any) -> StartRun:
+        envelope = CommandEnvelope(command_id=f"start-{run_id}", tenant=tenant, issued_at_ms=issued_at_ms or self.now)
+        return StartRun(**{"envelope": envelope, "agent": "helper", "prompt": "go", "run_id": run_id, **fields})
+
+    def cancel_run(self, run_id: str, tenant: str = "t") -> int:
+        envelope = CommandEnvelope(command_id=f"cancel-{run_id}", tenant=tenant, issued_at_ms=self.now)
+        return self.put(CancelRun(envelope=envelope, run_id=run_id, reason="enough"))
+
+    def say(self, run_id: str, text: str, tenant: str = "t") -> int:
+        envelope = CommandEnvelope(command_id=f"say-{text}", tenant=tenant, issued_at_ms=self.now)
+        return self.put(PostInput(envelope=envelope, run_id=run_id, text=text))
+
+    # --- hosts -------------------------------------------------------------------------------------------------------
+
+    def host(self, name: str = "a", *, owns: Sequence[int] | None = None, family: RunFamily | None = None) -> Hosted:
+        """Start a host that owns all partitions, or those given."""
+        family = family or RunFamily()
+        wire = Wire(self.log, Random(self.random.random()))
+        past = Past(family, CODEC, self.log, TOPICS.events)
+        tallies = Tallies(CODEC, wire, topic=TALLIES, clock_ms=self.clock)
+
+        def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
+            return RunDesk(
+                number=number,
+                partitions=self.partitions,
+                known_since_ms=known_since_ms,
+                forgotten_until=forgotten_until,
+                definitions=self.definitions,
+                index=self.index,
+                past=past,
+                tallies=tallies,
+                clock_ms=self.clock,
+                absent=family.absent,
+            )
+
+        work = Workplace(
+            family=family,
+            codec=CODEC,
+            topics=TOPICS,
+            appender=wire,
+            ranges=self.log,
+            snapshots=Snapshots(family, CODEC, appender=wire, ranges=self.log, topic=TOPICS.snapshots),
+            past=past,
+            dead_letters=DeadLetters(CODEC, wire, topic=TOPICS.dead_letters, service="test", clock_ms=self.clock),
+            calls=Calls(family, run=self.effect, done=lambda *result: host.result(*result), clock_ms=self.clock),
+            desk=desk,
+            clock_ms=self.clock,
+            name=name,
+        )
+        commands = self.log.tail(TOPICS.commands, dict.fromkeys(range(self.partitions), 0))
+        commands.pause(list(range(self.partitions)))
+        membership = FixedMembership(frozenset(range(self.partitions) if owns is None else owns))
+        host = Host(work, membership=membership, commands=commands)
+        task = asyncio.get_running_loop().create_task(host.run(), name=f"host {name}")
+        hosted = Hosted(name, host, wire, work, membership, task)
+        self.hosts.append(hosted)
+        return hosted
+
+    async def close(self) -> None:
+        """Kill every host that is left."""
+        for hosted in self.hosts:
+            if not hosted.task.done():
+                await hosted.kill()
+
+    def clock(self) -> int:
+        self.log.clock_ms = self.now
+        return self.now
+
+    # --- effects -----------------------------------------------------------------------------------------------------
+
+    async def effect(self, effect: Any, state: Any, tenant: str) -> Any:
+        """One call, answered by the script."""
+        del state, tenant
+        self._look()
+        assert (effect.run_id, effect.key) in self._intents, f"{effect} began before its intent was in the log"
+        self.begun[effect.run_id, effect.key] += 1
+        for _ in range(self.random.randint(0, self.effect_delay)):
+            await asyncio.sleep(0)
+        if self.on_effect is not None:
+            await self.on_effect(effect)
+        return answer(effect, self.turns, self.now)
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    async def until(self, holds: Callable[[], Any], what: str = "") -> None:
+        """Let the loop turn until it holds; an error of a host comes out at once."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds():
+                for hosted in self.hosts:
+                    if hosted.task.done() and not hosted.task.cancelled():
+                        hosted.task.result()
+                await asyncio.sleep(0)
+
+    async def ticks(self, count: int) -> None:
+        for _ in range(count):
+            await asyncio.sleep(0)
+
+    async def finished(self, *runs: str) -> Story:
+        """These runs, or all that were accepted, have ended; the judged story."""
+        wanted = set(runs)
+        await self.until(lambda: self._look() and (wanted <= self._ended if wanted else self._started <= self._ended))
+        return self.story()
+
+    def story(self) -> Story:
+        return judged(self.log, TOPICS.events, self.partitions)
+
+    def has(self, run_id: str) -> bool:
+        """The run is in the log."""
+        return self._look() and run_id in self._started
+
+    def _look(self) -> bool:
+        """Follow the log as any reader would."""
+        for partition in range(self.partitions):
+            reader = self._readers.setdefault(partition, TermReader())
+            records = self.log.records[TOPICS.events, partition]
+            for record in records[reader.next_offset :]:
+                try:
+                    raw = reader.read(record.offset, record.value)
+                    event = raw.decode().record if raw is not None else None
+                except Undecodable:
+                    continue
+                if raw is None:
+                    continue
+                match event:
+                    case RunStarted():
+                        self._started.add(raw.aggregate)
+                    case ModelCallRequested(turn=turn, attempt=attempt):
+                        self._intents.add((raw.aggregate, ("model", turn, 0, attempt)))
+                    case ToolCallRequested(turn=turn, index=index, attempt=attempt):
+                        self._intents.add((raw.aggregate, ("tool", turn, index, attempt)))
+                if getattr(event, "SCHEMA", "") in RunFamily.endings:
+                    self._started.add(raw.aggregate)
+                    self._ended.add(raw.aggregate)
+        return True
