@@ -1,0 +1,1 @@
+"""The process that owns partitions: it folds, decides, calls models and tools, and appends."""

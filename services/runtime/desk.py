@@ -1,0 +1,373 @@
+"""What the owner of a run partition knows besides the fold: which sessions and handles are live, what ended lately.
+
+It makes commands ready for the core: resolves the agent, finds the run a session goes on with, and recognises commands
+that were handled before. What it cannot know from memory it asks the index (a projection), but only when the projection
+has come far enough; until then the command waits. So a look-up can be late, never wrong.
+
+Memory is exact for everything that ended at or after `forgotten_until`. A command issued later than the newest
+forgotten end cannot belong to a forgotten run, so the usual start needs no look-up.
+"""
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, assert_never
+
+from connectors.errors import Transient
+from connectors.partitioner import partition_of
+from connectors.protocols import LogRecord
+from schemas.codec import read_envelope, read_text
+from schemas.ids import ID_PATTERN, hashed_token, partition_key
+from schemas.reader import RawEvent
+from schemas.run_commands import CancelRun, Command, PostInput, StartRun
+from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
+from schemas.values import AgentDefinition, RunPosition
+from services.core.run.orders import Cancel, Input, Refusal, Start
+from services.core.run.state import Ended, conversation
+from services.runtime.tally import Tallies
+from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
+from services.runtime.wishes import narrowed
+from services.stream.fold import KEEP_OVER
+from services.stream.owner import Prepared
+from services.stream.partition import Aggregate, Decision, Partition
+from services.stream.past import Past
+
+CLOCK_SKEW_MS = 10_000
+"""How far the clocks of senders and owners may differ before a start is looked up needlessly, or a repeat missed."""
+MAX_COMMAND_BYTES = 620_000
+"""A larger StartRun would not fit one append together with its definition; big blocks belong in the blob store."""
+KEEP_INPUTS = 10_000
+"""Ids of texts given lately, to recognise one that is sent again; senders repeat within seconds."""
+KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
+"""Keys a producer may choose: what may follow r_ in a run id before the dash."""
+
+
+class Definitions(Protocol):
+    """Resolves an agent by name to what a run is pinned to."""
+
+    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """Where a run that is over lies in the log."""
+
+    run_id: str
+    tenant: str
+    session_id: str
+    first_offset: int
+    last_offset: int
+    ended_at_ms: int
+
+    @property
+    def position(self) -> RunPosition:
+        return RunPosition(run_id=self.run_id, first_offset=self.first_offset, last_offset=self.last_offset)
+
+
+class RunIndex(Protocol):
+    """The audit index (projections/audit.py). Raises Transient when it cannot answer."""
+
+    async def reached(self, partition: int) -> int:
+        """The projection has folded everything below this offset."""
+        ...
+
+    async def find_run(self, run_id: str) -> PastRun | None: ...
+
+    async def last_run_of_session(self, session_id: str) -> PastRun | None: ...
+
+
+class RunDesk:
+    """The desk of one partition (protocol services.stream.owner.Desk)."""
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        partitions: int,
+        known_since_ms: int,
+        forgotten_until: int,
+        definitions: Definitions,
+        index: RunIndex,
+        past: Past,
+        tallies: Tallies,
+        clock_ms: Callable[[], int],
+        absent: Callable[[str, Any], Any],
+        tracing: Tracing = NO_TRACING,
+    ) -> None:
+        self._number = number
+        self._partitions = partitions
+        self._known_since_ms = known_since_ms
+        self._forgotten_until = forgotten_until
+        self._definitions = definitions
+        self._index = index
+        self._past = past
+        self._tallies = tallies
+        self._clock_ms = clock_ms
+        self._absent = absent
+        self._tracing = tracing
+        self._timeline = tracing.timeline()
+        self._live_sessions: dict[tuple[str, str], str] = {}
+        self._live_handles: dict[tuple[str, str], str] = {}
+        self._ending: dict[str, asyncio.Event | None] = {}
+        """Runs whose end is decided and not in the log yet; set when it is, for commands that wait for it."""
+        self._over: OrderedDict[str, PastRun] = OrderedDict()
+        self._inputs: OrderedDict[str, None] = OrderedDict()
+        self._last_of_session: dict[str, str] = {}
+
+    # --- watching ----------------------------------------------------------------------------------------------------
+
+    def decided(self, aggregate: Aggregate, event: Any) -> None:
+        match event:
+            case RunStarted(session_id=session, agent_id=handle):
+                self._live_sessions[aggregate.tenant, session] = aggregate.id
+                self._live_handles[aggregate.tenant, handle] = aggregate.id
+            case RunRefused() | RunCompleted() | RunFailed() | RunCancelled():
+                self._ending[aggregate.id] = None
+
+    def durable(self, aggregate: Aggregate, decision: Decision) -> None:
+        self._timeline.durable(aggregate.id, aggregate.tenant, aggregate.state, decision.events, self._clock_ms())
+        if not decision.ends:
+            return
+        awaited = self._ending.pop(aggregate.id, None)
+        if awaited is not None:
+            awaited.set()
+        state = aggregate.state
+        session = ""
+        if isinstance(state, Ended):
+            # Not before: until its end is in the log a run keeps its session and its handle.
+            session = state.facts.session_id
+            self._live_sessions.pop((aggregate.tenant, session), None)
+            self._live_handles.pop((aggregate.tenant, state.facts.agent_id), None)
+            self._past.keep(aggregate.id, state)
+            self._tallies.ended(aggregate, state, self._number)
+        self._remember(
+            PastRun(
+                run_id=aggregate.id,
+                tenant=aggregate.tenant,
+                session_id=session,
+                first_offset=aggregate.first_offset,
+                last_offset=aggregate.last_offset,
+                ended_at_ms=self._clock_ms(),
+            )
+        )
+
+    def folded(self, aggregate: Aggregate, event: Any, at_ms: int) -> None:
+        self._timeline.folded(aggregate.id, event, at_ms)
+
+    def found_live(self, aggregate: Aggregate) -> None:
+        self._timeline.found_live(aggregate.id, aggregate.state, self._clock_ms())
+        facts = getattr(aggregate.state, "facts", None)
+        if facts is not None:
+            self._live_sessions[aggregate.tenant, facts.session_id] = aggregate.id
+            self._live_handles[aggregate.tenant, facts.agent_id] = aggregate.id
+
+    def found_over(self, first: RawEvent, last: RawEvent) -> None:
+        envelope, at = read_envelope(first.value)
+        ended, _ = read_envelope(last.value)
+        if first.seq != 1:
+            # It began before the checkpoint, so its session is not in these bytes: the index knows.
+            self._forgotten_until = max(self._forgotten_until, last.offset + 1)
+            self._known_since_ms = max(self._known_since_ms, ended.at_ms)
+            return
+        # session_id is the first field of the body in RunStarted and RunRefused alike.
+        session, _ = read_text(first.value, at)
+        refused = first.offset == last.offset
+        self._remember(
+            PastRun(
+                run_id=first.aggregate,
+                tenant=envelope.tenant,
+                session_id="" if refused else session,
+                first_offset=first.offset,
+                last_offset=last.offset,
+                ended_at_ms=ended.at_ms,
+            )
+        )
+
+    def _remember(self, run: PastRun) -> None:
+        self._over[run.run_id] = run
+        if run.session_id:
+            self._last_of_session[run.session_id] = run.run_id
+        if len(self._over) > KEEP_OVER:
+            name, oldest = self._over.popitem(last=False)
+            if self._last_of_session.get(oldest.session_id) == name:
+                del self._last_of_session[oldest.session_id]
+            self._forgotten_until = max(self._forgotten_until, oldest.last_offset + 1)
+            self._known_since_ms = max(self._known_since_ms, oldest.ended_at_ms + 1)
+
+    # --- preparing ---------------------------------------------------------------------------------------------------
+
+    def prepare(
+        self, record: LogRecord, command: Command, partition: Partition
+    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+        match command:
+            case StartRun():
+                return self._start(record, command, partition)
+            case CancelRun():
+                cancel = Cancel(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: cancel)
+            case PostInput():
+                if command.envelope.command_id in self._inputs:
+                    return Prepared(None)  # its sender did not hear of the first one
+                self._inputs[command.envelope.command_id] = None
+                if len(self._inputs) > KEEP_INPUTS:
+                    self._inputs.popitem(last=False)
+                given = Input(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: given)
+            case _:
+                assert_never(command)
+
+    def _existing(
+        self, run_id: str, command: CancelRun | PostInput, partition: Partition, order: Callable[[], Any]
+    ) -> Prepared:
+        aggregate = partition.aggregates.get(run_id)
+        if aggregate is None or aggregate.tenant != command.envelope.tenant:
+            return Prepared(None)
+        return Prepared(aggregate, order, command.envelope.command_id)
+
+    def _start(
+        self, record: LogRecord, command: StartRun, partition: Partition
+    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+        key = (record.key or b"").decode(errors="replace")
+        run_id = command.run_id or derived_run_id(key, command.envelope.tenant, command.envelope.command_id)
+        self._check_place(key, run_id, command, record)
+        known = partition.aggregates.get(run_id)
+        if known is not None:
+            return Prepared(known, lambda: self._order(command, run_id, None, found=True), command.envelope.command_id)
+        if run_id in self._over or run_id in self._ending:
+            return Prepared(None)
+        ending = self._holder_that_ends(command)
+        if ending:
+            ended = self._ending[ending] or asyncio.Event()
+            self._ending[ending] = ended
+            return self._start_after(ended, record, command, partition)
+        may_be_forgotten = (
+            bool(command.idempotency_key) or command.envelope.issued_at_ms < self._known_since_ms + CLOCK_SKEW_MS
+        )
+        if self._known_since_ms == 0:
+            may_be_forgotten = False  # nothing was ever forgotten
+        if may_be_forgotten or (command.session_id and not self._session_in_memory(command)):
+            return self._look_up(record, command, run_id, look_for_run=may_be_forgotten)
+        return self._ready(record, command, run_id, self._session_from_memory(command))
+
+    def _holder_that_ends(self, command: StartRun) -> str:
+        """The run that has the session or the handle asked for, when its end is on its way to the log; else empty."""
+        tenant = command.envelope.tenant
+        holders = (
+            self._live_sessions.get((tenant, command.session_id), ""),
+            self._live_handles.get((tenant, command.agent_id), ""),
+        )
+        return next((run_id for run_id in holders if run_id in self._ending), "")
+
+    async def _start_after(
+        self, ended: asyncio.Event, record: LogRecord, command: StartRun, partition: Partition
+    ) -> Prepared:
+        # Its end may be read in the log before its acknowledgement reaches us, so whoever asks now is not too early.
+        await ended.wait()
+        prepared = self._start(record, command, partition)
+        return prepared if isinstance(prepared, Prepared) else await prepared
+
+    def _check_place(self, key: str, run_id: str, command: StartRun, record: LogRecord) -> None:
+        if not ID_PATTERN.match(run_id):
+            raise ValueError(f"run_id {run_id!r}: expected 1 to 128 of A-Z a-z 0-9 _ -")
+        if key != partition_key(run_id):
+            raise ValueError(
+                f"the record's key is {key!r}, but the run {run_id} belongs under {partition_key(run_id)!r}"
+            )
+        if command.session_id and partition_key(command.session_id) != key:
+            raise ValueError(
+                f"the record's key is {key!r}, but the session {command.session_id} belongs under "
+                f"{partition_key(command.session_id)!r}"
+            )
+        expected = partition_of(record.key or b"", self._partitions)
+        if record.partition != expected:
+            raise ValueError(
+                f"the record lies in partition {record.partition}, but its key belongs in {expected}: "
+                "produce with the murmur2 partitioner"
+            )
+        if len(record.value or b"") > MAX_COMMAND_BYTES:
+            raise ValueError(f"the command has {len(record.value or b'')} bytes, at most {MAX_COMMAND_BYTES}")
+
+    def _session_in_memory(self, command: StartRun) -> bool:
+        return self._session_is_live(command) or self._kept_session(command) is not None
+
+    def _session_is_live(self, command: StartRun) -> bool:
+        # By tenant: what another tenant has is not found, and never named in an answer.
+        return (command.envelope.tenant, command.session_id) in self._live_sessions
+
+    def _session_from_memory(self, command: StartRun) -> PastRun | None:
+        run_id = self._last_of_session.get(command.session_id)
+        return self._over.get(run_id) if run_id is not None else None
+
+    def _kept_session(self, command: StartRun) -> PastRun | None:
+        """The session's last run when its state is at hand too, so that nothing has to be read."""
+        found = self._session_from_memory(command)
+        return found if found is not None and self._past.kept(found.run_id) is not None else None
+
+    async def _look_up(self, record: LogRecord, command: StartRun, run_id: str, *, look_for_run: bool) -> Prepared:
+        reached = await self._index.reached(self._number)
+        if reached < self._forgotten_until:
+            raise Transient(
+                f"the index of partition {self._number} is at {reached}, {self._forgotten_until} is needed",
+                kind="unavailable",
+            )
+        if look_for_run and await self._index.find_run(run_id) is not None:
+            return Prepared(None)
+        last = self._session_from_memory(command)
+        if command.session_id and last is None and not self._session_is_live(command):
+            last = await self._index.last_run_of_session(command.session_id)
+        if last is not None and last.tenant == command.envelope.tenant:
+            await self._past.state(self._number, last.position)
+        return self._ready(record, command, run_id, last)
+
+    def _ready(self, record: LogRecord, command: StartRun, run_id: str, last: PastRun | None) -> Prepared:
+        tenant = command.envelope.tenant
+        if last is not None and last.tenant != tenant:
+            last = None
+        ended = self._past.kept(last.run_id) if last is not None else None
+        history = conversation(ended) if ended is not None else None
+        found = not command.session_id or last is not None or self._session_is_live(command)
+        aggregate = Aggregate(
+            id=run_id,
+            state=self._absent(run_id, history),
+            key=record.key or b"",
+            tenant=tenant,
+        )
+        trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
+
+        def order() -> Start:
+            return self._order(command, run_id, last, found=found, traceparent=trace)
+
+        return Prepared(aggregate, order, command.envelope.command_id)
+
+    def _order(
+        self, command: StartRun, run_id: str, last: PastRun | None, *, found: bool, traceparent: str = ""
+    ) -> Start:
+        tenant = command.envelope.tenant
+        session = command.session_id or f"s_{run_id[2:]}"
+        handle = command.agent_id or f"a_{run_id[2:]}"
+        resolved = self._definitions.resolve(command.agent, tenant=tenant, user_tier=command.user_tier)
+        definition = narrowed(resolved, command) if isinstance(resolved, AgentDefinition) else None
+        return Start(
+            at_ms=self._clock_ms(),
+            command=command,
+            session_id=session,
+            agent_id=handle,
+            definition=definition,
+            unresolved=resolved if isinstance(resolved, Refusal) else None,
+            session_found=found,
+            session_live_run=self._live_sessions.get((tenant, session), ""),
+            handle_live_run=self._live_handles.get((tenant, handle), ""),
+            continues=last.position if last is not None else None,
+            traceparent=traceparent,
+        )
+
+
+def derived_run_id(key: str, tenant: str, command_id: str) -> str:
+    """The run id of a StartRun that names none: the record's key and a hash of the command id."""
+    if not KEY_PATTERN.match(key):
+        raise ValueError(
+            f"the record's key is {key!r}; expected 1 to 64 letters and digits, or a run_id in the command"
+        )
+    return f"r_{key}-{hashed_token('command', tenant, command_id)}"

@@ -1,0 +1,339 @@
+"""runtime: owns partitions of runs, calls models and tools, appends.
+
+    python -m services.runtime.main
+
+Several may run; the group spreads the partitions. SIGTERM drains: calls under way get a bounded time to finish and to
+be recorded, then the partitions are given up. Any unexpected exception ends the process with 1, so that its supervisor
+starts it again (no silent death).
+
+Before: the environment and the configuration files. After: services/stream/host.py.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+
+from connectors import logs
+from connectors.blobs import FileBlobs
+from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes, providers_of, usable_ids
+from connectors.configuration import price_of as configured_price
+from connectors.errors import OutsideError, Transient
+from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail
+from connectors.models.catalog import build_models
+from connectors.postgres import open_reader
+from connectors.process_secrecy import hide_from_other_programs
+from connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
+from connectors.schema_registry import codec_for
+from connectors.tools.context import ServerInfo
+from connectors.tools.registry import ToolOptions, build_tools
+from projections.builds import PREFIX
+from schemas.codec import Codec
+from services.core.run.orders import ModelAnswered, ModelErred, ToolDone
+from services.core.run.react import CallModel, CallTool, Effect
+from services.core.run.state import AwaitingModel, AwaitingTools, State
+from services.runtime.definitions import ConfiguredDefinitions
+from services.runtime.deltas import Previews
+from services.runtime.desk import RunDesk, RunIndex
+from services.runtime.exposition import exposition
+from services.runtime.index import ProjectedIndex
+from services.runtime.metrics import RunMetrics
+from services.runtime.model_calls import ModelCalls, Provider
+from services.runtime.redaction import Redaction
+from services.runtime.run_family import RunFamily
+from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
+from services.runtime.shelf import Shelf
+from services.runtime.tally import Tallies
+from services.runtime.tool_calls import ToolCalls
+from services.runtime.tracing import Tracing, open_tracing
+from services.runtime.web import ADDRESS, bound_socket, serve
+from services.stream.calls import Calls
+from services.stream.dead_letters import DeadLetters
+from services.stream.family import Topics
+from services.stream.host import Host
+from services.stream.owner import Workplace
+from services.stream.past import Past
+from services.stream.snapshot import Snapshots
+
+log = logging.getLogger("loomlog.runtime")
+
+TOPICS = Topics.of("run")
+DELTAS_TOPIC = "loom.run.deltas"
+TALLY_TOPIC = "loom.insights.runs"
+COLLECT_EVERY = (50_000, 20, 100)
+"""Objects made between looks for reference cycles, and how often the older ones are looked at. Folding makes thousands
+of values a second that reference counting frees; at Python's default of 700 a fifth of the time went into looking."""
+BROKER_WAIT_S = 1.0
+"""Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
+WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
+"""Drivers whose 429s are not waited for (runtime parity 2.9)."""
+
+
+def clock_ms() -> int:
+    """UTC milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class Work:
+    """Everything the effects of this process need: models, tools, blobs."""
+
+    def __init__(self, models: ModelCalls, tools: ToolCalls) -> None:
+        self._models = models
+        self._tools = tools
+
+    async def run(self, effect: Effect, state: State, tenant: str) -> ModelAnswered | ModelErred | ToolDone:
+        """Carries one effect out."""
+        match effect:
+            case CallModel():
+                assert isinstance(state, AwaitingModel)
+                return await self._models.run(effect, state)
+            case CallTool():
+                assert isinstance(state, AwaitingTools)
+                return await self._tools.run(effect, state, tenant)
+            case _:
+                raise AssertionError(f"{type(effect).__name__} is not a call")
+
+
+def volumes_of(loaded: Loaded) -> dict[str, VolumeBinding]:
+    """The folders of this process by volume name."""
+    return {
+        name: VolumeBinding(name=name, path=str(volume.path), mode=volume.mode, is_default=volume.default)
+        for name, volume in loaded.configuration.volumes.items()
+    }
+
+
+def tools_of(loaded: Loaded) -> dict[str, Tool]:
+    """The tools the operator allows."""
+    settings = loaded.settings
+    return build_tools(
+        ToolOptions(
+            bash_enabled=settings.bash_enabled,
+            bash_env_names=settings.bash_allowed_env,
+            environment=dict(os.environ),
+            private_hosts=settings.http_private_host_allowlist,
+            bench_enabled=settings.bench_enabled,
+            ledger_path=str(settings.ledger_path or ""),
+            ledger_effect=EffectClass(settings.ledger_effect),
+            server=ServerInfo(),
+        )
+    )
+
+
+def calls_of(
+    loaded: Loaded,
+    settings: RuntimeSettings,
+    *,
+    codec: Codec,
+    appender: LogAppender,
+    tracing: Tracing,
+    previews: Previews,
+) -> Work:
+    """The effects of this process."""
+    configuration = loaded.configuration
+    providers = providers_of(configuration, loaded.settings, os.environ)
+    usable = {name: provider for name, provider in providers.items() if provider.is_usable}
+    models = build_models(usable)
+    shelf = Shelf(tools_of(loaded))
+    blobs = FileBlobs(loaded.settings.blobs)
+    redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})
+    priced = {tuple(name.split("/", 1)) for name in configuration.pricing.models}
+    prices = {
+        (provider, model): price
+        for provider, model in priced
+        if (price := configured_price(configuration, provider, model)) is not None
+    }
+    return Work(
+        ModelCalls(
+            {
+                name: Provider(
+                    model=models[name],
+                    max_concurrent=usable[name].max_concurrent,
+                    retries_rate_limits=usable[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
+                )
+                for name in models
+            },
+            prices=prices,
+            currency=configuration.pricing.currency,
+            tools=shelf,
+            blobs=blobs,
+            previews=previews,
+            tracing=tracing,
+            clock_ms=clock_ms,
+            mask=redaction.text,
+        ),
+        ToolCalls(
+            shelf,
+            volumes=volumes_of(loaded),
+            operator_hosts=settings.http_hosts,
+            parallelism=settings.tool_parallelism,
+            blobs=blobs,
+            tracing=tracing,
+            clock_ms=clock_ms,
+            mask=redaction.text,
+        ),
+    )
+
+
+async def connected(kafka: KafkaOptions) -> KafkaAppender:
+    """An appender over a broker that answers; waits for one as long as it takes."""
+    while True:
+        appender = KafkaAppender(kafka)
+        try:
+            await appender.start()
+        except Transient as error:
+            log.warning("waiting for the broker: %s", error)
+            await asyncio.sleep(BROKER_WAIT_S)
+        else:
+            return appender
+
+
+async def run(loaded: Loaded) -> None:
+    """Until SIGTERM or SIGINT, or until something fails."""
+    settings = runtime_settings(loaded.settings)
+    async with contextlib.AsyncExitStack() as stack:
+        codec = await codec_for(loaded.settings)
+        tracing = await stack.enter_async_context(open_tracing(settings.tracing, settings.name))
+        appender = await connected(settings.kafka)
+        stack.push_async_callback(appender.close)
+        ranges = KafkaRanges(settings.kafka)
+        await ranges.start()
+        stack.push_async_callback(ranges.close)
+        partitions = await appender.partitions(TOPICS.commands)
+        commands = KafkaTail(settings.kafka, TOPICS.commands, dict.fromkeys(range(partitions), 0))
+        await commands.start()
+        stack.push_async_callback(commands.close)
+        commands.pause(range(partitions))
+        group = KafkaGroup(settings.kafka, TOPICS.commands, GROUP, session_timeout_ms=settings.session_timeout_ms)
+        await group.start()
+        stack.push_async_callback(group.close)
+        reader = await open_reader(settings.postgres, schema=PREFIX, max_connections=4)
+        stack.push_async_callback(reader.close)
+        index = ProjectedIndex(reader, TOPICS.events)
+        await _serve(loaded, settings, codec, tracing, appender, ranges, commands, group, index, partitions)
+
+
+async def _serve(
+    loaded: Loaded,
+    settings: RuntimeSettings,
+    codec: Codec,
+    tracing: Tracing,
+    appender: KafkaAppender,
+    ranges: KafkaRanges,
+    commands: KafkaTail,
+    group: KafkaGroup,
+    index: RunIndex,
+    partitions: int,
+) -> None:
+    family = RunFamily()
+    metrics = RunMetrics()
+    watched = metrics.watching(tracing)
+    definitions = ConfiguredDefinitions(
+        loaded.configuration,
+        usable_ids(providers_of(loaded.configuration, loaded.settings, os.environ).values()),
+    )
+    tallies = Tallies(codec, appender, topic=TALLY_TOPIC, clock_ms=clock_ms)
+    past = Past(family, codec, ranges, TOPICS.events)
+
+    def term_of(partition: int) -> int:
+        owner = host.owners.get(partition)
+        return owner.partition.term if owner is not None and owner.partition is not None else -1
+
+    previews = Previews(codec, appender, topic=DELTAS_TOPIC, partitions=partitions, term_of=term_of)
+    work = calls_of(loaded, settings, codec=codec, appender=appender, tracing=watched, previews=previews)
+
+    def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
+        tallies.owns(number, term)
+        return RunDesk(
+            number=number,
+            partitions=partitions,
+            known_since_ms=known_since_ms,
+            forgotten_until=forgotten_until,
+            definitions=definitions,
+            index=index,
+            past=past,
+            tallies=tallies,
+            clock_ms=clock_ms,
+            absent=family.absent,
+            tracing=watched,
+        )
+
+    dead_letters = DeadLetters(codec, appender, topic=TOPICS.dead_letters, service="runtime", clock_ms=clock_ms)
+    calls = Calls(
+        family,
+        run=work.run,
+        done=lambda partition, aggregate, order: host.result(partition, aggregate, order),
+        clock_ms=clock_ms,
+    )
+    workplace = Workplace(
+        family=family,
+        codec=codec,
+        topics=TOPICS,
+        appender=appender,
+        ranges=ranges,
+        snapshots=Snapshots(family, codec, appender=appender, ranges=ranges, topic=TOPICS.snapshots),
+        past=past,
+        dead_letters=dead_letters,
+        calls=calls,
+        desk=desk,
+        clock_ms=clock_ms,
+        name=settings.name,
+    )
+    host = Host(workplace, membership=group, commands=commands)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with asyncio.TaskGroup() as tasks:
+        running = [
+            tasks.create_task(host.run(), name="host"),
+            tasks.create_task(tallies.run(), name="tallies"),
+            tasks.create_task(previews.run(), name="previews"),
+            tasks.create_task(metrics.watch_loop(), name="event loop lag"),
+        ]
+        where = "off"
+        if settings.metrics_port is not None:
+            listening = bound_socket(settings.metrics_port)
+            where = f"http://{ADDRESS}:{listening.getsockname()[1]}/metrics"
+            page = exposition(metrics, host, calls, dead_letters)
+            running.append(tasks.create_task(serve(listening, page), name="metrics"))
+        log.info("runtime %s is up, %d partitions in all, metrics %s", settings.name, partitions, where)
+        await stop.wait()
+        log.info("stopping: calls under way may finish for %.0f s", settings.drain_timeout_s)
+        if not await host.drain(settings.drain_timeout_s):
+            log.warning("not every call finished in time; the next owner takes them up")
+        for task in running:
+            task.cancel()
+
+
+def main() -> int:
+    """The process; the exit code."""
+    try:
+        loaded = load(os.environ, working_directory=Path.cwd())
+        logs.begin(loaded.settings.log_level)
+        if loaded.settings.bash_enabled:
+            hide_from_other_programs()
+        for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration)):
+            log.warning("%s", warning)
+        gc.freeze()
+        gc.set_threshold(*COLLECT_EVERY)
+        uvloop.run(run(loaded))
+    except (ConfigurationProblem, MissingSetting) as error:
+        print(f"runtime cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
+        return 2
+    except Exception as error:
+        for failure in error.exceptions if isinstance(error, ExceptionGroup) else (error,):
+            # What is outside explains itself; where it was noticed helps nobody.
+            trace = None if isinstance(failure, OutsideError) else failure
+            log.error("runtime ends: %s: %s", type(failure).__name__, failure, exc_info=trace)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""Carries out model calls: one effect in, one order out.
+
+The request is read off the folded state, blobs are loaded, the stream is followed, previews go out in small groups, and
+what comes back (a whole turn, or a typed failure) becomes an order. Nothing is decided here: retries, limits and ends
+are the core's. Calls are bounded for each provider, so that one slow provider cannot take every connection.
+
+Before: react asked for CallModel, and the intent is in the log. After: decide with ModelAnswered or ModelErred.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from connectors.errors import Permanent, Transient
+from connectors.models.pricing import Price, cost_micros
+from connectors.protocols import Blobs, Model, ModelRequest, Reply, SystemBlock, TextDelta, Tool, ToolSpec
+from schemas.values import ToolCall
+from services.core.run.orders import ModelAnswered, ModelErred
+from services.core.run.react import CallModel
+from services.core.run.state import AwaitingModel
+from services.runtime.deltas import Previews
+from services.runtime.payloads import inline_or_blob, loaded, storable
+from services.runtime.tracing import Tracing
+
+DEFAULT_MODEL_CALLS = 256
+"""Model calls at once for a provider whose configuration names no bound; more wait for a slot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """A configured provider. retries_rate_limits: its 429s are waited for (every driver but the mock)."""
+
+    model: Model
+    max_concurrent: int = 0
+    """0 = DEFAULT_MODEL_CALLS."""
+    retries_rate_limits: bool = True
+
+
+class ToolShelf(Protocol):
+    """What the tools look like to a model, and what their calls may do."""
+
+    def specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]: ...
+    def effect_class(self, name: str, input_json: str) -> str: ...
+    def find(self, name: str) -> Tool | None: ...
+
+
+class ModelCalls:
+    """Makes model calls of all providers."""
+
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        *,
+        prices: Mapping[tuple[str, str], Price],
+        currency: str,
+        tools: ToolShelf,
+        blobs: Blobs,
+        previews: Previews,
+        tracing: Tracing,
+        clock_ms: Callable[[], int],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        mask: Callable[[str], str] = str,
+    ) -> None:
+        """`mask` hides secrets in what goes to the log (redaction.py)."""
+        self._mask = mask
+        self._providers = dict(providers)
+        self._prices = prices
+        self._currency = currency
+        self._tools = tools
+        self._blobs = blobs
+        self._previews = previews
+        self._tracing = tracing
+        self._clock_ms = clock_ms
+        self._sleep = sleep
+        self._slots = {
+            name: asyncio.Semaphore(provider.max_concurrent or DEFAULT_MODEL_CALLS)
+            for name, provider in self._providers.items()
+        }
+
+    async def run(self, effect: CallModel, state: AwaitingModel) -> ModelAnswered | ModelErred:
+        """The order that tells the core how the call went. Cancelling it closes the connection."""
+        wait_ms = effect.not_before_ms - self._clock_ms() if effect.not_before_ms else 0
+        if wait_ms > 0:
+            await self._sleep(wait_ms / 1000)
+        provider = self._providers.get(effect.provider)
+        began = time.monotonic()
+        if provider is None:
+            known = ", ".join(sorted(self._providers)) or "none"
+            error = Permanent(
+                f"{effect.provider}: no such provider in this runtime; it has {known}", kind="unsupported"
+            )
+            return self._erred(effect, error, began, retries_rate_limits=False)
+        try:
+            async with self._slots[effect.provider]:
+                began = time.monotonic()
+                with self._tracing.model_call(effect, state) as span:
+                    reply = await self._call(provider.model, effect, state)
+                    span.answered(reply)
+            return await self._answered(effect, provider.model, reply, began, span.traceparent)
+        except (Transient, Permanent) as error:
+            return self._erred(effect, error, began, retries_rate_limits=provider.retries_rate_limits)
+
+    async def _call(self, model: Model, effect: CallModel, state: AwaitingModel) -> Reply:
+        facts = state.facts
+        definition = facts.definition
+        request = ModelRequest(
+            call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
+            model=effect.model,
+            system=tuple(SystemBlock(text=text, cacheable=index == 0) for index, text in enumerate(facts.system)),
+            messages=await loaded(facts.messages, self._blobs),
+            tools=self._tools.specs(definition.tools),
+            max_tokens=definition.max_tokens,
+            effort=definition.effort,
+            sampling=definition.sampling,
+        )
+        reply: Reply | None = None
+        with self._previews.of(effect) as preview:
+            async with aclosing(model.stream(request)) as items:  # type: ignore[type-var]  # drivers are generators
+                async for item in items:
+                    if isinstance(item, TextDelta):
+                        preview.add(item.text, thinking=item.thinking)
+                    else:
+                        reply = item
+        if reply is None:
+            raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
+        return reply
+
+    async def _answered(
+        self, effect: CallModel, model: Model, reply: Reply, began: float, traceparent: str
+    ) -> ModelAnswered:
+        text, blob = await inline_or_blob(self._mask(reply.text), self._blobs)
+        price = self._prices.get((effect.provider, effect.model))
+        calls = tuple(
+            ToolCall(id=storable(call.id), name=storable(call.name), input=storable(call.input))
+            for call in reply.tool_calls
+        )
+        return ModelAnswered(
+            at_ms=self._clock_ms(),
+            turn=effect.turn,
+            attempt=effect.attempt,
+            text=text,
+            text_blob=blob,
+            reasoning=storable(reply.reasoning),
+            reasoning_signature=reply.reasoning_signature,
+            tool_calls=calls,
+            effect_classes=tuple(self._tools.effect_class(call.name, call.input) for call in calls),
+            stop_reason=reply.stop_reason,
+            usage=reply.usage,
+            provider=effect.provider,
+            model=reply.model or effect.model,
+            max_context_tokens=model.capabilities.max_context_tokens,
+            cost_micros=cost_micros(price, reply.usage) if price is not None else 0,
+            currency=self._currency if price is not None else "",
+            duration_ms=_since_ms(began),
+            traceparent=traceparent,
+        )
+
+    def _erred(
+        self, effect: CallModel, error: Transient | Permanent, began: float, *, retries_rate_limits: bool
+    ) -> ModelErred:
+        retry_after_s = error.retry_after_s if isinstance(error, Transient) else None
+        return ModelErred(
+            at_ms=self._clock_ms(),
+            turn=effect.turn,
+            attempt=effect.attempt,
+            kind=error.kind,
+            transient=isinstance(error, Transient),
+            message=storable(self._mask(str(error))),
+            retry_after_ms=int((retry_after_s or 0) * 1000),
+            retries_rate_limits=retries_rate_limits,
+            duration_ms=_since_ms(began),
+        )
+
+
+def _since_ms(began: float) -> int:
+    return int((time.monotonic() - began) * 1000)

@@ -1,0 +1,62 @@
+"""What an event holds of a text and what the blob store holds: over 64 KiB the event names a blob (design.md 3).
+
+Everything that comes from outside passes here on its way into the log, and is loaded again on its way to a model. The
+log takes UTF-8 only, so text is made storable here: one half of a surrogate pair from a foreign driver or tool would
+otherwise stop its run.
+
+Before: a reply or a result. After: model_calls.py and tool_calls.py make an order of it.
+"""
+
+from dataclasses import replace
+
+from connectors.protocols import Blobs
+from schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock
+from schemas.values import BlobRef
+from services.core.run.prompt import fence
+
+INLINE_TEXT_BYTES = 64 * 1024
+"""A longer text goes to the blob store and the event names it (design.md 3)."""
+
+
+async def inline_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
+    """The text for the event: itself when it is short, otherwise a reference to where it lies. Raises OutsideError."""
+    text = storable(text)
+    if len(text) * 4 <= INLINE_TEXT_BYTES:
+        return text, None
+    data = text.encode()
+    if len(data) <= INLINE_TEXT_BYTES:
+        return text, None
+    return "", await blobs.put(data)
+
+
+def storable(text: str) -> str:
+    """The text as UTF-8 can hold it: halves of a surrogate pair that met are joined, single ones replaced."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+async def loaded(messages: tuple[Message, ...], blobs: Blobs) -> tuple[Message, ...]:
+    """The messages with every blob's text in place. Raises OutsideError."""
+    if not any(getattr(block, "blob", None) for message in messages for block in message.blocks):
+        return messages
+    return tuple(
+        [replace(m, blocks=tuple([await _loaded_block(block, blobs) for block in m.blocks])) for m in messages]
+    )
+
+
+async def _loaded_block(block: Block, blobs: Blobs) -> Block:
+    match block:
+        case TextBlock(blob=BlobRef() as ref, fence=label):
+            text = (await blobs.get(ref)).decode()
+            return replace(block, text=fence(text, label) if label else text, blob=None)
+        case ToolResultBlock(blob=BlobRef() as ref):
+            return replace(block, text=(await blobs.get(ref)).decode(), blob=None)
+        case ImageBlock(blob=BlobRef() as ref):
+            return replace(block, data=(await blobs.get(ref)).decode(), blob=None)
+        case _:
+            return block

@@ -1,0 +1,25 @@
+"""Known secrets are masked before anything is appended: what is in the log stays there.
+
+The values are those of the environment that settings and files name as secrets (provider keys, tokens, passwords), at
+least 8 characters long, longest first, so that a secret that contains another is masked whole. Tool results, answers
+and error texts pass through here; reasoning does not, because its signature would no longer fit and providers refuse
+that. Tool inputs do not either: the call itself needs them as they are.
+"""
+
+import re
+from collections.abc import Mapping
+
+
+class Redaction:
+    """Masks secrets by value as `[redacted:NAME]`. `secrets` maps names to values; empty = nothing is masked."""
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        self._names = {value: name for name, value in sorted(secrets.items(), reverse=True)}
+        values = sorted(self._names, key=len, reverse=True)
+        self._pattern = re.compile("|".join(re.escape(value) for value in values)) if values else None
+
+    def text(self, text: str) -> str:
+        """The text without secrets; the same object when there are none."""
+        if self._pattern is None or not text:
+            return text
+        return self._pattern.sub(lambda found: f"[redacted:{self._names[found.group()]}]", text)

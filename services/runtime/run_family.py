@@ -1,0 +1,103 @@
+"""The run family as the generic loop sees it: the three functions of services/core/run and a few names."""
+
+from collections.abc import Hashable
+from typing import Any
+
+from schemas.codec import Record
+from schemas.conversation import Message
+from schemas.run_events import Event, RunCancelled, RunCompleted, RunFailed, RunQuarantined, RunRefused
+from schemas.values import Usage
+from services.core.canonical import StateCodec
+from services.core.run.decide import decide
+from services.core.run.orders import CallKey, ModelErred, Order, Recover, ToolDone
+from services.core.run.react import CallModel, CallTool, Effect, StopCalls, react
+from services.core.run.state import (
+    REDUCER_VERSION,
+    Absent,
+    AwaitingModel,
+    AwaitingTools,
+    Ended,
+    Parked,
+    Refused,
+    State,
+    conversation,
+    evolve,
+)
+
+NO_USAGE = Usage()
+
+
+class RunFamily:
+    """Protocol services.stream.family.Family for runs."""
+
+    name = "run"
+    reducer_version = REDUCER_VERSION
+    states = StateCodec(State)
+    endings = frozenset(record.SCHEMA for record in (RunCompleted, RunFailed, RunCancelled, RunRefused))
+
+    def absent(self, aggregate: str, history: tuple[Message, ...] | None) -> Absent:
+        return Absent(run_id=aggregate, history=history or ())
+
+    def history(self, state: State) -> tuple[Message, ...]:
+        return conversation(state)
+
+    def evolve(self, state: State, event: Event, at_ms: int) -> State:
+        return evolve(state, event, at_ms)
+
+    def decide(self, state: State, order: Order) -> list[Event]:
+        return decide(state, order)
+
+    def react(self, state: State, event: Event) -> tuple[Effect, ...]:
+        return react(state, event)
+
+    def recover(self, at_ms: int, still_running: frozenset[Hashable]) -> Recover:
+        keys: frozenset[CallKey] = frozenset(key for key in still_running if isinstance(key, tuple))
+        return Recover(at_ms=at_ms, still_running=keys)
+
+    def is_over(self, state: State) -> bool:
+        return isinstance(state, (Ended, Refused))
+
+    def quarantined(self, state: State) -> str:
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Ended)):
+            return state.facts.quarantined
+        return ""
+
+    def crashed(self, effect: Effect, error: str, at_ms: int) -> Any:
+        match effect:
+            case CallModel():
+                return ModelErred(
+                    at_ms=at_ms,
+                    turn=effect.turn,
+                    attempt=effect.attempt,
+                    kind="invalid",
+                    transient=False,
+                    message=f"the model call crashed in loomlog: {error}",
+                    retry_after_ms=0,
+                    retries_rate_limits=False,
+                    duration_ms=0,
+                )
+            case CallTool():
+                return ToolDone(
+                    at_ms=at_ms,
+                    turn=effect.turn,
+                    index=effect.index,
+                    attempt=effect.attempt,
+                    text=f"the tool {effect.name} crashed: {error}",
+                    text_blob=None,
+                    is_error=True,
+                    outcome="error",
+                    duration_ms=0,
+                )
+            case StopCalls():
+                raise AssertionError("stopping calls is not a call")
+
+    def stops(self, effect: Effect) -> bool:
+        return isinstance(effect, StopCalls)
+
+    def quarantine(self, error: str, topic: str, offset: int) -> Record:
+        return RunQuarantined(error=error, record_topic=topic, record_offset=offset)
+
+    def traceparent(self, state: State) -> str:
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Ended)):
+            return state.facts.traceparent
+        return ""

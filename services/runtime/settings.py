@@ -1,0 +1,74 @@
+"""What the runtime is told: taken from the product's settings once, in main()."""
+
+import os
+import socket
+from dataclasses import dataclass, field
+
+from connectors.configuration import Settings
+from connectors.kafka import KafkaOptions
+from connectors.options import kafka_options, postgres_options
+from connectors.postgres import PostgresOptions
+
+GROUP = "loomlog-runtime"
+"""The consumer group whose assignments hint at ownership."""
+
+
+class MissingSetting(Exception):
+    """A setting without which the process cannot start; the text says which and how to give it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracingSettings:
+    """Where traces go. `headers` is `name=value` with commas between and may hold a secret."""
+
+    endpoint: str
+    headers: str = field(repr=False)
+    service: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """Connections and bounds of one runtime process."""
+
+    kafka: KafkaOptions
+    postgres: PostgresOptions
+    name: str
+    session_timeout_ms: int
+    drain_timeout_s: float
+    tool_parallelism: int
+    http_hosts: tuple[str, ...]
+    metrics_port: int | None
+    """None = no metrics over HTTP, 0 = any free port."""
+    tracing: TracingSettings | None
+    """None = no traces."""
+
+
+def runtime_settings(settings: Settings) -> RuntimeSettings:
+    """Raises MissingSetting."""
+    for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
+        if not value:
+            raise MissingSetting(f"{name} is not set: start everything with `loomlog up`, or name a server")
+    name = settings.replica_id or f"{socket.gethostname()}-{os.getpid()}"
+    return RuntimeSettings(
+        kafka=kafka_options(settings, f"loomlog-runtime-{name}"),
+        postgres=postgres_options(settings, "loomlog-runtime"),
+        name=name,
+        session_timeout_ms=settings.session_timeout_ms,
+        drain_timeout_s=settings.drain_timeout_ms / 1000,
+        tool_parallelism=settings.tool_parallelism,
+        http_hosts=settings.http_host_allowlist,
+        metrics_port=settings.runtime_metrics_port if settings.metrics_enabled else None,
+        tracing=_tracing_settings(settings),
+    )
+
+
+def _tracing_settings(settings: Settings) -> TracingSettings | None:
+    if not settings.otel_exporter_otlp_endpoint:
+        return None
+    return TracingSettings(
+        endpoint=settings.otel_exporter_otlp_endpoint,
+        headers=settings.otel_exporter_otlp_headers,
+        service=settings.otel_service_name,
+        ratio=settings.otel_traces_sampler_ratio,
+    )

@@ -1,0 +1,173 @@
+"""Carries out tool calls: one effect in, one order out.
+
+A tool is looked up, its arguments parsed, its call bounded in time and number, and whatever happens becomes a result
+the model sees: an unknown tool, bad arguments, a time-out, an error of the outside. Only being stopped ends a call
+without a result. Before: react asked for CallTool. After: decide with ToolDone.
+"""
+
+import asyncio
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from connectors.errors import OutsideError
+from connectors.protocols import Blobs, ToolContext, ToolResult, VolumeBinding
+from services.core.run.orders import ToolDone
+from services.core.run.react import CallTool
+from services.core.run.state import AwaitingTools, Facts
+from services.runtime.model_calls import ToolShelf
+from services.runtime.payloads import inline_or_blob
+from services.runtime.tracing import Tracing
+
+MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
+"""A longer result is cut; the built-in tools stay far below, this bounds foreign ones."""
+
+
+class ToolCalls:
+    """Runs tools. `parallelism` bounds the calls of one turn, 1 to 64; `volumes` are this process's folders."""
+
+    def __init__(
+        self,
+        tools: ToolShelf,
+        *,
+        volumes: Mapping[str, VolumeBinding],
+        operator_hosts: tuple[str, ...],
+        parallelism: int,
+        blobs: Blobs,
+        tracing: Tracing,
+        clock_ms: Callable[[], int],
+        mask: Callable[[str], str] = str,
+    ) -> None:
+        """`mask` hides secrets in what goes to the log (redaction.py)."""
+        self._mask = mask
+        self._tools = tools
+        self._volumes = volumes
+        self._operator_hosts = operator_hosts
+        self._parallelism = parallelism
+        self._blobs = blobs
+        self._tracing = tracing
+        self._clock_ms = clock_ms
+        self._slots: OrderedDict[str, asyncio.Semaphore] = OrderedDict()
+        self._in_use: dict[str, int] = {}
+
+    async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolDone:
+        """The order that tells the core how the call went."""
+        slot = self._slots.setdefault(effect.run_id, asyncio.Semaphore(self._parallelism))
+        self._in_use[effect.run_id] = self._in_use.get(effect.run_id, 0) + 1
+        try:
+            async with slot:
+                began = time.monotonic()
+                with self._tracing.tool_call(effect, state) as span:
+                    result, outcome = await self._bounded(effect, state.facts, tenant)
+                    span.returned(outcome)
+        finally:
+            self._in_use[effect.run_id] -= 1
+            if self._in_use[effect.run_id] == 0:
+                del self._in_use[effect.run_id], self._slots[effect.run_id]
+        text = self._mask(result.text)
+        if len(text) > MAX_RESULT_CHARACTERS:
+            text = text[:MAX_RESULT_CHARACTERS] + f"\n[cut after {MAX_RESULT_CHARACTERS} characters]"
+        is_error = result.is_error
+        try:
+            inline, blob = await inline_or_blob(text, self._blobs)
+        except OutsideError as error:
+            inline, blob = f"{effect.name} returned, but its result could not be stored: {error}", None
+            is_error, outcome = True, "error"
+        return ToolDone(
+            at_ms=self._clock_ms(),
+            turn=effect.turn,
+            index=effect.index,
+            attempt=effect.attempt,
+            text=inline,
+            text_blob=blob,
+            is_error=is_error,
+            outcome=outcome,
+            duration_ms=int((time.monotonic() - began) * 1000),
+        )
+
+    async def _bounded(self, effect: CallTool, facts: Facts, tenant: str) -> tuple[ToolResult, str]:
+        tool = self._tools.find(effect.name)
+        granted = {spec.name for spec in self._tools.specs(facts.definition.tools)}
+        if tool is None or effect.name not in granted:
+            return ToolResult(text=f"tool not found: {effect.name}", is_error=True), "error"
+        try:
+            arguments = json.loads(effect.input or "{}")
+        except (ValueError, RecursionError) as error:
+            return ToolResult(text=f"the arguments of {effect.name} are not JSON: {error}", is_error=True), "error"
+        if not isinstance(arguments, dict):
+            return ToolResult(text=f"the arguments of {effect.name} must be a JSON object", is_error=True), "error"
+        try:
+            async with asyncio.timeout(tool.timeout_s):
+                result = await tool.call(arguments, self._context(effect, facts, tenant))
+        except TimeoutError:
+            text = f"{effect.name} did not return within {tool.timeout_s:g} s and was stopped"
+            return ToolResult(text=text, is_error=True), "timeout"
+        except OutsideError as error:
+            return ToolResult(text=str(error), is_error=True), "error"
+        return result, "error" if result.is_error else "ok"
+
+    def _context(self, effect: CallTool, facts: Facts, tenant: str) -> ToolContext:
+        definition = facts.definition
+        return ToolContext(
+            run_id=effect.run_id,
+            session_id=facts.session_id,
+            agent_id=facts.agent_id,
+            agent=definition.name,
+            tenant=tenant,
+            subject=facts.subject,
+            user_id=facts.user_id,
+            user_tier=facts.user_tier,
+            provider=definition.provider,
+            model=definition.model,
+            tools=tuple(spec.name for spec in self._tools.specs(definition.tools)),
+            volumes=self._bound_volumes(facts),
+            allowed_hosts=allowed_hosts(self._operator_hosts, facts.allowed_hosts),
+            hosts_source="operator_default" if facts.allowed_hosts is None else "caller",
+            idempotency_key=f"{effect.run_id}:{effect.turn}.{effect.index}",
+            started_at_ms=facts.started_at_ms,
+            used_tokens=facts.last_usage.input_tokens
+            + facts.last_usage.cache_read_input_tokens
+            + facts.last_usage.output_tokens,
+            max_tokens=facts.max_context_tokens,
+            sampling=definition.sampling,
+            metadata=dict(facts.metadata),
+        )
+
+    def _bound_volumes(self, facts: Facts) -> tuple[VolumeBinding, ...]:
+        found: list[VolumeBinding] = []
+        for grant in facts.definition.volumes:
+            volume = self._volumes.get(grant.name)
+            if volume is not None:
+                # The narrower of the two wins: a grant never widens what the process allows.
+                mode = "rw" if grant.mode == "rw" and volume.mode == "rw" else "ro"
+                found.append(VolumeBinding(name=grant.name, path=volume.path, mode=mode, is_default=grant.is_default))
+        return tuple(found)
+
+
+def allowed_hosts(operator: tuple[str, ...], caller: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The hosts a run may reach: the operator's list, narrowed by the caller's (null leaves it, empty denies all)."""
+    if caller is None:
+        return operator
+    both = [host for host in caller if any(_covers(entry, host) for entry in operator)]
+    # A wish that is wider than the list gives what the list has of it.
+    both += [entry for entry in operator if any(_covers(host, entry) for host in caller)]
+    return tuple(dict.fromkeys(both))
+
+
+def _covers(entry: str, host: str) -> bool:
+    wanted, found = entry.strip().lower().rstrip("."), host.strip().lower().rstrip(".")
+    if wanted in ("*", found):
+        return True
+    # Only names have subdomains; the last label of an IPv4 address is a number, that of a name never is.
+    return found.endswith("." + wanted) and not found.rpartition(".")[2].isdigit()
+
+
+def parsed(input_json: str) -> Mapping[str, Any]:
+    """The arguments of a call as far as they can be read; empty when they cannot."""
+    try:
+        arguments = json.loads(input_json or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return arguments if isinstance(arguments, dict) else {}

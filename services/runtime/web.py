@@ -1,0 +1,105 @@
+"""The metrics of a runtime over HTTP, on this machine only: GET /metrics.
+
+A scraper comes every few seconds and asks one question, so this is an asyncio server of one page and not a framework:
+no thread, no second loop, and a few hundred bytes of a request are all it ever reads. It answers only to 127.0.0.1 and
+localhost, so that a web page cannot read it through a name of its own.
+
+Several runtimes on one machine: each takes the next free port after the configured one and says which in its log.
+
+Before: exposition.py. After: Prometheus.
+"""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+
+from prometheus_client import CONTENT_TYPE_LATEST
+
+ADDRESS = "127.0.0.1"
+NAMES = frozenset({ADDRESS, "localhost"})
+PORTS_TRIED = 50
+"""More runtimes than that on one machine would not help it."""
+BACKLOG = 16
+MAX_AT_ONCE = 8
+"""Connections at once; further ones are closed unanswered."""
+MAX_HEAD_BYTES = 8 * 1024
+READ_TIMEOUT_S = 5.0
+"""For the whole head of a request; a scraper sends it at once."""
+WRITE_TIMEOUT_S = 10.0
+
+
+def bound_socket(port: int) -> socket.socket:
+    """A socket on the port or, when it is taken, on the next free one of PORTS_TRIED; 0 takes any. Raises OSError."""
+    for candidate in (0,) if port == 0 else range(port, min(port + PORTS_TRIED, 65_536)):
+        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            # Takes a port whose last connections are still fading. Of two that start together one fails in listen().
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind((ADDRESS, candidate))
+            found.listen(BACKLOG)
+        except OSError as error:
+            found.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return found
+    raise OSError(
+        errno.EADDRINUSE,
+        f"no free port for the metrics from {port} on {ADDRESS} ({PORTS_TRIED} tried); "
+        "set LOOMLOG_RUNTIME_METRICS_PORT, or 0 for any",
+    )
+
+
+async def serve(listening: socket.socket, page: Callable[[], bytes]) -> None:
+    """Serves `page` as /metrics until cancelled."""
+    under_way = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal under_way
+        if under_way >= MAX_AT_ONCE:
+            writer.close()
+            return
+        under_way += 1
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+            writer.write(_answer(head, page))
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await writer.drain()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
+            pass  # not a request, or its sender has gone; there is nobody to tell
+        finally:
+            under_way -= 1
+            writer.close()
+
+    server = await asyncio.start_server(answer, sock=listening, limit=MAX_HEAD_BYTES)
+    async with server:
+        await server.serve_forever()
+
+
+def _answer(head: bytes, page: Callable[[], bytes]) -> bytes:
+    line, *fields = head.decode("latin-1").split("\r\n")
+    method, _, rest = line.partition(" ")
+    path = rest.partition(" ")[0].partition("?")[0]
+    hosts = [value.strip() for name, _, value in (field.partition(":") for field in fields) if name.lower() == "host"]
+    if len(hosts) != 1 or not {hosts[0], hosts[0].rpartition(":")[0]} & NAMES:
+        return _response(421, "this server answers to 127.0.0.1 and localhost only\n", method)
+    if path != "/metrics":
+        return _response(404, "there is only /metrics here\n", method)
+    if method not in ("GET", "HEAD"):
+        return _response(405, "GET it\n", method)
+    return _response(200, page(), method, CONTENT_TYPE_LATEST)
+
+
+REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 421: "Misdirected Request"}
+
+
+def _response(status: int, body: bytes | str, method: str, content_type: str = "text/plain; charset=utf-8") -> bytes:
+    data = body.encode() if isinstance(body, str) else body
+    allow = "Allow: GET, HEAD\r\n" if status == 405 else ""
+    head = (
+        f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {content_type}\r\n{allow}"
+        f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + (b"" if method == "HEAD" else data)

@@ -1,0 +1,232 @@
+"""Pieces of a runtime for its tests: a desk over a partition in memory, a model and tools that do as they are told."""
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectors.memory_log import MemoryLog, MemoryRecord
+from connectors.partitioner import partition_of
+from connectors.protocols import (
+    Capabilities,
+    EffectClass,
+    ModelItem,
+    ModelRequest,
+    Reply,
+    ToolContext,
+    ToolResult,
+)
+from schemas.ids import partition_key
+from schemas.run_commands import CancelRun, Command, PostInput, StartRun
+from schemas.values import CommandEnvelope
+from services.core.run.state import Ended
+from services.runtime.desk import RunDesk
+from services.runtime.tally import Tallies
+from services.stream.owner import Prepared
+from services.stream.partition import Aggregate, Partition
+from services.stream.past import Past
+from services.stream.progress import CommandProgress
+from tests.services.core.run.given import NOW
+from tests.services.stream.given import CODEC, EVENTS, FAMILY, claim_record
+from tests.services.stream.outside import TOPICS, Definitions, Index
+
+PARTITIONS = 1
+TALLIES = "tallies"
+
+
+class ToldTallies(Tallies):
+    """Remembers who ended."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        super().__init__(CODEC, log, topic=TALLIES, clock_ms=lambda: NOW)
+        self.told: list[tuple[str, str]] = []
+
+    def ended(self, aggregate: Aggregate, state: Ended, partition: int) -> None:
+        super().ended(aggregate, state, partition)
+        self.told.append((aggregate.id, state.status))
+
+
+@dataclass(slots=True)
+class DeskAtWork:
+    """A desk, its partition and the log they write to."""
+
+    known_since_ms: int = 0
+    forgotten_until: int = 0
+    now: int = NOW
+    partitions: int = PARTITIONS
+    log: MemoryLog = field(default_factory=lambda: MemoryLog({EVENTS: PARTITIONS}))
+    definitions: Definitions = field(default_factory=Definitions)
+    index: Index = field(init=False)
+    past: Past = field(init=False)
+    tallies: ToldTallies = field(init=False)
+    desk: RunDesk = field(init=False)
+    partition: Partition = field(init=False)
+    offsets: int = 0
+
+    def __post_init__(self) -> None:
+        self.index = Index(self.log, PARTITIONS)
+        self.past = Past(FAMILY, CODEC, self.log, EVENTS)
+        self.tallies = ToldTallies(self.log)
+        self.take_over()
+
+    def take_over(self) -> None:
+        """A new desk and an empty partition, as after a claim that folded nothing."""
+        term = self.log.put(EVENTS, 0, [claim_record()])
+        self.desk = RunDesk(
+            number=0,
+            partitions=self.partitions,
+            known_since_ms=self.known_since_ms,
+            forgotten_until=self.forgotten_until,
+            definitions=self.definitions,
+            index=self.index,
+            past=self.past,
+            tallies=self.tallies,
+            clock_ms=lambda: self.now,
+            absent=FAMILY.absent,
+        )
+        self.partition = Partition(
+            number=0,
+            term=term,
+            next_offset=term + 1,
+            family=FAMILY,
+            codec=CODEC,
+            watcher=self.desk,
+            progress=CommandProgress(),
+            events_topic=EVENTS,
+        )
+
+    def record(self, command: Command, key: bytes | None = None, headers: Any = ()) -> MemoryRecord:
+        """The command as it lies in its topic."""
+        run_id = command.run_id or "r_unnamed"
+        raw = partition_key(run_id).encode() if key is None else key
+        self.offsets += 1
+        number = partition_of(raw, PARTITIONS)
+        return MemoryRecord(TOPICS.commands, number, self.offsets, self.now, raw, CODEC.encode(command), headers)
+
+    def prepare(self, command: Command, key: bytes | None = None, headers: Any = ()) -> Any:
+        """What the desk makes of it: Prepared, or something to be awaited."""
+        return self.desk.prepare(self.record(command, key, headers), command, self.partition)
+
+    def at_once(self, command: Command, key: bytes | None = None, headers: Any = ()) -> Prepared:
+        prepared = self.prepare(command, key, headers)
+        assert isinstance(prepared, Prepared), "the desk wants to look something up"
+        return prepared
+
+    async def looked_up(self, command: Command) -> Prepared:
+        prepared = self.prepare(command)
+        assert inspect.isawaitable(prepared), "the desk knew it from memory"
+        found: Prepared = await prepared
+        return found
+
+    def decide(self, prepared: Prepared) -> list[str]:
+        """Decide what was prepared; names of its events, which are not in the log yet."""
+        assert prepared.aggregate is not None
+        assert prepared.order is not None
+        before = prepared.aggregate.seq
+        if not self.partition.submit(prepared.aggregate, prepared.order(), at_ms=self.now, cause_id=prepared.cause_id):
+            return []
+        events = self.partition._pending[-1].events
+        assert prepared.aggregate.seq == before + len(events)
+        return [type(event).__name__ for event in events]
+
+    def flush(self) -> None:
+        """Everything decided is in the log and acknowledged."""
+        while self.partition.has_pending:
+            records = self.partition.take(900_000)
+            if records:
+                self.partition.acked(self.log.put(EVENTS, 0, records))
+
+    def start(self, run_id: str, **fields: Any) -> Aggregate:
+        """A run that started; it is in the log."""
+        prepared = self.at_once(started(run_id, **fields))
+        assert self.decide(prepared)
+        self.flush()
+        assert prepared.aggregate is not None
+        return prepared.aggregate
+
+    def end(self, run: Aggregate) -> None:
+        """Cancel a run; its end is decided and not in the log yet."""
+        assert self.decide(self.at_once(cancelling(run.id, tenant=run.tenant))) == ["RunCancelled"]
+
+
+def envelope(command_id: str, tenant: str = "t", issued_at_ms: int = NOW) -> CommandEnvelope:
+    return CommandEnvelope(command_id=command_id, tenant=tenant, issued_at_ms=issued_at_ms)
+
+
+def started(run_id: str, *, tenant: str = "t", issued_at_ms: int = NOW, **fields: Any) -> StartRun:
+    given: dict[str, Any] = {"agent": "helper", "prompt": "go", **fields}
+    return StartRun(envelope=envelope(f"start-{run_id}", tenant, issued_at_ms), run_id=run_id, **given)
+
+
+def cancelling(run_id: str, *, tenant: str = "t") -> CancelRun:
+    return CancelRun(envelope=envelope(f"cancel-{run_id}", tenant), run_id=run_id)
+
+
+def saying(run_id: str, text: str, *, tenant: str = "t") -> PostInput:
+    return PostInput(envelope=envelope(f"say-{text}", tenant), run_id=run_id, text=text)
+
+
+# --- the outside of calls --------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ToldModel:
+    """A model that streams what it was given; an exception among the items is raised at its place."""
+
+    items: tuple[ModelItem | Exception, ...] = ()
+    provider: str = "acme"
+    capabilities: Capabilities = field(default_factory=lambda: Capabilities(max_context_tokens=1_000))
+    requests: list[ModelRequest] = field(default_factory=list)
+    before: Callable[[], Any] | None = None
+    before_reply: Callable[[], Any] | None = None
+    closed: int = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelItem]:
+        self.requests.append(request)
+        try:
+            if self.before is not None:
+                await self.before()
+            for item in self.items:
+                if isinstance(item, Exception):
+                    raise item
+                if isinstance(item, Reply) and self.before_reply is not None:
+                    await self.before_reply()
+                yield item
+        finally:
+            self.closed += 1
+
+    async def list_models(self) -> list[str]:
+        return []
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+@dataclass(slots=True)
+class ToldTool:
+    """A tool that answers what it was told to; an exception is raised."""
+
+    name: str = "Read"
+    answer: ToolResult | Exception = field(default_factory=lambda: ToolResult(text="found"))
+    timeout_s: float = 5.0
+    description: str = "Reads."
+    input_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    calls: list[tuple[Mapping[str, Any], ToolContext]] = field(default_factory=list)
+    before: Callable[[], Any] | None = None
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+        return EffectClass.UNSAFE if arguments.get("write") else EffectClass.READ
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        self.calls.append((arguments, context))
+        if self.before is not None:
+            await self.before()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def values(log: MemoryLog, topic: str) -> list[Any]:
+    """The decoded records of a topic, over all its partitions."""
+    found = [(name, at) for name, at in sorted(log.records) if name == topic]
+    return [CODEC.decode(record.value or b"").record for place in found for record in log.records[place]]

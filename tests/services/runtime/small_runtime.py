@@ -1,0 +1,269 @@
+"""A runtime of a few objects in this process, over any log: for tests that want a run to go through it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from connectors.blobs import MemoryBlobs
+from connectors.errors import Transient
+from connectors.memory_log import MemoryLog
+from connectors.protocols import (
+    Capabilities,
+    EffectClass,
+    LogAppender,
+    LogRanges,
+    ModelItem,
+    ModelRequest,
+    Outgoing,
+    Reply,
+    TextDelta,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from schemas.codec import local_codec
+from schemas.conversation import ToolResultBlock
+from schemas.ids import partition_key
+from schemas.reader import TermReader
+from schemas.run_commands import StartRun
+from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
+from services.core.run.orders import Refusal
+from services.runtime.deltas import Previews
+from services.runtime.desk import PastRun, RunDesk
+from services.runtime.main import Work, clock_ms
+from services.runtime.model_calls import ModelCalls, Provider
+from services.runtime.run_family import RunFamily
+from services.runtime.shelf import Shelf
+from services.runtime.tally import Tallies
+from services.runtime.tool_calls import ToolCalls
+from services.runtime.tracing import NO_TRACING, Tracing
+from services.stream.calls import Calls
+from services.stream.dead_letters import DeadLetters
+from services.stream.family import Topics
+from services.stream.host import FixedMembership, Host, PausableTail
+from services.stream.owner import Workplace
+from services.stream.past import Past
+from services.stream.snapshot import Snapshots
+
+AGENT = AgentDefinition(name="helper", sha256="ab12", provider="mock", model="m-1", tools=("Echo",), max_tokens=100)
+TOPICS = Topics.of("run")
+RUN = "r_one"
+SECRET = "the user's own words"
+WAIT_S = 5.0
+TURNS = (
+    Reply(
+        text=f"I think of {SECRET}",
+        tool_calls=(ToolCall(id="call-1", name="Echo", input='{"text":"the user\'s own words"}'),),
+        stop_reason="tool_use",
+        usage=Usage(input_tokens=10, output_tokens=5, cache_read_input_tokens=3, cache_creation_input_tokens=2),
+        model="m-1-exactly",
+    ),
+    Reply(
+        text="the answer", stop_reason="end_turn", usage=Usage(input_tokens=20, output_tokens=7), model="m-1-exactly"
+    ),
+)
+
+
+class Scripted:
+    """A model that gives TURNS in order, whichever process asks. `held` makes its second turn wait for `let_go`."""
+
+    provider = "mock"
+    capabilities = Capabilities()
+
+    def __init__(self, turns: Sequence[Reply] = TURNS) -> None:
+        self.turns = turns
+        self.failures = 0
+        self.held = False
+        self.holding = asyncio.Event()
+        self.let_go = asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
+        if self.failures:
+            self.failures -= 1
+            raise Transient(f"mock 503: busy with {SECRET}", kind="unavailable", status=503)
+        done = sum(isinstance(block, ToolResultBlock) for message in request.messages for block in message.blocks)
+        if done and self.held:
+            self.holding.set()
+            await self.let_go.wait()
+        reply = self.turns[done]
+        yield TextDelta(text=reply.text)
+        yield reply
+
+    async def list_models(self) -> list[str]:
+        return []
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Echo:
+    name = "Echo"
+    description = "Says it again."
+    input_schema: Mapping[str, Any] = {"type": "object"}
+    timeout_s = 5.0
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+        return EffectClass.PURE
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        return ToolResult(text=str(arguments.get("text", "")))
+
+
+class OneAgent:
+    """Definitions with one agent."""
+
+    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
+        return AGENT if agent == AGENT.name else Refusal(code="unknown_agent", message=f"no agent {agent}")
+
+
+class EmptyIndex:
+    async def reached(self, partition: int) -> int:
+        return 1 << 40
+
+    async def find_run(self, run_id: str) -> PastRun | None:
+        return None
+
+    async def last_run_of_session(self, session_id: str) -> PastRun | None:
+        return None
+
+
+class SmallRuntime:
+    """The parts of one process that tests look at."""
+
+    def __init__(
+        self,
+        appender: LogAppender,
+        ranges: LogRanges,
+        commands: PausableTail,
+        *,
+        partitions: int,
+        topics: Topics,
+        model: Scripted,
+        tracing: Tracing,
+        name: str,
+    ) -> None:
+        family, codec = RunFamily(), local_codec()
+        past = Past(family, codec, ranges, topics.events)
+        tallies = Tallies(codec, appender, topic="unused", clock_ms=clock_ms)
+        blobs = MemoryBlobs()
+        tools: dict[str, Tool] = {"Echo": Echo()}
+        shelf = Shelf(tools)
+        previews = Previews(codec, appender, topic="unused", partitions=partitions, term_of=lambda partition: -1)
+        work = Work(
+            ModelCalls(
+                {"mock": Provider(model=model)},
+                prices={},
+                currency="",
+                tools=shelf,
+                blobs=blobs,
+                previews=previews,
+                tracing=tracing,
+                clock_ms=clock_ms,
+            ),
+            ToolCalls(
+                shelf, volumes={}, operator_hosts=(), parallelism=4, blobs=blobs, tracing=tracing, clock_ms=clock_ms
+            ),
+        )
+        self.dead_letters = DeadLetters(codec, appender, topic=topics.dead_letters, service=name, clock_ms=clock_ms)
+        self.calls = Calls(
+            family,
+            run=work.run,
+            done=lambda partition, aggregate, order: self.host.result(partition, aggregate, order),
+            clock_ms=clock_ms,
+        )
+
+        def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
+            return RunDesk(
+                number=number,
+                partitions=partitions,
+                known_since_ms=known_since_ms,
+                forgotten_until=forgotten_until,
+                definitions=OneAgent(),
+                index=EmptyIndex(),
+                past=past,
+                tallies=tallies,
+                clock_ms=clock_ms,
+                absent=family.absent,
+                tracing=tracing,
+            )
+
+        workplace = Workplace(
+            family=family,
+            codec=codec,
+            topics=topics,
+            appender=appender,
+            ranges=ranges,
+            snapshots=Snapshots(family, codec, appender=appender, ranges=ranges, topic=topics.snapshots),
+            past=past,
+            dead_letters=self.dead_letters,
+            calls=self.calls,
+            desk=desk,
+            clock_ms=clock_ms,
+            name=name,
+        )
+        self.host = Host(workplace, membership=FixedMembership(frozenset(range(partitions))), commands=commands)
+
+
+@asynccontextmanager
+async def running(runtime: SmallRuntime) -> AsyncIterator[SmallRuntime]:
+    """The host as a task; leaving is a crash: what is under way is lost."""
+    task = asyncio.create_task(runtime.host.run())
+    try:
+        yield runtime
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is not None:
+            raise task.exception()  # type: ignore[misc]  # it is not None
+
+
+class Stage:
+    """A log in memory on which runtimes work one after the other or together, and the model they all ask."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog({TOPICS.commands: 1, TOPICS.events: 1})
+        self.model = Scripted()
+
+    def send(self, command: Any, *headers: tuple[str, bytes]) -> None:
+        value = local_codec().encode(command)
+        key = partition_key(command.run_id).encode()
+        self.log.put(TOPICS.commands, 0, [Outgoing(key=key, value=value, headers=headers)])
+
+    def start(self, *headers: tuple[str, bytes], agent: str = AGENT.name, run_id: str = RUN) -> None:
+        envelope = CommandEnvelope(command_id=run_id, tenant="acme", subject="someone", issued_at_ms=1)
+        self.send(StartRun(envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id), *headers)
+
+    @asynccontextmanager
+    async def owner(self, name: str, tracing: Tracing | None = None) -> AsyncIterator[SmallRuntime]:
+        """A runtime that holds the partition; leaving is a crash."""
+        commands = self.log.tail(TOPICS.commands, {0: 0})
+        commands.pause([0])
+        runtime = SmallRuntime(
+            self.log,
+            self.log,
+            commands,
+            partitions=1,
+            topics=TOPICS,
+            model=self.model,
+            tracing=tracing or NO_TRACING,
+            name=name,
+        )
+        async with running(runtime):
+            owners = runtime.host.owners
+            await self.until(lambda: 0 in owners and owners[0].partition is not None)
+            yield runtime
+
+    def events(self) -> list[Any]:
+        reader = TermReader()
+        found = [reader.read(record.offset, record.value) for record in self.log.records[TOPICS.events, 0]]
+        return [event.decode().record for event in found if event is not None]
+
+    def has(self, *kinds: type[Any]) -> bool:
+        """An event of one of these kinds is in the log."""
+        return any(isinstance(event, kinds) for event in self.events())
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not true():
+                await asyncio.sleep(0.001)

@@ -1,0 +1,277 @@
+"""One tool call in, one order out: whatever happens becomes a result that the model sees."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from connectors.blobs import MemoryBlobs
+from connectors.errors import Permanent, Transient
+from connectors.protocols import ToolResult, VolumeBinding
+from schemas.values import BlobRef, Sampling, VolumeGrant
+from services.core.run.orders import ToolDone
+from services.core.run.react import CallTool
+from services.core.run.state import AwaitingTools
+from services.runtime import tool_calls as tool_calls_module
+from services.runtime.shelf import Shelf
+from services.runtime.tool_calls import ToolCalls, allowed_hosts, parsed
+from services.runtime.tracing import NoTracing
+from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, at_tools, recover
+from tests.services.runtime.given import ToldTool
+
+FOLDERS = {
+    "notes": VolumeBinding(name="notes", path="/srv/notes", mode="rw"),
+    "books": VolumeBinding(name="books", path="/srv/books", mode="ro"),
+}
+
+
+class Work:
+    """Tool calls with one tool."""
+
+    def __init__(self, tool: ToldTool | None = None, *, hosts: tuple[str, ...] = ("*",), parallelism: int = 8) -> None:
+        self.tool = tool or ToldTool()
+        self.blobs = MemoryBlobs()
+        self.calls = ToolCalls(
+            Shelf({self.tool.name: self.tool, "Other": ToldTool(name="Other")}),
+            volumes=FOLDERS,
+            operator_hosts=hosts,
+            parallelism=parallelism,
+            blobs=self.blobs,
+            tracing=NoTracing(),
+            clock_ms=lambda: NOW,
+        )
+
+    async def run(self, run: Run | None = None, **effect: Any) -> ToolDone:
+        state = (run or at_tools("Read")).state
+        assert isinstance(state, AwaitingTools)
+        return await self.calls.run(replace(CALL, **effect), state, "t")
+
+
+CALL = CallTool(run_id=RUN, turn=1, index=0, attempt=1, call_id="c0", name="Read", input="{}", effect_class="read")
+
+
+def given(**definition: Any) -> Run:
+    return at_tools("Read", definition=replace(DEFINITION, **definition))
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_result_becomes_the_order_of_its_call() -> None:
+    order = await Work().run(attempt=2, index=3)
+    assert (order.turn, order.index, order.attempt, order.at_ms) == (1, 3, 2, NOW)
+    assert (order.text, order.text_blob, order.is_error, order.outcome) == ("found", None, False, "ok")
+
+
+async def test_an_error_the_tool_reports_is_an_error_result() -> None:
+    order = await Work(ToldTool(answer=ToolResult(text="no such file", is_error=True))).run()
+    assert (order.text, order.is_error, order.outcome) == ("no such file", True, "error")
+
+
+@pytest.mark.parametrize(
+    "error", [Permanent("host not allowed", kind="refused"), Transient("connection reset", kind="network")]
+)
+async def test_an_error_of_the_outside_is_an_error_result(error: Exception) -> None:
+    order = await Work(ToldTool(answer=error)).run()
+    assert (order.text, order.is_error, order.outcome) == (str(error), True, "error")
+
+
+async def test_a_crash_comes_out_for_whoever_runs_the_calls() -> None:
+    """services/stream/calls.py makes an order of it, so that it shows as a bug and the run goes on."""
+    with pytest.raises(ZeroDivisionError):
+        await Work(ToldTool(answer=ZeroDivisionError("a bug"))).run()
+
+
+async def test_a_call_that_takes_too_long_is_stopped_and_told_so() -> None:
+    tool = ToldTool(timeout_s=0.001, before=asyncio.Event().wait)
+    order = await Work(tool).run()
+    assert (order.is_error, order.outcome) == (True, "timeout")
+    assert "did not return within 0.001 s" in order.text
+
+
+async def test_a_tool_nobody_has_is_an_error_result_and_nothing_is_called() -> None:
+    work = Work()
+    order = await work.run(name="Nobody")
+    assert (order.text, order.is_error, order.outcome) == ("tool not found: Nobody", True, "error")
+
+
+async def test_a_tool_the_run_was_not_given_is_not_found() -> None:
+    """The process has it, the agent may not use it."""
+    work = Work()
+    assert (await work.run(name="Other")).text == "tool not found: Other"
+    work = Work()
+    assert (await work.run(given(tools=()))).text == "tool not found: Read"
+    assert work.tool.calls == []
+
+
+@pytest.mark.parametrize("arguments", ["not json", '{"a":', "[1]", '"text"', "5", "null", "[" * 100_000])
+async def test_arguments_that_are_no_object_are_an_error_result_and_nothing_is_called(arguments: str) -> None:
+    work = Work()
+    order = await work.run(input=arguments)
+    assert (order.is_error, order.outcome) == (True, "error")
+    assert "JSON" in order.text
+    assert work.tool.calls == []
+
+
+async def test_no_arguments_are_an_empty_object() -> None:
+    work = Work()
+    await work.run(input="")
+    assert work.tool.calls[0][0] == {}
+
+
+async def test_a_long_result_goes_to_the_blob_store() -> None:
+    work = Work(ToldTool(answer=ToolResult(text="x" * 100_000)))
+    order = await work.run()
+    assert order.text == ""
+    assert order.text_blob is not None
+    assert await work.blobs.get(order.text_blob) == b"x" * 100_000
+
+
+async def test_an_endless_result_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_calls_module, "MAX_RESULT_CHARACTERS", 10)
+    order = await Work(ToldTool(answer=ToolResult(text="x" * 11))).run()
+    assert order.text == "x" * 10 + "\n[cut after 10 characters]"
+
+
+async def test_a_result_that_utf8_cannot_hold_is_made_storable() -> None:
+    assert (await Work(ToldTool(answer=ToolResult(text="half \ud83d"))).run()).text == "half \ufffd"
+
+
+async def test_a_result_that_cannot_be_stored_says_that_the_call_was_made() -> None:
+    work = Work(ToldTool(answer=ToolResult(text="x" * 100_000)))
+
+    async def full(data: bytes, media_type: str = "") -> BlobRef:
+        raise Transient("blobs: no space left", kind="unavailable")
+
+    work.blobs.put = full  # type: ignore[method-assign]  # the fault is asked for
+    order = await work.run()
+    assert (order.is_error, order.outcome) == (True, "error")
+    assert order.text == "Read returned, but its result could not be stored: blobs: no space left"
+
+
+# --- what a tool is told ---------------------------------------------------------------------------------------------
+
+
+async def test_a_tool_is_told_about_the_run_by_the_run_and_not_by_the_model() -> None:
+    work = Work()
+    run = at_tools(
+        "Read",
+        definition=replace(DEFINITION, sampling=Sampling(seed=1)),
+        user_id="u",
+        user_tier="gold",
+        metadata={"k": "1"},
+    )
+    await work.run(run, input='{"tenant":"other"}')
+    arguments, context = work.tool.calls[0]
+    assert arguments == {"tenant": "other"}
+    assert (context.tenant, context.run_id, context.session_id, context.agent_id) == ("t", RUN, "s_tok", "a_tok")
+    assert (context.agent, context.subject, context.user_id, context.user_tier) == ("helper", "someone", "u", "gold")
+    assert (context.provider, context.model, context.tools) == ("acme", "large", ("Read",))
+    assert (context.started_at_ms, context.used_tokens, context.max_tokens) == (NOW, 15, 1_000)
+    assert (context.sampling, context.metadata) == (Sampling(seed=1), {"k": "1"})
+
+
+async def test_the_idempotency_key_is_that_of_the_call_over_all_its_attempts() -> None:
+    work = Work()
+    run = at_tools("Read")
+    await work.run(run)
+    run.give(recover())
+    await work.run(run, attempt=2)
+    await work.run(run, index=1)
+    keys = [context.idempotency_key for _, context in work.tool.calls]
+    assert keys == [f"{RUN}:1.0", f"{RUN}:1.0", f"{RUN}:1.1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "granted", "bound"),
+    [("notes", "rw", "rw"), ("notes", "ro", "ro"), ("books", "ro", "ro"), ("books", "rw", "ro"), ("notes", "", "ro")],
+)
+async def test_the_narrower_of_grant_and_folder_wins(name: str, granted: str, bound: str) -> None:
+    work = Work()
+    await work.run(given(volumes=(VolumeGrant(name=name, mode=granted, is_default=True),)))
+    assert work.tool.calls[0][1].volumes == (
+        VolumeBinding(name=name, path=f"/srv/{name}", mode=bound, is_default=True),
+    )
+
+
+async def test_a_volume_this_process_has_not_is_not_bound_and_no_other_is_added() -> None:
+    work = Work()
+    await work.run(given(volumes=(VolumeGrant(name="gone", mode="rw"),)))
+    assert work.tool.calls[0][1].volumes == ()
+
+
+@pytest.mark.parametrize(
+    ("operator", "caller", "allowed"),
+    [
+        (("a.example",), None, ("a.example",)),
+        (("a.example",), (), ()),
+        (("a.example", "b.example"), ("b.example",), ("b.example",)),
+        (("a.example",), ("b.example",), ()),
+        (("a.example",), ("api.a.example",), ("api.a.example",)),
+        (("api.a.example",), ("a.example",), ("api.a.example",)),
+        (("a.example",), ("nota.example",), ()),
+        (("A.Example.",), ("a.EXAMPLE",), ("a.EXAMPLE", "A.Example.")),
+        (("*",), ("a.example",), ("a.example",)),
+        (("*",), (), ()),
+        (("*",), None, ("*",)),
+        (("a.example",), ("*",), ("a.example",)),
+        (("*",), ("*",), ("*",)),
+        ((), None, ()),
+        ((), ("*",), ()),
+        (("10.0.0.1",), ("0.0.1",), ()),
+    ],
+)
+def test_the_hosts_of_a_run_in_all_three_states(
+    operator: tuple[str, ...], caller: tuple[str, ...] | None, allowed: tuple[str, ...]
+) -> None:
+    assert allowed_hosts(operator, caller) == allowed
+
+
+async def test_a_tool_is_told_who_chose_its_hosts() -> None:
+    work = Work(hosts=("a.example",))
+    await work.run()
+    await work.run(at_tools("Read", allowed_hosts=()))
+    first, second = (context for _, context in work.tool.calls)
+    assert (first.allowed_hosts, first.hosts_source) == (("a.example",), "operator_default")
+    assert (second.allowed_hosts, second.hosts_source) == ((), "caller")
+
+
+# --- at once ---------------------------------------------------------------------------------------------------------
+
+
+async def test_calls_of_one_run_are_bounded_and_those_of_another_are_not_held_up() -> None:
+    opened = asyncio.Event()
+    work = Work(ToldTool(before=opened.wait), parallelism=2)
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(work.run(index=index)) for index in range(5)]
+    tasks.append(loop.create_task(work.run(run_id="r_other")))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(work.tool.calls) == 3
+    opened.set()
+    await asyncio.wait(tasks, timeout=5)
+    assert len(work.tool.calls) == 6
+    assert work.calls._slots == {}
+
+
+async def test_a_stopped_call_gives_its_slot_back() -> None:
+    work = Work(ToldTool(before=asyncio.Event().wait), parallelism=1)
+    loop = asyncio.get_running_loop()
+    first, second = loop.create_task(work.run()), loop.create_task(work.run(index=1))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    first.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(work.tool.calls) == 2
+    second.cancel()
+    await asyncio.wait([first, second])
+    assert work.calls._slots == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"), [('{"a":1}', {"a": 1}), ("", {}), ("[1]", {}), ("nonsense", {}), ("[" * 100_000, {})]
+)
+def test_arguments_are_read_as_far_as_they_can_be(text: str, arguments: dict[str, Any]) -> None:
+    assert parsed(text) == arguments

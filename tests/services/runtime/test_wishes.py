@@ -1,0 +1,41 @@
+import pytest
+
+from schemas.values import AgentDefinition, Sampling
+from services.runtime.wishes import granted_by_both, merged, narrowed
+from tests.services.runtime.given import started
+
+
+def test_tools_only_ever_become_fewer() -> None:
+    definition = AgentDefinition(name="a", provider="p", model="m", tools=("Read", "Bash"))
+    assert narrowed(definition, started("r_x")).tools == ("Read", "Bash")
+    assert narrowed(definition, started("r_x", tools=())).tools == ()
+    assert narrowed(definition, started("r_x", tools=("Bash", "Write"))).tools == ("Bash",)
+
+
+@pytest.mark.parametrize(
+    ("granted", "wished", "both"),
+    [
+        (("*",), ("Read",), ("Read",)),
+        (("Read", "Bash"), ("*",), ("Read", "Bash")),
+        (("mcp__*", "Read"), ("mcp__git__log", "Write"), ("mcp__git__log",)),
+        (("mcp__*",), ("mcp__git__*",), ("mcp__git__*",)),
+        (("mcp__git__*",), ("mcp__*",), ("mcp__git__*",)),
+        (("mcp__a__*",), ("mcp__b__*",), ()),
+        (("*",), (), ()),
+        ((), ("*",), ()),
+        (("Read",), ("Rea",), ()),
+    ],
+)
+def test_tools_given_by_pattern_are_narrowed_too(
+    granted: tuple[str, ...], wished: tuple[str, ...], both: tuple[str, ...]
+) -> None:
+    assert granted_by_both(granted, wished) == both
+
+
+def test_sampling_is_merged_field_by_field() -> None:
+    base = Sampling(temperature=0.5, top_k=3, stop=("a",))
+    assert merged(base, None) == base
+    assert merged(None, base) == base
+    assert merged(None, None) is None
+    over = Sampling(temperature=0.0, top_p=0.1)
+    assert merged(base, over) == Sampling(temperature=0.0, top_p=0.1, top_k=3, stop=("a",))
