@@ -1,0 +1,155 @@
+"""The audit index: where each run's history lies in the log.
+
+One row for everything that ever had an event under a run id, refused requests included: partition, first and last
+offset, how many events, and the digest of the last one, which the next must name as its `prev`. `loomlog audit` seeks
+by it, and run owners find a finished run or the last run of a session with it instead of scanning a partition.
+
+It also keeps what the projection itself needs to go on: the last seq (the next event must be one higher) and where a
+run was halted because of a gap or an unreadable record. Events after that are counted in `withheld`, never folded; a
+rebuild with code that can read them brings the run back.
+
+Before: run_projection.py. After: services/runtime, the CLI, the API.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Index, select
+
+from connectors.postgres import Reader
+from projections.history import EventAt, Item
+from projections.tables import Scope, table_of, within
+from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
+
+DIGEST_BYTES = 16
+"""As in Envelope.prev."""
+ENDED = frozenset({"completed", "failed", "cancelled"})
+
+
+class AuditRow(NamedTuple):
+    """Where a run lies in the log."""
+
+    run_id: str
+    tenant: str
+    """Empty when no event of it could be read."""
+    session_id: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    last_seq: int
+    events: int
+    tail_digest: bytes
+    """First 16 bytes of the SHA-256 of the last event's record value."""
+    status: str
+    """open, completed, failed, cancelled or refused."""
+    reason: str
+    """Stop reason, reason of the cancel, or reason code of the failure or refusal."""
+    started_at_ms: int
+    ended_at_ms: int | None
+    halted_offset: int | None
+    """Offset of the record that could not be projected; nothing of the run after it was."""
+    withheld: int
+    """Records from there on."""
+
+
+audit = table_of(
+    "audit",
+    AuditRow,
+    Index("audit_session", "session_id", "tenant", "first_offset"),
+    key=["run_id"],
+    fillfactor=70,
+)
+
+
+def apply(before: AuditRow | None, events: Sequence[EventAt]) -> AuditRow | None:
+    """The row after these events of its run, which are dense and follow what is in `before`."""
+    if not events:
+        return before
+    first, last = events[0], events[-1]
+    row = before or AuditRow(
+        run_id=first.envelope.aggregate,
+        tenant=first.envelope.tenant,
+        session_id="",
+        partition=first.partition,
+        first_offset=first.offset,
+        last_offset=first.offset,
+        last_seq=0,
+        events=0,
+        tail_digest=bytes(DIGEST_BYTES),
+        # What never starts was refused, whichever events say so.
+        status="refused",
+        reason="",
+        started_at_ms=first.envelope.at_ms,
+        ended_at_ms=None,
+        halted_offset=None,
+        withheld=0,
+    )
+    for at in events:
+        row = _milestone(row, at)
+    return row._replace(
+        last_offset=last.offset,
+        last_seq=last.envelope.seq,
+        events=row.events + len(events),
+        tail_digest=hashlib.sha256(last.value).digest()[:DIGEST_BYTES],
+    )
+
+
+def _milestone(row: AuditRow, at: EventAt) -> AuditRow:
+    match at.event:
+        case RunStarted(session_id=session_id):
+            return row._replace(session_id=session_id, status="open", started_at_ms=at.envelope.at_ms)
+        case RunRefused(session_id=session_id, code=code):
+            return row._replace(session_id=session_id, reason=code, ended_at_ms=at.envelope.at_ms)
+        case RunCompleted(stop_reason=reason):
+            return row._replace(status="completed", reason=reason, ended_at_ms=at.envelope.at_ms)
+        case RunFailed(code=code):
+            return row._replace(status="failed", reason=code, ended_at_ms=at.envelope.at_ms)
+        case RunCancelled(reason=reason):
+            return row._replace(status="cancelled", reason=reason, ended_at_ms=at.envelope.at_ms)
+        case _:
+            return row
+
+
+def halt(before: AuditRow | None, run_id: str, partition: int, items: Sequence[Item]) -> AuditRow:
+    """The row of a run that stops, or has stopped, before `items`, the first of which cannot be folded."""
+    offset = items[0].offset
+    if before is not None:
+        halted = before.halted_offset if before.halted_offset is not None else offset
+        return before._replace(halted_offset=halted, withheld=before.withheld + len(items))
+    first = items[0]
+    return AuditRow(
+        run_id=run_id,
+        # Only the first record may say: the others could come in a later poll, and rows must not depend on polls.
+        tenant=first.envelope.tenant if isinstance(first, EventAt) else "",
+        session_id="",
+        partition=partition,
+        first_offset=offset,
+        last_offset=offset,
+        last_seq=0,
+        events=0,
+        tail_digest=bytes(DIGEST_BYTES),
+        status="refused",
+        reason="",
+        started_at_ms=0,
+        ended_at_ms=None,
+        halted_offset=offset,
+        withheld=len(items),
+    )
+
+
+async def find_run(reader: Reader, tenant: Scope, run_id: str) -> AuditRow | None:
+    """Where that run lies, whatever became of it. Of a halted run only the part before the halt is known."""
+    found = await reader.fetch(select(audit).where(within(audit.c.tenant, tenant), audit.c.run_id == run_id))
+    return AuditRow._make(found[0]) if found else None
+
+
+async def last_run_of_session(reader: Reader, tenant: Scope, session_id: str) -> AuditRow | None:
+    """The newest run of a session that was accepted. All runs of a session share a partition, so offsets order them."""
+    found = await reader.fetch(
+        select(audit)
+        .where(within(audit.c.tenant, tenant), audit.c.session_id == session_id, audit.c.status != "refused")
+        .order_by(audit.c.first_offset.desc())
+        .limit(1)
+    )
+    return AuditRow._make(found[0]) if found else None

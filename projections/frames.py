@@ -1,0 +1,359 @@
+"""What a client sees of an event: the one mapping from a run's events to frames.
+
+The API uses it for the live stream and the projector for the stored transcript, so that a replay shows what was
+streamed. It is pure: what a frame needs of earlier events (the name of the tool a result belongs to, the model that
+answered) travels in a FrameMemory, which transcript.py can also restore from the rows.
+
+A frame's place is `seq = event_seq * 256 + index`: dense per event, ordered in the run, and exact in the middle of an
+event, so that a client which lost its connection between two frames of one model turn resumes at the second. It is the
+`id:` of the live stream, the `seq` of the transcript and what `from_seq` takes.
+
+    RunStarted          user_input (stored)  system_prompt (stored)  started
+    ModelCallRequested  retry, when it is not the first attempt
+    ModelReplied        thinking  text  tool_call ...  usage
+    ToolReturned        tool_result
+    InputReceived       user_input (stored) or steer (live): two faces of one place
+    RunParked           awaiting_input
+    RunQuarantined      quarantined
+    RunCompleted        done        RunCancelled  done, stop_reason "cancelled"        RunFailed  error
+
+Names and fields are those existing clients know; a key is absent when it has nothing to say. What we add is additive:
+`quarantined` (the stream would be silent without a reason), `text_blob` (the text is in the blob store, the API loads
+it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`, because `cancelled` is a stop reason of
+a run like the others and nothing went wrong.
+
+Before: an accepted event. After: transcript.py stores the frames, the API sends them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol, assert_never
+
+import orjson
+
+from schemas.run_events import (
+    CommandRefused,
+    Event,
+    InputReceived,
+    ModelCallFailed,
+    ModelCallRequested,
+    ModelReplied,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunQuarantined,
+    RunRefused,
+    RunStarted,
+    ToolCallRequested,
+    ToolReturned,
+)
+from schemas.values import BlobRef, Envelope, Segment, Usage
+
+FRAMES_PER_EVENT = 256
+"""Places of one event."""
+CALLS_SHOWN_MAX = FRAMES_PER_EVENT - 3
+"""Tool calls of one turn with a frame of their own; thinking, text and usage need a place too."""
+NESTING_CHECKED = 200
+"""Brackets in a tool input above which its nesting is tried: deeper than 254 levels cannot be written as JSON."""
+
+LAST_MS = 9_223_372_036_854
+"""In the year 2262: the last time whose nanoseconds fit 64 bits."""
+
+RETRY_AFTER = "retry-after header"
+BACKOFF = "exponential backoff"
+OWNER_LOST = "owner lost"
+"""Reasons of a retry; the first two are known to clients."""
+
+
+class OpenCall(NamedTuple):
+    """A call of the latest turn; `input` is parsed JSON."""
+
+    name: str
+    input: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameMemory:
+    """What frames need to know of a run's earlier events. A run begins with an empty one."""
+
+    provider: str = ""
+    model: str = ""
+    calls: Mapping[str, OpenCall] = field(default_factory=dict)
+    """The calls of the latest turn by id."""
+    retry_reason: str = ""
+    """Why the next attempt will be made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One frame. `event` is its data; `payload` exists in stored rows only."""
+
+    seq: int
+    type: str
+    event: dict[str, Any]
+    payload: list[dict[str, Any]] | None = None
+    stored: bool = True
+    live: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFrame:
+    """A frame as it goes out: `data` is one line of JSON. With `blob` set its text is still to be loaded."""
+
+    seq: int
+    type: str
+    data: str
+    blob: BlobRef | None = None
+
+
+class StoredFrame(Protocol):
+    """A row of the transcript; `event` and `payload` are JSON texts."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def ts_ns(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def event(self) -> str: ...
+    @property
+    def payload(self) -> str | None: ...
+
+
+def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[Frame], FrameMemory]:
+    """The frames of an event and what is to be remembered for those after it."""
+    at = envelope.seq * FRAMES_PER_EVENT
+    match event:
+        case RunStarted():
+            definition = event.definition
+            return _started(at, event), FrameMemory(provider=definition.provider, model=definition.model)
+        case ModelReplied():
+            shown = shown_calls(event)
+            memory = FrameMemory(provider=event.provider, model=event.model, calls=dict(shown))
+            return _replied(at, event, shown), memory
+        case ModelCallFailed():
+            return [], replace(memory, retry_reason=retry_reason(event))
+        case ModelCallRequested():
+            return _requested(at, memory, envelope, event), memory
+        case ToolReturned():
+            return [Frame(seq=at, type="tool_result", event=_tool_result(memory, event))], memory
+        case InputReceived():
+            return _input(at, envelope, event), memory
+        case RunCompleted():
+            return [_done(at, memory, event.stop_reason, event.usage)], memory
+        case RunCancelled():
+            return [_done(at, memory, "cancelled", event.usage)], memory
+        case RunFailed():
+            return [Frame(seq=at, type="error", event={"type": "error", "error": event.error})], memory
+        case RunParked():
+            parked = {"type": "awaiting_input", "awaiting_input": {"since_turn": event.since_turn}}
+            return [Frame(seq=at, type="awaiting_input", event=parked)], memory
+        case RunQuarantined():
+            return [Frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
+        case ToolCallRequested() | RunRefused() | CommandRefused():
+            return [], memory
+        case _:
+            assert_never(event)
+
+
+def stream_frame(frame: Frame) -> StreamFrame:
+    """A live frame as it goes out."""
+    return StreamFrame(seq=frame.seq, type=frame.type, data=orjson.dumps(frame.event).decode(), blob=_blob(frame.event))
+
+
+def replay_frames(rows: Iterable[StoredFrame]) -> Iterator[StreamFrame]:
+    """Stored rows as a stream shows them: user turns become `steer` with source `replay`, the system prompt is not
+    shown (and neither are the system segments of the request: a quirk of the reference that is fixed here).
+    """
+    for row in rows:
+        if row.type == "system_prompt":
+            continue
+        if row.type == "user_input":
+            data = {
+                "type": "steer",
+                "user_input": {
+                    "text": _user_text(row.payload),
+                    "source": "replay",
+                    "seen_at": _rfc3339(row.ts_ns // 1_000_000),
+                },
+            }
+            yield StreamFrame(seq=row.seq, type="steer", data=orjson.dumps(data).decode())
+            continue
+        blob = _blob(orjson.loads(row.event)) if '"text_blob":' in row.event else None
+        yield StreamFrame(seq=row.seq, type=row.type, data=row.event, blob=blob)
+
+
+def with_text(frame: StreamFrame, text: str) -> StreamFrame:
+    """The frame with the text its blob held."""
+    event = orjson.loads(frame.data)
+    event.pop("text_blob", None)
+    event["text"] = text
+    return replace(frame, data=orjson.dumps(event).decode(), blob=None)
+
+
+def shown_calls(event: ModelReplied) -> list[tuple[str, OpenCall]]:
+    """The calls of a turn that get a frame, with their ids."""
+    return [(call.id, OpenCall(call.name, parsed(call.input))) for call in event.tool_calls[:CALLS_SHOWN_MAX]]
+
+
+def parsed(text: str) -> Any:
+    """A tool input as a value. What cannot be read, or could not be written again, stays the text it was."""
+    try:
+        value = orjson.loads(text)
+        if text.count("{") + text.count("[") > NESTING_CHECKED:
+            orjson.dumps(value)
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return text
+    return value
+
+
+def plausible_ms(at_ms: int) -> int:
+    """The time itself, or the nearest that can be shown when an event has one that no calendar has."""
+    return min(max(at_ms, 0), LAST_MS)
+
+
+def moment(at_ms: int) -> datetime:
+    """The time in UTC."""
+    return datetime.fromtimestamp(plausible_ms(at_ms) / 1000, UTC)
+
+
+def segments_json(segments: Iterable[Segment]) -> list[dict[str, Any]]:
+    """Segments as the caller would have written them: fields at their default are left out."""
+    return [
+        {
+            "role": segment.role,
+            "content": [{k: v for k, v in block.to_avro().items() if v} for block in segment.content],
+        }
+        for segment in segments
+    ]
+
+
+def usage_json(usage: Usage, *, provider: str, model: str, max_context_tokens: int = 0) -> dict[str, Any]:
+    """The usage object of `usage` and `done` frames."""
+    found: dict[str, Any] = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    if usage.cache_creation_input_tokens:
+        found["cache_creation_input_tokens"] = usage.cache_creation_input_tokens
+    if usage.cache_read_input_tokens:
+        found["cache_read_input_tokens"] = usage.cache_read_input_tokens
+    if model:
+        found["model"] = model
+    if provider:
+        found["provider"] = provider
+    if max_context_tokens:
+        found["max_context_tokens"] = max_context_tokens
+    return found
+
+
+def retry_reason(event: ModelCallFailed) -> str:
+    """Why the attempt after this failure will be made."""
+    if event.kind == "interrupted":
+        return OWNER_LOST
+    return RETRY_AFTER if event.retry_after_ms > 0 else BACKOFF
+
+
+def _started(at: int, event: RunStarted) -> list[Frame]:
+    found = [
+        Frame(
+            seq=at, type="user_input", event={"type": "user_input"}, payload=segments_json(event.segments), live=False
+        )
+    ]
+    definition = event.definition
+    if definition.system_prompt:
+        prompt = {
+            "type": "system_prompt",
+            "text": definition.system_prompt,
+            "agent": definition.name,
+            "definition_sha256": definition.sha256,
+        }
+        found.append(Frame(seq=at + 1, type="system_prompt", event=prompt, live=False))
+    found.append(Frame(seq=at + len(found), type="started", event={"type": "started"}))
+    return found
+
+
+def _replied(at: int, event: ModelReplied, shown: Sequence[tuple[str, OpenCall]]) -> list[Frame]:
+    events: list[dict[str, Any]] = []
+    if event.reasoning:
+        events.append({"type": "thinking", "text": event.reasoning})
+    if event.text_blob is not None:
+        events.append({"type": "text", "text": "", "text_blob": event.text_blob.to_avro()})
+    elif event.text:
+        events.append({"type": "text", "text": event.text})
+    for call_id, call in shown:
+        use = {"id": call_id, "name": call.name, "input": call.input}
+        events.append({"type": "tool_call", "tool_use": use})
+    usage: dict[str, Any] = {
+        "type": "usage",
+        "usage": usage_json(
+            event.usage, provider=event.provider, model=event.model, max_context_tokens=event.max_context_tokens
+        ),
+    }
+    if len(event.tool_calls) > len(shown):
+        usage["tool_calls_not_shown"] = len(event.tool_calls) - len(shown)
+    events.append(usage)
+    return [Frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]
+
+
+def _requested(at: int, memory: FrameMemory, envelope: Envelope, event: ModelCallRequested) -> list[Frame]:
+    if event.attempt == 1:
+        return []
+    retry = {
+        "provider": event.provider,
+        "attempt": event.attempt - 1,
+        "wait_ms": max(0, event.not_before_ms - envelope.at_ms),
+        "reason": memory.retry_reason or BACKOFF,
+    }
+    return [Frame(seq=at, type="retry", event={"type": "retry", "retry": retry})]
+
+
+def _tool_result(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
+    use: dict[str, Any] = {"id": event.call_id}
+    call = memory.calls.get(event.call_id)
+    if call is not None:
+        use |= {"name": call.name, "input": call.input}
+    found: dict[str, Any] = {"type": "tool_result", "tool_use": use, "text": event.text}
+    if event.text_blob is not None:
+        found["text_blob"] = event.text_blob.to_avro()
+    if event.is_error:
+        found["is_error"] = True
+    return found
+
+
+def _input(at: int, envelope: Envelope, event: InputReceived) -> list[Frame]:
+    said = {"text": event.text, "source": event.source, "seen_at": _rfc3339(envelope.at_ms)}
+    payload = [{"role": "user", "content": [{"type": "trusted-text", "text": event.text}]}]
+    return [
+        Frame(seq=at, type="user_input", event={"type": "user_input", "user_input": said}, payload=payload, live=False),
+        Frame(seq=at, type="steer", event={"type": "steer", "user_input": said}, stored=False),
+    ]
+
+
+def _done(at: int, memory: FrameMemory, stop_reason: str, usage: Usage) -> Frame:
+    data = {
+        "type": "done",
+        "stop_reason": stop_reason,
+        "usage": usage_json(usage, provider=memory.provider, model=memory.model),
+    }
+    return Frame(seq=at, type="done", event=data)
+
+
+def _blob(event: Mapping[str, Any]) -> BlobRef | None:
+    found = event.get("text_blob")
+    return None if found is None else BlobRef.from_avro(found)
+
+
+def _user_text(payload: str | None) -> str:
+    segments = orjson.loads(payload) if payload else []
+    return "\n".join(
+        block["text"]
+        for segment in segments
+        if segment["role"] == "user"
+        for block in segment["content"]
+        if block.get("text")
+    )
+
+
+def _rfc3339(at_ms: int) -> str:
+    return moment(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,210 @@
+"""The projection of runs: the records of a poll into the rows of one build, in one transaction.
+
+    claim(partitions)   take them; the offsets to read from
+    apply(polled)       read, fold, and write rows and cursors together, or nothing at all
+
+What Postgres refuses (a sum over 64 bits, a name too long for an index) must not stop a partition: such a poll is done
+again event by event, and the run whose event is refused is halted like one with an unreadable record.
+
+`apply` may be repeated with the same records at any time: those below the cursor are left out. After any error nothing
+in memory has changed; after a lost connection make a new one and claim again, because whether the last transaction was
+committed is then known to the cursor only. `Fenced` means that another projector has claimed since.
+
+Rows of live runs are kept at hand in a bounded cache, others are read in the transaction. Commits do not wait for the
+disk: rows and cursor are lost together, and what a crash of the server takes is projected again from the log.
+
+Before: the projector's loop. After: Postgres; positions.py hears of every commit.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from connectors.protocols import LogRecord
+from projections import audit, cursors, problems, runs, steps, transcript, usage
+from projections.builds import Build
+from projections.folding import Changes, Known, fold
+from projections.frames import FRAMES_PER_EVENT
+from projections.history import Batch, Cursor, EventAt, Item, read_records, unwritable
+from projections.writing import writer
+from schemas.codec import Codec
+
+KNOWN_RUNS_MAX = 20_000
+"""Runs kept at hand, a few kilobytes each; the others cost a read when their next event comes."""
+REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
+"""What Postgres says to values it cannot hold. A unique key twice is not among them: that is a broken proof."""
+NOTIFY_BYTES_MAX = 7_900
+"""Postgres takes payloads below 8000 bytes; a longer one is sent empty, and listeners look for themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What a poll amounted to."""
+
+    events: int
+    stale: int
+    problems: int
+    oldest_ms: int
+    """Time of the oldest record; 0 when nothing was new."""
+
+
+class RunProjection:
+    """Writes one build of the projections of one topic, over one connection that nobody else uses meanwhile."""
+
+    def __init__(
+        self,
+        connection: psycopg.AsyncConnection[Any],
+        build: Build,
+        topic: str,
+        *,
+        owner: str,
+        codec: Codec | None = None,
+    ) -> None:
+        self._connection = connection
+        self._build = build
+        self.topic = topic
+        self._owner = owner
+        self._codec = codec
+        self._cursors: dict[int, Cursor] = {}
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        schema = build.schema
+        self._write_runs = writer(schema, runs.runs, "replace")
+        self._write_audit = writer(schema, audit.audit, "replace")
+        self._write_steps = writer(schema, steps.steps, "cover", keep=steps.FIRST_WINS)
+        self._write_transcript = writer(schema, transcript.transcript, "insert")
+        self._write_usage = writer(schema, usage.usage, "add")
+        self._write_problems = writer(schema, problems.problems, "insert")
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next offset of each partition that was claimed."""
+        return {partition: cursor.next_offset for partition, cursor in self._cursors.items()}
+
+    async def claim(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Takes the partitions and gives the offsets to read from."""
+        self._known.clear()
+        await self._connection.execute("SET synchronous_commit = off")
+        self._cursors = await cursors.claim(self._connection, self._build.schema, self.topic, partitions, self._owner)
+        return self.positions
+
+    async def apply(self, polled: Mapping[int, Sequence[LogRecord]]) -> Applied:
+        """Projects the records. Raises Fenced or an error of the driver, and has then written nothing."""
+        batch = read_records(self._cursors, polled, self._codec)
+        if not batch.moved:
+            return Applied(events=0, stale=0, problems=0, oldest_ms=0)
+        try:
+            known, found = await self._project(batch)
+        except REFUSED:
+            known, found = await self._project_singly(batch)
+        self._cursors.update((cursor.partition, cursor) for cursor in batch.moved)
+        self._remember(known)
+        return Applied(events=batch.events, stale=batch.stale, problems=found, oldest_ms=batch.oldest_ms)
+
+    async def _project(self, batch: Batch) -> tuple[Mapping[str, Known], int]:
+        """The whole batch at once; the runs as they are afterwards and the number of problems."""
+        async with self._connection.transaction():
+            await self._advance(batch)
+            changes = fold(self.topic, batch, await self._known_of(batch))
+            await self._write(changes)
+            await self._notify(batch.moved)
+        return changes.known, len(changes.problems)
+
+    async def _project_singly(self, batch: Batch) -> tuple[Mapping[str, Known], int]:
+        """The batch event by event, in one transaction all the same."""
+        async with self._connection.transaction():
+            await self._advance(batch)
+            known = await self._known_of(batch)
+            changes = fold(self.topic, Batch(problems=batch.problems), {})
+            await self._write(changes)
+            found = len(changes.problems)
+            for run_id in sorted(batch.runs):
+                for item in batch.runs[run_id]:
+                    known[run_id], problems_found = await self._project_item(run_id, item, known)
+                    found += problems_found
+            await self._notify(batch.moved)
+        return known, found
+
+    async def _project_item(self, run_id: str, item: Item, known: Mapping[str, Known]) -> tuple[Known, int]:
+        try:
+            return await self._project_one(run_id, item, known)
+        except REFUSED as error:
+            said = error.diag.message_primary or str(error)
+            stopped = unwritable(item, said) if isinstance(item, EventAt) else item
+        try:
+            return await self._project_one(run_id, stopped, known)
+        except REFUSED:
+            # Not even the halt can be written, because of the run's id itself: then the record is all there is to keep.
+            row = problems.apply(self.topic, replace(stopped.problem, run_id=""))
+            await self._write_problems.write(self._connection, [row])
+            return known.get(run_id, Known()), 1
+
+    async def _project_one(self, run_id: str, item: Item, known: Mapping[str, Known]) -> tuple[Known, int]:
+        async with self._connection.transaction():
+            changes = fold(self.topic, Batch(runs={run_id: [item]}), known)
+            await self._write(changes)
+        return changes.known[run_id], len(changes.problems)
+
+    async def _advance(self, batch: Batch) -> None:
+        moves = [(self._cursors[cursor.partition], cursor) for cursor in batch.moved]
+        await cursors.advance(self._connection, self._build.schema, self.topic, moves)
+
+    async def _write(self, changes: Changes) -> None:
+        connection = self._connection
+        await self._write_runs.write(connection, changes.runs)
+        await self._write_audit.write(connection, changes.audit)
+        await self._write_steps.write(connection, changes.steps)
+        await self._write_transcript.write(connection, changes.transcript)
+        await self._write_usage.write(connection, changes.usage)
+        await self._write_problems.write(connection, changes.problems)
+
+    async def _notify(self, moved: Sequence[Cursor]) -> None:
+        payload = self._build.announcement(self.topic, moved)
+        if len(payload) > NOTIFY_BYTES_MAX:
+            payload = ""
+        await self._connection.execute("SELECT pg_notify(%s, %s)", (self._build.channel, payload))
+
+    def _remember(self, known: Mapping[str, Known]) -> None:
+        for run_id, run in known.items():
+            self._known.pop(run_id, None)
+            if not run.over:
+                self._known[run_id] = run
+        while len(self._known) > KNOWN_RUNS_MAX:
+            self._known.popitem(last=False)
+
+    async def _known_of(self, batch: Batch) -> dict[str, Known]:
+        found = {run_id: self._known[run_id] for run_id in batch.runs if run_id in self._known}
+        missing = sorted(run_id for run_id in batch.runs if run_id not in found)
+        if missing:
+            found |= await self._read_known(missing)
+        return found
+
+    async def _read_known(self, run_ids: Sequence[str]) -> dict[str, Known]:
+        schema = self._build.schema
+        async with self._connection.pipeline():
+            places = await self._connection.execute(
+                sql.SQL("SELECT * FROM {} WHERE run_id = ANY(%s)").format(sql.Identifier(schema, "audit")), (run_ids,)
+            )
+            rows = await self._connection.execute(
+                sql.SQL("SELECT * FROM {} WHERE run_id = ANY(%s)").format(sql.Identifier(schema, "runs")), (run_ids,)
+            )
+            called = await self._connection.execute(
+                sql.SQL(
+                    "SELECT t.run_id, t.event FROM {} r JOIN {} t ON t.run_id = r.run_id AND t.type = 'tool_call' "
+                    "AND t.seq BETWEEN r.memory_reply_seq * %s AND r.memory_reply_seq * %s + %s "
+                    "WHERE r.run_id = ANY(%s) AND r.memory_reply_seq > 0 ORDER BY t.run_id, t.seq"
+                ).format(sql.Identifier(schema, "runs"), sql.Identifier(schema, "transcript")),
+                (FRAMES_PER_EVENT, FRAMES_PER_EVENT, FRAMES_PER_EVENT - 1, run_ids),
+            )
+        found = {row[0]: Known(audit=audit.AuditRow._make(row)) for row in await places.fetchall()}
+        calls: dict[str, list[str]] = {}
+        for run_id, event in await called.fetchall():
+            calls.setdefault(run_id, []).append(event)
+        for values in await rows.fetchall():
+            row = runs.RunRow._make(values)
+            memory = replace(runs.frame_memory(row), calls=transcript.open_calls(calls.get(row.run_id, [])))
+            found[row.run_id] = replace(found[row.run_id], run=row, frames=memory)
+        return found

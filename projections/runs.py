@@ -1,0 +1,350 @@
+"""Runs: one row for every accepted run, with everything a list or a status page shows.
+
+The row is a fold of the run's events. The projector keeps the rows of live runs in memory and writes whole rows, so an
+event costs no read; a row it does not know it reads once (run_projection.py). Requests that were refused are not runs
+(audit.py has them).
+
+The last two columns are the projection's own: what the next frame of the run needs to know (frames.FrameMemory).
+
+Before: run_projection.py. After: GET /v1/runs, /v1/agents/{agent_id}, /v1/users/{user_id}/agents.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, assert_never
+
+import orjson
+from sqlalchemy import ColumnElement, Index, select, text, tuple_
+
+from connectors.postgres import Reader
+from projections.frames import FrameMemory, retry_reason
+from projections.history import EventAt
+from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
+from schemas.run_events import (
+    CommandRefused,
+    Event,
+    InputReceived,
+    ModelCallFailed,
+    ModelCallRequested,
+    ModelReplied,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunQuarantined,
+    RunRefused,
+    RunStarted,
+    ToolCallRequested,
+    ToolReturned,
+)
+from schemas.values import Envelope, Usage
+
+CANCELLED = "cancelled"
+"""The stop reason of a cancel that named none."""
+PAGE_MAX = 500
+"""Most runs of one page, so that an answer stays below a megabyte."""
+
+
+class RunRow(NamedTuple):
+    """A run as it is now. Times in UTC milliseconds, cost in millionths of `currency`; empty text means none."""
+
+    run_id: str
+    tenant: str
+    session_id: str
+    agent_id: str
+    agent: str
+    subject: str
+    user_id: str
+    user_tier: str
+    parent_agent_id: str
+    status: str
+    """running, completed, failed or cancelled."""
+    stop_reason: str
+    """Why it ended; of a cancelled run the reason that was given."""
+    error: str
+    error_code: str
+    started_at_ms: int
+    ended_at_ms: int | None
+    last_event_at_ms: int
+    iterations: int
+    """Model turns that were answered."""
+    input_tokens: int
+    output_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    cost_micros: int
+    currency: str
+    model_errors: int
+    tool_calls: int
+    tool_errors: int
+    interactive: bool
+    parked: bool
+    """Waits for input."""
+    quarantined: bool
+    """A record of it could not be handled; what is shown ends before that."""
+    quarantine_error: str
+    provider: str
+    """Of the last answer; before it, of the definition."""
+    model: str
+    effort: str
+    context_tokens: int
+    """Tokens of the last turn's prompt and answer: how full the context is."""
+    max_context_tokens: int
+    """0 = unknown."""
+    definition_sha256: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    last_seq: int
+    idempotency_key: str
+    request_sha256: str
+    continues_run_id: str
+    traceparent: str
+    metadata: Json
+    """JSON object; its values are JSON texts."""
+    parent_context: Json
+    """JSON object of texts."""
+    memory_reply_seq: int
+    """Seq of the last ModelReplied: its calls are in the transcript from there."""
+    memory_retry_reason: str
+
+
+runs = table_of(
+    "runs",
+    RunRow,
+    # What narrows most comes first, so that a question across tenants finds its way as well.
+    Index("runs_handle", "agent_id", "tenant", "started_at_ms", "run_id"),
+    Index("runs_session", "session_id", "tenant", "started_at_ms", "run_id"),
+    Index("runs_user", "user_id", "tenant", "started_at_ms", "run_id"),
+    Index("runs_tenant", "tenant", "started_at_ms", "run_id"),
+    Index("runs_time", "started_at_ms", "run_id"),
+    # Live runs are few among many that are over.
+    Index("runs_live", "tenant", "started_at_ms", "run_id", postgresql_where=text("status = 'running'")),
+    key=["run_id"],
+    fillfactor=70,
+)
+
+
+def apply(before: RunRow | None, events: Sequence[EventAt]) -> RunRow | None:
+    """The row after these events of its run. None as long as the run was not accepted."""
+    values: dict[str, Any] | None = None if before is None else before._asdict()
+    for at in events:
+        if isinstance(at.event, RunStarted):
+            values = _started(at, at.event)
+        if values is None:
+            continue
+        values["last_event_at_ms"] = at.envelope.at_ms
+        values["last_offset"] = at.offset
+        values["last_seq"] = at.envelope.seq
+        _evolve(values, at.envelope, at.event)
+    return None if values is None else RunRow(**values)
+
+
+def halt(before: RunRow, error: str) -> RunRow:
+    """The row of a run that the projection cannot follow any further."""
+    return before._replace(quarantined=True, quarantine_error=error)
+
+
+def frame_memory(row: RunRow) -> FrameMemory:
+    """What the row knows for the next frames; the calls of the last turn are in the transcript."""
+    return FrameMemory(provider=row.provider, model=row.model, retry_reason=row.memory_retry_reason)
+
+
+def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
+    match event:
+        case ModelCallRequested():
+            values["parked"] = False
+        case ModelReplied():
+            _replied(values, envelope, event)
+        case ModelCallFailed():
+            values["model_errors"] += 1
+            values["memory_retry_reason"] = retry_reason(event)
+        case ToolCallRequested():
+            values["tool_calls"] += event.attempt == 1
+        case ToolReturned():
+            values["tool_errors"] += event.is_error
+        case RunParked():
+            values["parked"] = True
+        case RunQuarantined():
+            values |= {"quarantined": True, "quarantine_error": event.error}
+        case RunCompleted():
+            _ended(values, envelope, "completed", event)
+            values["stop_reason"] = event.stop_reason
+        case RunFailed():
+            _ended(values, envelope, "failed", event)
+            values |= {"error": event.error, "error_code": event.code}
+        case RunCancelled():
+            _ended(values, envelope, "cancelled", event)
+            values["stop_reason"] = event.reason or CANCELLED
+        case RunStarted() | RunRefused() | CommandRefused() | InputReceived():
+            pass
+        case _:
+            assert_never(event)
+
+
+def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
+    definition = event.definition
+    return {
+        "run_id": at.envelope.aggregate,
+        "tenant": at.envelope.tenant,
+        "session_id": event.session_id,
+        "agent_id": event.agent_id,
+        "agent": definition.name,
+        "subject": event.subject,
+        "user_id": event.user_id,
+        "user_tier": event.user_tier,
+        "parent_agent_id": event.parent_agent_id,
+        "status": "running",
+        "stop_reason": "",
+        "error": "",
+        "error_code": "",
+        "started_at_ms": at.envelope.at_ms,
+        "ended_at_ms": None,
+        "iterations": 0,
+        **_spent(Usage()),
+        "cost_micros": 0,
+        "currency": "",
+        "model_errors": 0,
+        "tool_calls": 0,
+        "tool_errors": 0,
+        "interactive": event.interactive,
+        "parked": False,
+        "quarantined": False,
+        "quarantine_error": "",
+        "provider": definition.provider,
+        "model": definition.model,
+        "effort": definition.effort,
+        "context_tokens": 0,
+        "max_context_tokens": 0,
+        "definition_sha256": definition.sha256,
+        "partition": at.partition,
+        "first_offset": at.offset,
+        "idempotency_key": event.idempotency_key,
+        "request_sha256": event.request_sha256,
+        "continues_run_id": event.continues.run_id if event.continues else "",
+        "traceparent": event.traceparent,
+        "metadata": _json_object(event.metadata),
+        "parent_context": _json_object(event.parent_context),
+        "memory_reply_seq": 0,
+        "memory_retry_reason": "",
+    }
+
+
+def _replied(values: dict[str, Any], envelope: Envelope, event: ModelReplied) -> None:
+    usage = event.usage
+    values["iterations"] += 1
+    for name, tokens in _spent(usage).items():
+        values[name] += tokens
+    values["cost_micros"] += event.cost_micros
+    values |= {
+        "currency": event.currency or values["currency"],
+        "provider": event.provider,
+        "model": event.model,
+        "context_tokens": sum(_spent(usage).values()),
+        "max_context_tokens": event.max_context_tokens or values["max_context_tokens"],
+        "memory_reply_seq": envelope.seq,
+        "memory_retry_reason": "",
+    }
+
+
+def _ended(
+    values: dict[str, Any], envelope: Envelope, status: str, event: RunCompleted | RunFailed | RunCancelled
+) -> None:
+    values |= {
+        "status": status,
+        "ended_at_ms": envelope.at_ms,
+        "parked": False,
+        # The owner's sums win over ours: they are what was decided.
+        "iterations": event.iterations,
+        **_spent(event.usage),
+        "cost_micros": event.cost_micros,
+        "currency": event.currency or values["currency"],
+    }
+
+
+def _spent(usage: Usage) -> dict[str, int]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_creation_input_tokens": usage.cache_creation_input_tokens,
+        "cache_read_input_tokens": usage.cache_read_input_tokens,
+    }
+
+
+def _json_object(texts: Mapping[str, str]) -> str:
+    return orjson.dumps(dict(texts)).decode()
+
+
+# --- queries ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Which runs to list; what is empty does not narrow. Times: `since_ms` <= started < `until_ms`."""
+
+    statuses: frozenset[str] = frozenset()
+    agent: str = ""
+    agent_id: str = ""
+    parent_agent_id: str = ""
+    user_id: str = ""
+    session_id: str = ""
+    since_ms: int = 0
+    until_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """A part of a list, newest first. `next` is the place to go on from, empty at the end."""
+
+    rows: tuple[RunRow, ...]
+    next: str
+
+
+async def run_by_id(reader: Reader, tenant: Scope, run_id: str) -> RunRow | None:
+    """The run of that id."""
+    found = await reader.fetch(select(runs).where(within(runs.c.tenant, tenant), runs.c.run_id == run_id))
+    return RunRow._make(found[0]) if found else None
+
+
+async def run_by_handle(reader: Reader, tenant: Scope, agent_id: str) -> RunRow | None:
+    """The newest run with that handle."""
+    page = await list_runs(reader, tenant, RunFilter(agent_id=agent_id), limit=1)
+    return page.rows[0] if page.rows else None
+
+
+async def list_runs(
+    reader: Reader, tenant: Scope, wanted: RunFilter, *, limit: int = PAGE_MAX, after: str = ""
+) -> RunPage:
+    """Runs, newest first. `after` is `next` of an earlier page; rows that come in meanwhile shift nothing.
+
+    Raises BadPlace for an `after` that this list did not give out.
+    """
+    limit = max(1, min(limit, PAGE_MAX))
+    conditions = [within(runs.c.tenant, tenant), *_conditions(wanted)]
+    if after:
+        started_at_ms, run_id = place_parts(after, 2)
+        conditions.append(tuple_(runs.c.started_at_ms, runs.c.run_id) < tuple_(place_number(started_at_ms), run_id))
+    found = await reader.fetch(
+        select(runs).where(*conditions).order_by(runs.c.started_at_ms.desc(), runs.c.run_id.desc()).limit(limit + 1)
+    )
+    rows = tuple(RunRow._make(row) for row in found)
+    if len(rows) <= limit:
+        return RunPage(rows=rows, next="")
+    last = rows[limit - 1]
+    return RunPage(rows=rows[:limit], next=place_token(last.started_at_ms, last.run_id))
+
+
+def _conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
+    columns = runs.c
+    found: list[ColumnElement[bool]] = [
+        columns[name] == value
+        for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id")
+        if (value := getattr(wanted, name))
+    ]
+    if wanted.statuses:
+        found.append(columns.status.in_(sorted(wanted.statuses)))
+    if wanted.since_ms:
+        found.append(columns.started_at_ms >= wanted.since_ms)
+    if wanted.until_ms:
+        found.append(columns.started_at_ms < wanted.until_ms)
+    return found

@@ -1,0 +1,197 @@
+"""The timeline of a run: one row for every attempt of a model turn and for every tool call.
+
+An intent opens a row, its result closes it; either may come in another poll than the other. So a change of a row is
+only the fields one event knows, and a change is laid over the row as `coalesce(new, old)`, in memory and in SQL alike
+(`merged` and the policy the writer is given): how events fall into polls makes no difference. An open row of a run that
+has ended was under way when the run was cancelled.
+
+Before: run_projection.py. After: GET /v1/runs/{run_id}/steps, the web page of a run.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+from sqlalchemy import select, tuple_
+
+from connectors.postgres import Reader
+from projections.frames import OpenCall, shown_calls
+from projections.history import EventAt
+from projections.tables import Scope, table_of, within
+from schemas.run_events import ModelCallFailed, ModelCallRequested, ModelReplied, ToolCallRequested, ToolReturned
+
+PREVIEW_CHARACTERS = 400
+"""Of inputs and outputs; the whole is in the transcript. Enough for a line or two of a timeline."""
+PAGE_MAX = 2_000
+"""Most steps of one page."""
+MODEL, TOOL = "model", "tool"
+
+
+class StepRow(NamedTuple):
+    """A step. Times in UTC milliseconds, cost in millionths of `currency`. None is what is not known (yet)."""
+
+    run_id: str
+    turn: int
+    kind: str
+    """model or tool."""
+    number: int
+    """Attempt of a model call from 1, index of a tool call in its turn from 0."""
+    tenant: str
+    seq: int
+    """Of the first event of the step: sorts the timeline."""
+    attempt: int
+    """Latest attempt."""
+    call_id: str | None = None
+    """Tool calls only."""
+    name: str | None = None
+    """Tool, or provider/model."""
+    effect_class: str | None = None
+    """Tool calls only."""
+    requested_at_ms: int | None = None
+    not_before_ms: int | None = None
+    """A retry waits until then."""
+    ended_at_ms: int | None = None
+    duration_ms: int | None = None
+    """Of the call itself, without waiting."""
+    outcome: str | None = None
+    """ok, kind of a failed model call, or outcome of a tool call; None while it is under way."""
+    is_error: bool | None = None
+    error: str | None = None
+    stop_reason: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cost_micros: int | None = None
+    currency: str | None = None
+    input_preview: str | None = None
+    output_preview: str | None = None
+
+
+steps = table_of("steps", StepRow, key=["run_id", "turn", "kind", "number"], fillfactor=85)
+
+FIRST_WINS = frozenset({"tenant", "seq", "requested_at_ms"})
+"""Columns that keep what was written first; all others take what comes later."""
+StepKey = tuple[str, int, str, int]
+
+
+def apply(calls: Mapping[str, OpenCall], events: Sequence[EventAt]) -> dict[StepKey, StepRow]:
+    """The changes these events of one run make. `calls` are those of the latest turn before them, by id."""
+    rows: dict[StepKey, StepRow] = {}
+    known = dict(calls)
+    for at in events:
+        if isinstance(at.event, ModelReplied):
+            known = dict(shown_calls(at.event))
+        change = _change(known, at)
+        if change is not None:
+            key = (change.run_id, change.turn, change.kind, change.number)
+            rows[key] = merged(rows[key], change) if key in rows else change
+    return rows
+
+
+def merged(old: StepRow, new: StepRow) -> StepRow:
+    """`new` laid over `old`; the same as the upsert does with the policy of FIRST_WINS."""
+    return StepRow._make(
+        (a if a is not None else b) if name in FIRST_WINS else (b if b is not None else a)
+        for name, a, b in zip(StepRow._fields, old, new, strict=True)
+    )
+
+
+def _change(calls: Mapping[str, OpenCall], at: EventAt) -> StepRow | None:
+    envelope = at.envelope
+    match at.event:
+        case ModelCallRequested() as event:
+            return _model(
+                at,
+                event,
+                name=f"{event.provider}/{event.model}",
+                requested_at_ms=envelope.at_ms,
+                not_before_ms=event.not_before_ms or None,
+            )
+        case ModelReplied() as event:
+            return _model(
+                at,
+                event,
+                name=f"{event.provider}/{event.model}",
+                ended_at_ms=envelope.at_ms,
+                duration_ms=event.duration_ms,
+                outcome="ok",
+                is_error=False,
+                stop_reason=event.stop_reason,
+                input_tokens=event.usage.input_tokens,
+                output_tokens=event.usage.output_tokens,
+                cache_creation_input_tokens=event.usage.cache_creation_input_tokens,
+                cache_read_input_tokens=event.usage.cache_read_input_tokens,
+                cost_micros=event.cost_micros,
+                currency=event.currency,
+                output_preview=event.text[:PREVIEW_CHARACTERS] or None,
+            )
+        case ModelCallFailed() as event:
+            return _model(
+                at,
+                event,
+                name=f"{event.provider}/{event.model}",
+                ended_at_ms=envelope.at_ms,
+                duration_ms=event.duration_ms,
+                outcome=event.kind,
+                is_error=True,
+                error=event.message,
+            )
+        case ToolCallRequested() as event:
+            return _tool(
+                at, event, calls.get(event.call_id), effect_class=event.effect_class, requested_at_ms=envelope.at_ms
+            )
+        case ToolReturned() as event:
+            return _tool(
+                at,
+                event,
+                calls.get(event.call_id),
+                ended_at_ms=envelope.at_ms,
+                duration_ms=event.duration_ms,
+                outcome=event.outcome,
+                is_error=event.is_error,
+                output_preview=event.text[:PREVIEW_CHARACTERS] or None,
+            )
+        case _:
+            return None
+
+
+def _model(at: EventAt, event: ModelCallRequested | ModelReplied | ModelCallFailed, **more: Any) -> StepRow:
+    return StepRow(
+        run_id=at.envelope.aggregate,
+        turn=event.turn,
+        kind=MODEL,
+        number=event.attempt,
+        tenant=at.envelope.tenant,
+        seq=at.envelope.seq,
+        attempt=event.attempt,
+        **more,
+    )
+
+
+def _tool(at: EventAt, event: ToolCallRequested | ToolReturned, call: OpenCall | None, **more: Any) -> StepRow:
+    return StepRow(
+        run_id=at.envelope.aggregate,
+        turn=event.turn,
+        kind=TOOL,
+        number=event.index,
+        tenant=at.envelope.tenant,
+        seq=at.envelope.seq,
+        attempt=event.attempt,
+        call_id=event.call_id,
+        name=None if call is None else call.name,
+        input_preview=None if call is None else orjson.dumps(call.input).decode()[:PREVIEW_CHARACTERS],
+        **more,
+    )
+
+
+async def steps_of_run(
+    reader: Reader, tenant: Scope, run_id: str, *, limit: int = PAGE_MAX, after: StepRow | None = None
+) -> list[StepRow]:
+    """Steps in the order they began; `after` is the last of an earlier page."""
+    conditions = [within(steps.c.tenant, tenant), steps.c.run_id == run_id]
+    order = (steps.c.seq, steps.c.turn, steps.c.kind, steps.c.number)
+    if after is not None:
+        conditions.append(tuple_(*order) > tuple_(after.seq, after.turn, after.kind, after.number))
+    found = await reader.fetch(select(steps).where(*conditions).order_by(*order).limit(max(1, min(limit, PAGE_MAX))))
+    return [StepRow._make(row) for row in found]

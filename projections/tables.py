@@ -1,0 +1,111 @@
+"""What all tables of the projections share: the MetaData, the JSON column, the scope of a query, places in a list.
+
+Tables carry no schema: each build of the projections lives in a Postgres schema of its own (builds.py), readers go
+through the views of the live build. A row is a named tuple, its fields are the columns in order: `table_of` makes the
+table from it, and it is handed to the driver as it is.
+
+JSON columns are Postgres `json`, not `jsonb`: written once and read whole, they keep key order and bytes (what was
+streamed is what is stored, to the byte), they take \\u0000 and lone surrogates, which models do produce and jsonb
+refuses, and they cost less to write. Both ways they are JSON text in Python; the connections of connectors.postgres do
+not parse them.
+
+Before: run_projection.py and the API.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from enum import Enum
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Index,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    true,
+)
+from sqlalchemy.types import TypeEngine, UserDefinedType
+
+metadata = MetaData()
+"""The tables of one build."""
+
+
+class JsonText(UserDefinedType[str]):
+    """A `json` column that is a str in Python."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "JSON"
+
+
+Json = Annotated[str, JsonText]
+"""A field of a row that holds JSON text."""
+COLUMN_TYPES: dict[Any, type[TypeEngine[Any]]] = {
+    str: Text,
+    int: BigInteger,
+    bool: Boolean,
+    bytes: LargeBinary,
+    Json: JsonText,
+}
+
+
+def table_of(name: str, row: type[Any], *indexes: Index, key: Sequence[str], fillfactor: int = 100) -> Table:
+    """The table whose columns are the fields of a named tuple. `fillfactor` below 100 leaves room for updates."""
+    columns = []
+    for field, hint in get_type_hints(row, include_extras=True).items():
+        kinds = [hint] if get_origin(hint) is Annotated else [k for k in get_args(hint) or [hint] if k is not NoneType]
+        columns.append(Column(field, COLUMN_TYPES[kinds[0]](), nullable=NoneType in get_args(hint)))
+    options = {"fillfactor": fillfactor}
+    return Table(name, metadata, *columns, PrimaryKeyConstraint(*key), *indexes, postgresql_with=options)
+
+
+class EveryTenant(Enum):
+    """The scope of an operator who asks across tenants. A word of its own, so that no forgotten value means it."""
+
+    EVERY_TENANT = "every tenant"
+
+
+EVERY_TENANT = EveryTenant.EVERY_TENANT
+Scope = str | EveryTenant
+
+
+def within(column: ColumnElement[str], scope: Scope) -> ColumnElement[bool]:
+    """The WHERE of a tenant, or of an operator."""
+    return true() if isinstance(scope, EveryTenant) else column == scope
+
+
+class BadPlace(ValueError):
+    """A place in a list that we did not give out."""
+
+
+def place_token(*parts: object) -> str:
+    """An opaque token for a place in a sorted list, from the sort keys of the last row shown."""
+    return base64.urlsafe_b64encode("\n".join(map(str, parts)).encode()).decode().rstrip("=")
+
+
+def place_parts(token: str, count: int) -> list[str]:
+    """The sort keys in a token. Raises BadPlace."""
+    try:
+        parts = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode().split("\n")
+    except (binascii.Error, UnicodeDecodeError, ValueError) as error:
+        raise BadPlace(f"{token[:80]!r} is not a place this list gave out: use `next` of an earlier answer") from error
+    if len(parts) != count:
+        raise BadPlace(f"{token[:80]!r} is not a place of this list: use `next` of an earlier answer")
+    return parts
+
+
+def place_number(part: str) -> int:
+    """A number in a token. Raises BadPlace."""
+    try:
+        return int(part)
+    except ValueError as error:
+        raise BadPlace(f"{part[:20]!r} in a place is not a number: use `next` of an earlier answer") from error

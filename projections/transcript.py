@@ -1,0 +1,150 @@
+"""The transcript: every frame of every run, as it was streamed.
+
+One row a frame (frames.py says which and in which place), written once and never changed: a second write of the same
+place would be a broken proof of exactly-once, so it is an error and not an upsert. What is read back goes to a client
+as it is, byte for byte.
+
+Also here, because the transcript holds it: the calls of a run's latest turn, from which the frames after it are made
+when somebody begins to follow a run in the middle.
+
+Before: run_projection.py. After: GET /v1/sessions/{id}/transcript, GET /v1/runs/{run_id}/stream.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import orjson
+from sqlalchemy import select, tuple_
+
+from connectors.postgres import Reader
+from projections.frames import FRAMES_PER_EVENT, FrameMemory, OpenCall, frames, plausible_ms
+from projections.history import EventAt
+from projections.runs import RunRow, frame_memory, runs
+from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
+
+PAGE_MAX = 5_000
+"""Most frames of one page: some megabytes of text."""
+
+
+class TranscriptRow(NamedTuple):
+    """A stored frame; `event` and `payload` are JSON texts. Its seq is what `from_seq` of the run's stream takes."""
+
+    run_id: str
+    seq: int
+    tenant: str
+    session_id: str
+    ts_ns: int
+    type: str
+    event: Json
+    payload: Json | None
+    """Segments of a user_input."""
+
+
+transcript = table_of("transcript", TranscriptRow, key=["run_id", "seq"])
+
+
+def apply(memory: FrameMemory, session_id: str, events: Sequence[EventAt]) -> tuple[list[TranscriptRow], FrameMemory]:
+    """The rows of these events of one run, and the memory after them."""
+    rows = []
+    for at in events:
+        found, memory = frames(memory, at.envelope, at.event)
+        for frame in found:
+            if frame.stored:
+                rows.append(
+                    TranscriptRow(
+                        at.envelope.aggregate,
+                        frame.seq,
+                        at.envelope.tenant,
+                        session_id,
+                        plausible_ms(at.envelope.at_ms) * 1_000_000,
+                        frame.type,
+                        orjson.dumps(frame.event).decode(),
+                        None if frame.payload is None else orjson.dumps(frame.payload).decode(),
+                    )
+                )
+    return rows, memory
+
+
+def open_calls(tool_call_events: Sequence[str]) -> dict[str, OpenCall]:
+    """The calls of a turn from its stored `tool_call` frames, by id."""
+    uses = [orjson.loads(event)["tool_use"] for event in tool_call_events]
+    return {use["id"]: OpenCall(use["name"], use["input"]) for use in uses}
+
+
+# --- queries ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptPage:
+    """A part of a transcript. `next` is the place to go on from, empty at the end."""
+
+    rows: tuple[TranscriptRow, ...]
+    next: str
+
+
+async def transcript_of_session(
+    reader: Reader, tenant: Scope, session_id: str, *, limit: int = PAGE_MAX, after: str = ""
+) -> TranscriptPage:
+    """The frames of a session: its runs in the order they started, in each run by seq. Raises BadPlace."""
+    limit = max(1, min(limit, PAGE_MAX))
+    order = (runs.c.started_at_ms, runs.c.run_id, transcript.c.seq)
+    conditions = [within(runs.c.tenant, tenant), runs.c.session_id == session_id]
+    if after:
+        started_at_ms, run_id, seq = place_parts(after, 3)
+        conditions.append(tuple_(*order) > tuple_(place_number(started_at_ms), run_id, place_number(seq)))
+    found = await reader.fetch(
+        select(transcript, runs.c.started_at_ms)
+        .join(runs, runs.c.run_id == transcript.c.run_id)
+        .where(*conditions)
+        .order_by(*order)
+        .limit(limit + 1)
+    )
+    shown = tuple(TranscriptRow._make(row[:-1]) for row in found[:limit])
+    if len(found) <= limit:
+        return TranscriptPage(rows=shown, next="")
+    return TranscriptPage(rows=shown, next=place_token(found[limit - 1][-1], shown[-1].run_id, shown[-1].seq))
+
+
+async def frames_of_run(
+    reader: Reader, tenant: Scope, run_id: str, *, from_seq: int = 0, limit: int = PAGE_MAX
+) -> list[TranscriptRow]:
+    """Stored frames of a run after `from_seq`, in order."""
+    found = await reader.fetch(
+        select(transcript)
+        .where(within(transcript.c.tenant, tenant), transcript.c.run_id == run_id, transcript.c.seq > from_seq)
+        .order_by(transcript.c.seq)
+        .limit(max(1, min(limit, PAGE_MAX)))
+    )
+    return [TranscriptRow._make(row) for row in found]
+
+
+async def final_text(reader: Reader, tenant: Scope, run_id: str) -> TranscriptRow | None:
+    """The last `text` frame of a run: the answer it ended with."""
+    found = await reader.fetch(
+        select(transcript)
+        .where(within(transcript.c.tenant, tenant), transcript.c.run_id == run_id, transcript.c.type == "text")
+        .order_by(transcript.c.seq.desc())
+        .limit(1)
+    )
+    return TranscriptRow._make(found[0]) if found else None
+
+
+async def follow_from(reader: Reader, tenant: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
+    """The run as it is stored and the memory for the frames of the events after `last_seq`; one consistent reading."""
+    first = runs.c.memory_reply_seq * FRAMES_PER_EVENT
+    found = await reader.fetch(
+        select(runs, transcript.c.event)
+        .outerjoin(
+            transcript,
+            (transcript.c.run_id == runs.c.run_id)
+            & (transcript.c.type == "tool_call")
+            & transcript.c.seq.between(first, first + FRAMES_PER_EVENT - 1),
+        )
+        .where(within(runs.c.tenant, tenant), runs.c.run_id == run_id)
+    )
+    if not found:
+        return None
+    run = RunRow._make(found[0][:-1])
+    calls = open_calls([row[-1] for row in found if row[-1] is not None])
+    return run, replace(frame_memory(run), calls=calls)

@@ -1,0 +1,134 @@
+"""What was spent: sums a day, tenant, user, agent, provider and model.
+
+Sums are added to, which would count twice under any replay, but they move in the same transaction as the cursor, and
+that transaction happens once for every event. A day is a UTC day of the answer. Amounts in different currencies are
+never added; an answer without a price counts in `unpriced_calls`.
+
+Before: run_projection.py. After: GET /v1/_usage, limits.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Index, func, select
+
+from connectors.postgres import Reader
+from projections.frames import moment
+from projections.history import EventAt
+from projections.tables import Scope, table_of, within
+from schemas.run_events import ModelReplied
+
+DIMENSIONS = ("day", "tenant", "user_id", "agent", "provider", "model")
+"""What a report may be grouped by; the currency always splits."""
+SUMS = (
+    "calls",
+    "unpriced_calls",
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+    "cost_micros",
+)
+REPORT_MAX = 10_000
+"""Most rows of a report."""
+
+
+class UsageRow(NamedTuple):
+    """Sums of one day, tenant, user, agent, provider, model and currency."""
+
+    day: str
+    """YYYY-MM-DD."""
+    tenant: str
+    user_id: str
+    agent: str
+    provider: str
+    model: str
+    currency: str
+    """Empty: unpriced."""
+    calls: int
+    unpriced_calls: int
+    input_tokens: int
+    output_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    cost_micros: int
+
+
+KEY = (*DIMENSIONS, "currency")
+usage = table_of("usage", UsageRow, Index("usage_tenant", "tenant", "day"), key=KEY, fillfactor=70)
+
+
+def apply(user_id: str, agent: str, events: Sequence[EventAt]) -> list[UsageRow]:
+    """What these events of one run add, one row an answer."""
+    return [_spent(user_id, agent, at, at.event) for at in events if isinstance(at.event, ModelReplied)]
+
+
+def added(rows: Iterable[UsageRow]) -> list[UsageRow]:
+    """The rows with those of equal key summed, sorted by key."""
+    sums: dict[tuple[Any, ...], list[int]] = {}
+    for row in rows:
+        values: tuple[Any, ...] = row
+        key, amounts = values[: len(KEY)], values[len(KEY) :]
+        so_far = sums.get(key)
+        sums[key] = list(amounts) if so_far is None else [a + b for a, b in zip(so_far, amounts, strict=True)]
+    return [UsageRow._make((*key, *sums[key])) for key in sorted(sums)]
+
+
+def _spent(user_id: str, agent: str, at: EventAt, event: ModelReplied) -> UsageRow:
+    return UsageRow(
+        day=moment(at.envelope.at_ms).date().isoformat(),
+        tenant=at.envelope.tenant,
+        user_id=user_id,
+        agent=agent,
+        provider=event.provider,
+        model=event.model,
+        currency=event.currency,
+        calls=1,
+        unpriced_calls=0 if event.currency else 1,
+        input_tokens=event.usage.input_tokens,
+        output_tokens=event.usage.output_tokens,
+        cache_creation_input_tokens=event.usage.cache_creation_input_tokens,
+        cache_read_input_tokens=event.usage.cache_read_input_tokens,
+        cost_micros=event.cost_micros,
+    )
+
+
+async def usage_report(
+    reader: Reader, tenant: Scope, group_by: Sequence[str], *, since_day: str = "", until_day: str = ""
+) -> list[dict[str, Any]]:
+    """Sums by the dimensions asked for and by currency; days YYYY-MM-DD, both included.
+
+    Each row has the dimensions, `currency` and SUMS as keys. Raises ValueError for an unknown dimension and for a
+    report of more than REPORT_MAX rows.
+    """
+    unknown = [name for name in group_by if name not in DIMENSIONS]
+    if unknown:
+        raise ValueError(f"cannot group usage by {', '.join(unknown)}: expected some of {', '.join(DIMENSIONS)}")
+    columns = [usage.c[name] for name in dict.fromkeys([*group_by, "currency"])]
+    conditions = [within(usage.c.tenant, tenant)]
+    if since_day:
+        conditions.append(usage.c.day >= since_day)
+    if until_day:
+        conditions.append(usage.c.day <= until_day)
+    found = await reader.fetch(
+        select(*columns, *(func.sum(usage.c[name]).label(name) for name in SUMS))
+        .where(*conditions)
+        .group_by(*columns)
+        .order_by(*columns)
+        .limit(REPORT_MAX + 1)
+    )
+    if len(found) > REPORT_MAX:
+        raise ValueError(f"the usage report has more than {REPORT_MAX} rows: ask for fewer days or dimensions")
+    names = [*(column.name for column in columns), *SUMS]
+    # A sum of bigint is numeric in Postgres.
+    return [dict(zip(names, [*row[: -len(SUMS)], *map(int, row[-len(SUMS) :])], strict=True)) for row in found]
+
+
+async def tokens_since(reader: Reader, tenant: Scope, since_day: str, *, user_id: str = "") -> int:
+    """Tokens in and out from that day on, cached ones included; of one user when given. For monthly limits."""
+    counted = sum(usage.c[name] for name in SUMS if name.endswith("_tokens"))
+    conditions = [within(usage.c.tenant, tenant), usage.c.day >= since_day]
+    if user_id:
+        conditions.append(usage.c.user_id == user_id)
+    found = await reader.fetch(select(func.coalesce(func.sum(counted), 0)).where(*conditions))
+    return int(found[0][0])

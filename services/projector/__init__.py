@@ -1,0 +1,1 @@
+"""The process that makes rows out of events."""

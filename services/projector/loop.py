@@ -1,0 +1,255 @@
+"""The projector's loop: poll, project, say how it is going; over and over, whatever happens outside.
+
+    session      connect, stand by until no other projector is at work, claim, open the tail, follow it
+    follow       poll -> one transaction -> poll ...; every two seconds the status and a look at which build is live
+
+A lost broker, a lost Postgres and a fence end the session, never the process: the next one begins after a growing pause
+from what the cursors say. Everything else (a bug, a wrong password) ends the process loudly; there is no task beside
+this one that could die alone. A stop finishes the transaction under way.
+
+Two projectors do not hurt each other: the second to claim fences the first (cursors.py). So that two replicas do not
+take turns, one stands by on a lock of Postgres that is free the moment the other's connection is gone.
+
+A build of an older version is rebuilt before anything is written; readers keep the old rows until the switch.
+
+Before: main wires it. After: projections.run_projection.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from connectors.errors import Transient
+from connectors.postgres import translated
+from projections.builds import VERSION, Build, Builds, StatusRow
+from projections.cursors import Fenced
+from projections.rebuild import Connect, PausableTail, RebuildReport, rebuild
+from projections.run_projection import Applied, RunProjection
+from schemas.codec import Codec
+from services.projector.settings import ProjectorSettings
+
+log = logging.getLogger("loomlog.projector")
+
+STATUS_EVERY_S = 2.0
+"""How old the status gets, how long a switch of builds goes unnoticed; and the end offsets are asked for this often."""
+PACE_S = 0.015
+"""Least time between the begins of two transactions. A lone event is projected at once; in a stream of them each
+transaction takes what came meanwhile, which at 500 flushes a second is a tenth of the transactions and half the CPU
+time, for a lag that stays well below what a reader notices."""
+STAND_BY_S = 0.5
+"""How often a projector that stands by looks whether it is its turn: how long a take-over takes."""
+RETRY_FIRST_S = 0.2
+RETRY_MAX_S = 5.0
+"""Pauses between sessions that failed, doubled each time; back to the first once records were projected."""
+SAY_EVERY_S = 30.0
+"""The same trouble is logged this often."""
+
+OpenTail = Callable[[Mapping[int, int]], Awaitable[PausableTail]]
+
+
+class Projector:
+    """Projects one topic. `connect`, `open_tail` and `count_partitions` raise Transient when the outside is away."""
+
+    def __init__(
+        self,
+        settings: ProjectorSettings,
+        *,
+        connect: Connect,
+        open_tail: OpenTail,
+        count_partitions: Callable[[], Awaitable[int]],
+        codec: Codec | None = None,
+    ) -> None:
+        self._settings = settings
+        self._connect = connect
+        self._open_tail = open_tail
+        self._count_partitions = count_partitions
+        self._codec = codec
+        self._state = "starting"
+        self._build = 0
+        self._events = self._stale = self._problems = self._sessions = self._fenced = 0
+        self._behind = 0
+        self._lag_ms = self._worst_lag_ms = 0
+        self._said = ""
+        self._said_at = -SAY_EVERY_S
+
+    @property
+    def metrics(self) -> dict[str, int | str]:
+        """How it is going. Counters are those of this process."""
+        return {
+            "state": self._state,
+            "build": self._build,
+            "events": self._events,
+            "events_behind": self._behind,
+            "lag_ms": self._lag_ms,
+            "stale_records": self._stale,
+            "problems": self._problems,
+            "sessions": self._sessions,
+            "fenced": self._fenced,
+        }
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`. Raises Permanent, and whatever is a bug."""
+        pause_s = RETRY_FIRST_S
+        while not stop.is_set():
+            before = self._events
+            try:
+                await self._session(stop)
+                continue
+            except Transient as error:
+                self._state = "waiting for the outside"
+                self._complain(str(error))
+            except Fenced as error:
+                self._state = "fenced"
+                self._fenced += 1
+                self._complain(str(error))
+            pause_s = RETRY_FIRST_S if self._events > before else min(pause_s * 2, RETRY_MAX_S)
+            await _pause(stop, pause_s)
+        self._state = "stopped"
+
+    async def _session(self, stop: asyncio.Event) -> None:
+        """From connecting to losing something, to a switch of builds, or to the stop."""
+        self._sessions += 1
+        settings = self._settings
+        async with await self._connect() as connection, _translated(settings):
+            builds = Builds(connection, settings.prefix)
+            await builds.prepare()
+            if not await self._my_turn(builds, stop):
+                return
+            partitions = await self._count_partitions()
+            if partitions == 0:
+                raise Transient(f"topic {settings.topic} does not exist yet", kind="unavailable")
+            live = await builds.live()
+            if live.version != VERSION:
+                await self._make_current(live.version, partitions, stop)
+                return
+            build = builds.build(live.number)
+            projection = RunProjection(connection, build, settings.topic, owner=settings.owner, codec=self._codec)
+            tail = await self._open_tail(await projection.claim(range(partitions)))
+            try:
+                log.info("projects %s, %d partitions, into %s", settings.topic, partitions, build.schema)
+                await self._follow(projection, tail, builds, build, stop)
+            finally:
+                await tail.close()
+
+    async def _my_turn(self, builds: Builds, stop: asyncio.Event) -> bool:
+        self._state = "standing by"
+        while not stop.is_set():
+            if await builds.reserve_projecting(self._settings.topic):
+                return True
+            await _pause(stop, STAND_BY_S)
+        return False
+
+    async def _follow(
+        self, projection: RunProjection, tail: PausableTail, builds: Builds, build: Build, stop: asyncio.Event
+    ) -> None:
+        settings = self._settings
+        self._state, self._build = "projecting", build.number
+        status_due = 0.0
+        while not stop.is_set():
+            polled = await tail.poll(timeout_s=settings.poll_timeout_s, max_records=settings.max_records)
+            if polled:
+                began = time.monotonic()
+                self._count(await projection.apply(polled))
+                await asyncio.sleep(max(0.0, PACE_S - (time.monotonic() - began)))
+            if time.monotonic() >= status_due:
+                await self._tell(projection, tail, builds)
+                status_due = time.monotonic() + STATUS_EVERY_S
+                if (await builds.live()).number != build.number:
+                    log.info("another build is live now, moving to it")
+                    return
+
+    def _count(self, applied: Applied) -> None:
+        self._events += applied.events
+        self._stale += applied.stale
+        self._problems += applied.problems
+        if applied.oldest_ms:
+            self._lag_ms = max(0, int(time.time() * 1000) - applied.oldest_ms)
+            self._worst_lag_ms = max(self._worst_lag_ms, self._lag_ms)
+        if applied.problems:
+            log.error(
+                "%d records could not be projected; see the table projection_problems and rebuild after a fix",
+                applied.problems,
+            )
+
+    async def _tell(self, projection: RunProjection, tail: PausableTail, builds: Builds) -> None:
+        try:
+            ends = await tail.end_offsets()
+        except Transient:
+            self._state = "waiting for the broker"
+            await builds.say(self._status())
+            raise
+        reached = projection.positions
+        self._behind = sum(max(0, end - reached.get(partition, 0)) for partition, end in ends.items())
+        self._state = "projecting"
+        await builds.say(self._status())
+        self._worst_lag_ms = 0
+
+    def _status(self) -> StatusRow:
+        return StatusRow(
+            topic=self._settings.topic,
+            owner=self._settings.owner,
+            build=self._build,
+            state=self._state,
+            events_behind=self._behind,
+            lag_ms=self._worst_lag_ms,
+            applied_events=self._events,
+            stale_records=self._stale,
+            problems=self._problems,
+            at=None,
+        )
+
+    async def _make_current(self, version: int, partitions: int, stop: asyncio.Event) -> None:
+        if version > VERSION:
+            raise Transient(
+                f"the live projections are of version {version}, this projector writes version {VERSION}: it is older "
+                "and stands aside; upgrade it",
+                kind="unavailable",
+            )
+        self._state = "rebuilding"
+        log.info("the live projections are of version %d, rebuilding them as version %d", version, VERSION)
+        work = asyncio.create_task(self.rebuild(partitions))
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work})
+            return
+        report = work.result()
+        log.info("rebuilt %d events in %.1f s; build %d is live", report.events, report.seconds, report.build)
+
+    async def rebuild(self, partitions: int, **more: Any) -> RebuildReport:
+        """Builds the projections anew beside the live ones and switches; see projections.rebuild."""
+        settings = self._settings
+        return await rebuild(
+            self._connect,
+            self._open_tail,
+            settings.topic,
+            partitions,
+            owner=settings.owner,
+            prefix=settings.prefix,
+            codec=self._codec,
+            **more,
+        )
+
+    def _complain(self, what: str) -> None:
+        now = time.monotonic()
+        if what != self._said or now - self._said_at >= SAY_EVERY_S:
+            self._said, self._said_at = what, now
+            log.warning("%s; trying again", what)
+
+
+def _translated(settings: ProjectorSettings) -> AbstractAsyncContextManager[None]:
+    return translated(f"project {settings.topic} into Postgres at {settings.postgres.place}")
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    """Waits, but not longer than until the stop."""
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass  # the pause is over

@@ -1,0 +1,116 @@
+"""projector: the events of runs into Postgres.
+
+    python -m services.projector.main            projects until SIGTERM or SIGINT, then ends with 0
+    python -m services.projector.main rebuild    builds the projections anew beside the live ones, compares, switches
+
+A lost broker or Postgres is waited for. Everything else that ends it is an error on stderr and 1, so that a supervisor
+starts it again. A rebuild that finds a difference ends with 1 and switches nothing.
+
+Before: the environment. After: loop.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import uvloop
+
+from connectors.configuration.environment import read_settings
+from connectors.configuration.findings import ConfigurationProblem
+from connectors.configuration.settings import Settings
+from connectors.errors import OutsideError
+from connectors.kafka import KafkaTail, topic_partitions
+from connectors.postgres import connect
+from connectors.schema_registry import codec_for
+from projections.rebuild import Progress
+from schemas.codec import Codec
+from services.projector.loop import Projector
+from services.projector.settings import ProjectorSettings, projector_settings
+
+log = logging.getLogger("loomlog.projector")
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """The process; the exit code."""
+    if list(arguments) not in ([], ["rebuild"]):
+        sys.stderr.write("usage: python -m services.projector.main [rebuild]\n")
+        return 2
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # It would repeat every reconnect; the loop says once what is wrong.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    try:
+        settings, warnings = read_settings(os.environ, working_directory=Path.cwd())
+        for warning in warnings:
+            log.warning("%s", warning)
+        logging.getLogger().setLevel(settings.log_level.upper())
+        told = projector_settings(settings)
+        return uvloop.run(_run(settings, told, rebuild=bool(arguments)))
+    except (ConfigurationProblem, OutsideError) as error:
+        log.error("projector ends: %s", error)
+        return 1
+
+
+async def _run(settings: Settings, told: ProjectorSettings, *, rebuild: bool) -> int:
+    codec = await codec_for(settings)
+    return await (run_rebuild(told, codec) if rebuild else run(told, codec))
+
+
+async def run(settings: ProjectorSettings, codec: Codec | None = None) -> int:
+    """Projects until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await wired(settings, codec).run(stop)
+    return 0
+
+
+async def run_rebuild(settings: ProjectorSettings, codec: Codec | None = None) -> int:
+    """Rebuilds once, and tells what was compared."""
+    partitions = await topic_partitions(settings.kafka, settings.topic)
+    report = await wired(settings, codec).rebuild(partitions, on_progress=_tell)
+    for name, (live, new) in report.tables.items():
+        log.info(
+            "%s: %d rows live, %d rows new, %s", name, live.rows, new.rows, "equal" if live == new else "DIFFERENT"
+        )
+    log.info("build %d after %d events in %.1f s", report.build, report.events, report.seconds)
+    if not report.switched:
+        log.error("the builds differ: nothing is switched, build %d stays live", report.replaced)
+        return 1
+    log.info("it is live now")
+    return 0
+
+
+def wired(settings: ProjectorSettings, codec: Codec | None = None) -> Projector:
+    """The projector over Kafka and Postgres; without a codec, the one over the committed schema ids."""
+
+    async def open_tail(starts: Mapping[int, int]) -> KafkaTail:
+        tail = KafkaTail(settings.kafka, settings.topic, starts)
+        await tail.start()
+        return tail
+
+    return Projector(
+        settings,
+        connect=lambda: connect(settings.postgres),
+        open_tail=open_tail,
+        count_partitions=lambda: topic_partitions(settings.kafka, settings.topic),
+        codec=codec,
+    )
+
+
+def _tell(progress: Progress) -> None:
+    log.info(
+        "%d events, %d to go, %.0f events/s, about %.0f s left",
+        progress.events,
+        progress.remaining,
+        progress.events_per_s,
+        progress.remaining / max(progress.events_per_s, 1.0),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

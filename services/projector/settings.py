@@ -1,0 +1,51 @@
+"""What the projector is told, taken from the one table of settings (connectors.configuration).
+
+    LOOMLOG_KAFKA, LOOMLOG_KAFKA_*          where the log is
+    LOOMLOG_POSTGRES, LOOMLOG_POSTGRES_SSL* where the rows go
+    LOOMLOG_REPLICA_ID                      name of this process in the cursors and the status; default host and pid
+
+Before: main reads the environment. After: the loop.
+"""
+
+import os
+import socket
+from dataclasses import dataclass
+
+from connectors.configuration.settings import Settings
+from connectors.errors import Permanent
+from connectors.kafka import KafkaOptions
+from connectors.options import kafka_options, postgres_options
+from connectors.postgres import PostgresOptions
+from projections.builds import PREFIX
+
+TOPIC = "loom.run.events"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectorSettings:
+    """Everything the loop needs to know."""
+
+    kafka: KafkaOptions
+    postgres: PostgresOptions
+    owner: str
+    topic: str = TOPIC
+    prefix: str = PREFIX
+    """First part of the schemas' names."""
+    poll_timeout_s: float = 0.25
+    """Longest wait for records: how long a stop takes when nothing happens."""
+    max_records: int = 5_000
+    """Records of one transaction: where COPY is at its best."""
+
+
+def projector_settings(settings: Settings) -> ProjectorSettings:
+    """The projector's part of the settings. Raises Permanent when the log or Postgres is not named."""
+    for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
+        if not value:
+            raise Permanent(
+                f"{name} is not set: the projector needs it; `loomlog up` sets it for the local stack", kind="invalid"
+            )
+    return ProjectorSettings(
+        kafka=kafka_options(settings, "loomlog-projector"),
+        postgres=postgres_options(settings, "loomlog-projector"),
+        owner=settings.replica_id or f"{socket.gethostname()}-{os.getpid()}",
+    )

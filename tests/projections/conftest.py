@@ -1,0 +1,78 @@
+"""Builds of the projections under a name no other test has, and connections to them."""
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import psycopg
+import pytest
+import pytest_asyncio
+
+from connectors.memory_log import MemoryLog
+from connectors.postgres import PostgresOptions, Reader, connect, open_reader
+from projections.builds import Builds
+from projections.run_projection import RunProjection
+from tests.projections.stories import TOPIC, Partition
+
+Connection = psycopg.AsyncConnection[Any]
+
+
+@pytest.fixture
+def options(postgres: str) -> PostgresOptions:
+    return PostgresOptions(dsn=postgres, application_name="tests")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def prefix(options: PostgresOptions) -> AsyncIterator[str]:
+    """First part of the names of schemas; all of them are dropped afterwards."""
+    name = f"t{uuid.uuid4().hex[:10]}"
+    yield name
+    async with await connect(options) as connection:
+        found = await connection.execute(
+            "SELECT nspname FROM pg_namespace WHERE nspname = %s OR nspname LIKE %s", (name, name + r"\_%")
+        )
+        for (schema,) in await found.fetchall():
+            await connection.execute(f'DROP SCHEMA "{schema}" CASCADE')
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def connection(options: PostgresOptions) -> AsyncIterator[Connection]:
+    async with await connect(options) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def builds(connection: Connection, prefix: str) -> Builds:
+    """The list of builds, with build 1 made and live."""
+    found = Builds(connection, prefix)
+    await found.prepare()
+    return found
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def reader(options: PostgresOptions, prefix: str, builds: Builds) -> AsyncIterator[Reader]:
+    """Reads the live build."""
+    made = await open_reader(options, schema=prefix, max_connections=2)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def connecting(options: PostgresOptions) -> Callable[[], Awaitable[Connection]]:
+    return lambda: connect(options)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def project(connection: Connection, builds: Builds) -> Callable[..., Awaitable[RunProjection]]:
+    """Projects partitions (their numbers are their places) into build 1, each whole."""
+
+    async def project(*partitions: Partition) -> RunProjection:
+        log = MemoryLog({TOPIC: len(partitions)})
+        for number, partition in enumerate(partitions):
+            log.put(TOPIC, number, partition.outgoing())
+        projection = RunProjection(connection, builds.build(1), TOPIC, owner="tests")
+        await projection.claim(range(len(partitions)))
+        await projection.apply({number: log.records[TOPIC, number] for number in range(len(partitions))})
+        return projection
+
+    return project

@@ -1,0 +1,67 @@
+import hashlib
+
+from projections.audit import AuditRow, audit, find_run, last_run_of_session
+from schemas.run_events import CommandRefused, RunRefused
+from tests.projections.stories import Partition, completed, eventful, requested, started
+from tests.projections.test_folding import records_of
+from tests.projections.twin import projected
+
+
+def told() -> tuple[Partition, dict[str, AuditRow]]:
+    partition = Partition()
+    eventful(partition)
+    return partition, projected([records_of(partition)]).tables["audit"]
+
+
+def test_the_fields_of_a_row_are_the_columns_of_the_table():
+    assert list(AuditRow._fields) == [column.name for column in audit.columns]
+
+
+def test_a_run_lies_from_its_first_to_its_last_event_without_a_zombies():
+    partition, places = told()
+    place = places["r_talk"]
+    assert (place.partition, place.first_offset, place.events, place.last_seq) == (0, 3, 11, 11)
+    assert place.last_offset == len(partition.records) - 1
+
+
+def test_the_tail_digest_is_what_the_next_event_must_name():
+    partition, places = told()
+    for run_id in ("r_tools", "r_talk", "r_no"):
+        assert places[run_id].tail_digest == partition.digests[run_id]
+    last = partition.records[places["r_tools"].last_offset]
+    assert places["r_tools"].tail_digest == hashlib.sha256(last).digest()[:16]
+
+
+def test_what_became_of_a_run_is_told():
+    _, places = told()
+    assert {run_id: (place.status, place.reason) for run_id, place in places.items()} == {
+        "r_tools": ("completed", "end_turn"),
+        "r_talk": ("cancelled", "enough"),
+        "r_lost": ("failed", "model_error"),
+        "r_no": ("refused", "unknown_agent"),
+    }
+
+
+def test_a_run_under_way_is_open_and_a_command_to_nobody_is_refused():
+    partition = Partition()
+    partition.claim()
+    partition.add("r_1", started())
+    partition.add("r_2", CommandRefused(code="not_found", message="no such run"))
+    places = projected([records_of(partition)]).tables["audit"]
+    assert (places["r_1"].status, places["r_2"].status) == ("open", "refused")
+
+
+async def test_runs_are_found_by_id_and_by_session_within_the_tenant(project, reader):
+    partition = Partition()
+    partition.claim()
+    partition.add("r_1", started("r_1", session_id="s_1"), completed())
+    partition.add("r_2", started("r_2", session_id="s_1"), requested(1))
+    partition.add("r_3", RunRefused(code="session_busy", message="busy", session_id="s_1"))
+    await project(partition)
+    assert (await find_run(reader, "default", "r_1")).last_offset == 2
+    assert (await find_run(reader, "default", "r_3")).status == "refused"
+    assert await find_run(reader, "acme", "r_1") is None
+    newest = await last_run_of_session(reader, "default", "s_1")
+    assert (newest.run_id, newest.status, newest.first_offset, newest.last_offset) == ("r_2", "open", 3, 4)
+    assert await last_run_of_session(reader, "acme", "s_1") is None
+    assert await last_run_of_session(reader, "default", "s_2") is None

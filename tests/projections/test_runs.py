@@ -1,0 +1,197 @@
+import orjson
+import pytest
+
+from projections.runs import RunFilter, RunRow, apply, list_runs, run_by_handle, run_by_id, runs
+from projections.tables import EVERY_TENANT, BadPlace
+from schemas.run_events import CommandRefused, InputReceived, RunCancelled, RunFailed, RunParked, RunQuarantined
+from schemas.values import RunPosition, Usage
+from tests.projections.stories import (
+    Partition,
+    a3x2,
+    call,
+    completed,
+    failed,
+    replied,
+    requested,
+    returned,
+    started,
+)
+from tests.projections.test_folding import records_of
+from tests.projections.twin import projected
+
+
+def row_of(*events) -> RunRow:
+    partition = Partition()
+    partition.claim()
+    partition.add("r_1", *events)
+    return projected([records_of(partition)]).tables["runs"]["r_1"]
+
+
+# --- the fold --------------------------------------------------------------------------------------------------------
+
+
+def test_the_fields_of_a_row_are_the_columns_of_the_table():
+    assert list(RunRow._fields) == [column.name for column in runs.columns]
+
+
+def test_a_run_begins_running_with_what_its_first_event_says():
+    row = row_of(
+        started(
+            user_id="ada", metadata={"k": '"v"'}, continues=RunPosition(run_id="r_0", first_offset=1, last_offset=2)
+        )
+    )
+    assert (row.status, row.agent, row.user_id, row.provider, row.model) == (
+        "running",
+        "writer",
+        "ada",
+        "mock",
+        "mock-generic",
+    )
+    assert (row.partition, row.first_offset, row.last_offset, row.last_seq) == (0, 1, 1, 1)
+    assert orjson.loads(row.metadata) == {"k": '"v"'}
+    assert row.continues_run_id == "r_0"
+    assert (row.ended_at_ms, row.stop_reason, row.parked) == (None, "", False)
+
+
+def test_a_turn_adds_its_tokens_and_cost_and_names_who_answered():
+    row = row_of(
+        started(),
+        requested(1),
+        replied(1, "a", model="mock-large", max_context_tokens=9),
+        requested(2),
+        replied(2, "b"),
+    )
+    assert (row.iterations, row.input_tokens, row.output_tokens, row.cost_micros, row.currency) == (
+        2,
+        203,
+        40,
+        14,
+        "USD",
+    )
+    assert (row.context_tokens, row.max_context_tokens, row.model) == (122, 9, "mock-generic")
+
+
+def test_the_owners_sums_win_at_the_end():
+    row = row_of(*a3x2("r_1")[:-1], completed(usage=Usage(input_tokens=1), iterations=9, cost_micros=5, currency="EUR"))
+    assert (row.status, row.stop_reason, row.iterations, row.input_tokens, row.cost_micros, row.currency) == (
+        "completed",
+        "end_turn",
+        9,
+        1,
+        5,
+        "EUR",
+    )
+    assert row.ended_at_ms == row.last_event_at_ms > row.started_at_ms
+
+
+def test_a_failed_run_has_its_error_and_code():
+    row = row_of(started(), RunFailed(code="model_error", error="mock 400: no", usage=Usage()))
+    assert (row.status, row.error, row.error_code, row.stop_reason) == ("failed", "mock 400: no", "model_error", "")
+
+
+@pytest.mark.parametrize(("reason", "shown"), [("enough", "enough"), ("", "cancelled")])
+def test_the_reason_of_a_cancel_becomes_the_stop_reason(reason, shown):
+    row = row_of(started(), RunCancelled(reason=reason, usage=Usage()))
+    assert (row.status, row.stop_reason) == ("cancelled", shown)
+
+
+def test_a_run_is_parked_until_the_next_turn_is_asked_for():
+    talk = [started(interactive=True), requested(1), replied(1, "hi"), RunParked(since_turn=1)]
+    assert row_of(*talk).parked
+    assert not row_of(*talk, InputReceived(text="more"), requested(2)).parked
+    assert not row_of(*talk, RunCancelled(usage=Usage())).parked
+
+
+def test_errors_and_calls_are_counted():
+    row = row_of(started(), failed(1), replied(1, "", call("c1"), attempt=2), returned(1, 0, "c1", is_error=True))
+    assert (row.model_errors, row.tool_calls, row.tool_errors) == (1, 0, 1)
+    row = row_of(*a3x2("r_1"))
+    assert (row.model_errors, row.tool_calls, row.tool_errors) == (0, 2, 0)
+
+
+def test_a_quarantined_run_says_why_and_is_still_running():
+    row = row_of(started(), RunQuarantined(error="bad fold", record_offset=1, record_topic="t"))
+    assert (row.status, row.quarantined, row.quarantine_error) == ("running", True, "bad fold")
+
+
+def test_what_was_never_accepted_has_no_row():
+    partition = Partition()
+    partition.claim()
+    partition.add("r_1", CommandRefused(code="x", message="y"))
+    assert projected([records_of(partition)]).tables["runs"] == {}
+    assert apply(None, []) is None
+
+
+# --- queries ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def some_runs(project):
+    """Twelve runs of two tenants, three users; r_01 to r_12 started in this order."""
+    partition = Partition()
+    partition.claim()
+    for number in range(1, 13):
+        run_id = f"r_{number:02d}"
+        tenant = "acme" if number % 4 == 0 else "default"
+        more = {"session_id": "s_chat", "agent_id": "a_mine"} if number in (5, 6, 8) else {}
+        partition.add(run_id, started(run_id, user_id=f"u{number % 3}", **more), tenant=tenant)
+        if number % 2:
+            partition.add(run_id, completed(), tenant=tenant)
+    await project(partition)
+    return partition
+
+
+async def ids(reader, tenant, **wanted):
+    return [row.run_id for row in (await list_runs(reader, tenant, RunFilter(**wanted))).rows]
+
+
+async def test_a_run_is_found_by_its_id_within_its_tenant_only(reader, some_runs):
+    row = await run_by_id(reader, "default", "r_05")
+    assert (row.run_id, row.status, row.metadata) == ("r_05", "completed", "{}")
+    assert await run_by_id(reader, "acme", "r_05") is None
+    assert (await run_by_id(reader, EVERY_TENANT, "r_05")) == row
+    assert await run_by_id(reader, "default", "r_99") is None
+
+
+async def test_a_handle_gives_its_newest_run_within_the_tenant(reader, some_runs):
+    assert (await run_by_handle(reader, "default", "a_mine")).run_id == "r_06"
+    assert (await run_by_handle(reader, "acme", "a_mine")).run_id == "r_08"
+    assert await run_by_handle(reader, "default", "a_none") is None
+
+
+async def test_a_list_is_newest_first_and_narrowed_by_every_filter(reader, some_runs):
+    everything = [f"r_{n:02d}" for n in range(12, 0, -1)]
+    assert await ids(reader, EVERY_TENANT) == everything
+    assert await ids(reader, "acme") == ["r_12", "r_08", "r_04"]
+    assert await ids(reader, "default", statuses=frozenset({"completed"}), user_id="u1") == ["r_07", "r_01"]
+    assert await ids(reader, "default", statuses=frozenset({"completed", "running"}), user_id="u0") == [
+        "r_09",
+        "r_06",
+        "r_03",
+    ]
+    assert await ids(reader, "default", session_id="s_chat") == ["r_06", "r_05"]
+    assert await ids(reader, "default", agent_id="a_mine") == ["r_06", "r_05"]
+    assert await ids(reader, "default", agent="nobody") == []
+    assert await ids(reader, "default", parent_agent_id="a_x") == []
+    sixth = (await run_by_id(reader, "default", "r_06")).started_at_ms
+    assert await ids(reader, "default", since_ms=sixth) == ["r_11", "r_10", "r_09", "r_07", "r_06"]
+    assert await ids(reader, "default", until_ms=sixth) == ["r_05", "r_03", "r_02", "r_01"]
+
+
+async def test_pages_join_to_the_whole_list_without_a_run_twice(reader, some_runs):
+    seen, after = [], ""
+    for _ in range(4):
+        page = await list_runs(reader, EVERY_TENANT, RunFilter(), limit=5, after=after)
+        seen += [row.run_id for row in page.rows]
+        after = page.next
+        if not after:
+            break
+    assert seen == [f"r_{n:02d}" for n in range(12, 0, -1)]
+    exact = await list_runs(reader, "acme", RunFilter(), limit=3)
+    assert (len(exact.rows), exact.next) == (3, "")
+
+
+@pytest.mark.parametrize("after", ["nonsense", "a", "####", "MTIz", "eAp5"])
+async def test_a_place_nobody_gave_out_is_refused(reader, after):
+    with pytest.raises(BadPlace, match="earlier answer"):
+        await list_runs(reader, "default", RunFilter(), after=after)

@@ -1,0 +1,52 @@
+import pytest
+from sqlalchemy import Column, Text
+
+from projections.tables import EVERY_TENANT, BadPlace, Json, place_number, place_parts, place_token, table_of, within
+
+
+class Thing:
+    """Annotations are all that is read of a row."""
+
+    name: str
+    size: int | None
+    known: bool
+    raw: bytes
+    event: Json | None
+
+
+def test_a_table_has_the_fields_of_its_row():
+    table = table_of("things_for_a_test", Thing, key=["name"])
+    try:
+        assert [(c.name, str(c.type), c.nullable) for c in table.columns] == [
+            ("name", "TEXT", False),
+            ("size", "BIGINT", True),
+            ("known", "BOOLEAN", False),
+            ("raw", "BLOB", False),
+            ("event", "JSON", True),
+        ]
+    finally:
+        table.metadata.remove(table)
+
+
+def test_a_tenant_is_a_condition_and_every_tenant_has_to_be_said():
+    column = Column("tenant", Text)
+    assert str(within(column, "acme")) == "tenant = :tenant_1"
+    assert str(within(column, EVERY_TENANT)) == "true"
+    assert str(within(column, "")) == "tenant = :tenant_1"
+
+
+def test_a_place_comes_back_in_its_parts():
+    token = place_token(1_780_000_000_000, "r_01-a", 256)
+    assert place_parts(token, 3) == ["1780000000000", "r_01-a", "256"]
+    assert place_number("12") == 12
+
+
+@pytest.mark.parametrize("token", ["", "###", "YQ", place_token(1), place_token(1, 2, 3)])
+def test_a_foreign_place_is_refused(token):
+    with pytest.raises(BadPlace):
+        place_parts(token, 2)
+
+
+def test_a_number_that_is_none_is_refused():
+    with pytest.raises(BadPlace):
+        place_number("1e5")

@@ -1,0 +1,102 @@
+import pytest
+
+from projections import usage as usage_module
+from projections.tables import EVERY_TENANT
+from projections.usage import SUMS, UsageRow, added, tokens_since, usage, usage_report
+from tests.projections.stories import Partition, a3x2, completed, failed, replied, started
+from tests.projections.test_folding import records_of
+from tests.projections.twin import projected
+
+DAY_MS = 86_400_000
+
+
+def rows_of(*events) -> list[UsageRow]:
+    partition = Partition()
+    partition.claim()
+    partition.add("r_1", *events)
+    return sorted(projected([records_of(partition)]).tables["usage"].values())
+
+
+def test_the_fields_of_a_row_are_the_columns_of_the_table():
+    assert list(UsageRow._fields) == [column.name for column in usage.columns]
+
+
+def test_the_answers_of_a_day_are_summed():
+    (row,) = rows_of(*a3x2("r_1"))
+    assert (row.day, row.tenant, row.user_id, row.agent, row.provider) == (
+        "2026-05-28",
+        "default",
+        "ada",
+        "writer",
+        "mock",
+    )
+    assert (row.calls, row.unpriced_calls, row.input_tokens, row.output_tokens, row.cost_micros) == (3, 0, 306, 60, 21)
+
+
+def test_currencies_are_never_added_and_unpriced_answers_are_counted():
+    euro, none, dollar = (
+        replied(1, "a", currency="EUR"),
+        replied(2, "b", currency="", cost_micros=0),
+        replied(3, "c", currency="USD"),
+    )
+    rows = rows_of(started(), euro, none, dollar)
+    assert [(row.currency, row.calls, row.unpriced_calls) for row in rows] == [("", 1, 1), ("EUR", 1, 0), ("USD", 1, 0)]
+
+
+def test_a_failed_call_costs_nothing():
+    assert rows_of(started(), failed(1)) == []
+
+
+def test_sums_do_not_depend_on_grouping():
+    (row,) = rows_of(started(), replied(1, "a"))
+    assert added([row, row, row]) == added([*added([row, row]), row])
+
+
+@pytest.fixture
+async def spent(project):
+    partition = Partition()
+    partition.claim()
+    for run_id, user, tenant in (("r_1", "ada", "default"), ("r_2", "bob", "default"), ("r_3", "ada", "acme")):
+        partition.add(run_id, started(run_id, user_id=user), replied(1, "x"), tenant=tenant)
+    partition.clock_ms += DAY_MS
+    partition.add("r_1", replied(2, "y", currency="", cost_micros=0), completed())
+    await project(partition)
+
+
+async def test_a_report_groups_by_what_was_asked_and_splits_by_currency(reader, spent):
+    rows = await usage_report(reader, "default", ["user_id"])
+    assert [(row["user_id"], row["currency"], row["calls"], row["input_tokens"]) for row in rows] == [
+        ("ada", "", 1, 102),
+        ("ada", "USD", 1, 101),
+        ("bob", "USD", 1, 101),
+    ]
+    assert set(rows[0]) == {"user_id", "currency", *SUMS}
+    everyone = await usage_report(reader, EVERY_TENANT, ["tenant", "day"])
+    assert [(row["tenant"], row["day"], row["calls"]) for row in everyone] == [
+        ("acme", "2026-05-28", 1),
+        ("default", "2026-05-28", 2),
+        ("default", "2026-05-29", 1),
+    ]
+
+
+async def test_a_report_is_bounded_by_days_and_empty_outside(reader, spent):
+    assert [row["calls"] for row in await usage_report(reader, "default", [], since_day="2026-05-29")] == [1]
+    assert [row["calls"] for row in await usage_report(reader, "default", [], until_day="2026-05-28")] == [2]
+    assert await usage_report(reader, "default", ["model"], since_day="2090-01-01") == []
+
+
+async def test_an_unknown_dimension_is_refused(reader, spent):
+    with pytest.raises(ValueError, match="colour"):
+        await usage_report(reader, "default", ["colour"])
+
+
+async def test_a_report_that_would_be_cut_is_refused(reader, spent, monkeypatch):
+    monkeypatch.setattr(usage_module, "REPORT_MAX", 2)
+    with pytest.raises(ValueError, match="fewer days"):
+        await usage_report(reader, "default", ["user_id"])
+
+
+async def test_tokens_are_counted_for_limits(reader, spent):
+    assert await tokens_since(reader, "default", "2026-05-01") == 121 + 121 + 122
+    assert await tokens_since(reader, "default", "2026-05-29", user_id="ada") == 122
+    assert await tokens_since(reader, "default", "2026-06-01") == 0

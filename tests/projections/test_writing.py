@@ -1,0 +1,87 @@
+import pytest
+from psycopg.errors import UniqueViolation
+from sqlalchemy import BigInteger, Column, MetaData, Table, Text
+
+from connectors.postgres import create_tables
+from projections.writing import COPY_FROM_ROWS, writer
+
+TABLE = Table(
+    "things",
+    MetaData(),
+    Column("name", Text, primary_key=True),
+    Column("number", BigInteger),
+    Column("first", Text),
+)
+SIZES = [3, COPY_FROM_ROWS + 3]
+"""One way of writing and the other."""
+
+
+@pytest.fixture
+async def things(connection, pg_schema):
+    await create_tables(connection, TABLE.metadata, pg_schema)
+    return pg_schema
+
+
+def rows(size: int, number: int | None, first: str | None) -> list[tuple]:
+    return [(f"n{n:04d}", number, first) for n in range(size)]
+
+
+async def written(connection, schema, policy, *batches, **more) -> set[tuple]:
+    write = writer(schema, TABLE, policy, **more)
+    for batch in batches:
+        async with connection.transaction():
+            await write.write(connection, batch)
+    found = await connection.execute(f"SELECT DISTINCT number, first FROM {schema}.things")
+    return set(await found.fetchall())
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_replaced_rows_are_the_new_ones(connection, things, size):
+    assert await written(connection, things, "replace", rows(size, 1, "a"), rows(size, 2, None)) == {(2, None)}
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_added_numbers_are_summed(connection, things, size):
+    table = Table(
+        "things",
+        MetaData(),
+        Column("name", Text, primary_key=True),
+        Column("number", BigInteger),
+        Column("first", BigInteger),
+    )
+    schema = things
+    await connection.execute(f"ALTER TABLE {schema}.things ALTER first TYPE bigint USING 0")
+    write = writer(schema, table, "add")
+    for number in (1, 2):
+        async with connection.transaction():
+            await write.write(connection, [(f"n{n:04d}", number, 10 * number) for n in range(size)])
+    found = await connection.execute(f"SELECT DISTINCT number, first FROM {schema}.things")
+    assert await found.fetchall() == [(3, 30)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_covered_rows_keep_what_the_new_ones_do_not_know(connection, things, size):
+    batches = rows(size, 1, "a"), rows(size, None, "b"), rows(size, 3, None)
+    assert await written(connection, things, "cover", *batches) == {(3, "b")}
+    assert await written(connection, things, "cover", rows(size, 4, "c"), keep=frozenset({"first"})) == {(4, "b")}
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_inserting_a_row_that_exists_is_an_error(connection, things, size):
+    with pytest.raises(UniqueViolation):
+        await written(connection, things, "insert", rows(size, 1, "a"), rows(size, 1, "a"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_awkward_texts_come_back_as_they_went_in(connection, things, size):
+    awkward = "tab\t newline\n back\\slash \\N quote' \" \r é 🙂"
+    assert await written(connection, things, "insert", rows(size, 1, awkward)) == {(1, awkward)}
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_zero_character_is_replaced(connection, things, size):
+    assert await written(connection, things, "insert", rows(size, 1, "a\x00b")) == {(1, "a\ufffdb")}
+
+
+async def test_no_rows_are_no_statement(connection, things):
+    assert await written(connection, things, "insert", []) == set()

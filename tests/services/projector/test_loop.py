@@ -1,0 +1,374 @@
+"""The loop against Postgres, with the log in memory: what is lost outside, it waits for; what is a bug ends it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from connectors.errors import Permanent, Transient
+from connectors.kafka import KafkaOptions
+from connectors.memory_log import MemoryLog, MemoryTail
+from connectors.postgres import PostgresOptions
+from projections.builds import VERSION, Builds, read_status
+from projections.run_projection import RunProjection
+from services.projector import loop as loop_module
+from services.projector.loop import Projector
+from services.projector.settings import ProjectorSettings
+from tests.projections.stories import TOPIC, Partition, many_runs
+
+RUNS = 30
+
+
+class MoodyTail(MemoryTail):
+    """A tail whose broker can go away: polls come back empty, offsets are not answered."""
+
+    away = False
+
+    async def poll(self, *, timeout_s, max_records=5_000):
+        if type(self).away:
+            await asyncio.sleep(0.01)
+            return {}
+        return await super().poll(timeout_s=timeout_s, max_records=max_records)
+
+    async def end_offsets(self):
+        if type(self).away:
+            raise Transient("end offsets: the broker does not answer", kind="unavailable")
+        return await super().end_offsets()
+
+
+class Stage:
+    """A log and any number of projectors of it."""
+
+    def __init__(self, options: PostgresOptions, connecting, prefix: str) -> None:
+        self.options, self.connecting, self.prefix = options, connecting, prefix
+        self.log = MemoryLog({TOPIC: 1})
+        self.partition = Partition()
+        self.partition.claim()
+        self.stop = asyncio.Event()
+        self.connections: list = []
+        self.partitions = 1
+        self.tail: Callable[[MemoryLog, str, Mapping[int, int]], MemoryTail] = MemoryTail
+
+    def add_runs(self, *names: str) -> None:
+        start = len(self.partition.records) if self.log.records[TOPIC, 0] else 0
+        many_runs(self.partition, names)
+        self.log.put(TOPIC, 0, self.partition.outgoing(start))
+
+    def projector(self, owner: str = "me", **settings) -> Projector:
+        async def connect():
+            self.connections.append(await self.connecting())
+            return self.connections[-1]
+
+        async def open_tail(starts):
+            return self.tail(self.log, TOPIC, starts)
+
+        async def count_partitions():
+            return self.partitions
+
+        told = {"poll_timeout_s": 0.05, "max_records": 7} | settings
+        return Projector(
+            ProjectorSettings(
+                kafka=KafkaOptions(bootstrap="nowhere:1"),
+                postgres=self.options,
+                owner=owner,
+                topic=TOPIC,
+                prefix=self.prefix,
+                **told,
+            ),
+            connect=connect,
+            open_tail=open_tail,
+            count_partitions=count_partitions,
+        )
+
+    async def kill_connections(self) -> None:
+        async with await self.connecting() as other:
+            for connection in self.connections:
+                await other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+        self.connections.clear()
+
+
+@pytest.fixture
+async def stage(options, connecting, prefix, monkeypatch):
+    monkeypatch.setattr(loop_module, "STATUS_EVERY_S", 0.03)
+    monkeypatch.setattr(loop_module, "STAND_BY_S", 0.02)
+    monkeypatch.setattr(loop_module, "RETRY_FIRST_S", 0.01)
+    monkeypatch.setattr(loop_module, "RETRY_MAX_S", 0.05)
+    found = Stage(options, connecting, prefix)
+    yield found
+    found.stop.set()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+async def run_until(projector: Projector, stage: Stage, true: Callable[[], bool]) -> None:
+    task = asyncio.create_task(projector.run(stage.stop))
+    try:
+        waiting = asyncio.create_task(until(true))
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        assert not task.done() or task.exception() is None, task.exception()
+        await waiting
+    finally:
+        stage.stop.set()
+        async with asyncio.timeout(5):
+            await task
+
+
+async def alone(builds: Builds, connection, log: MemoryLog):
+    """Hashes of a build that one undisturbed projector wrote."""
+    build = await builds.make()
+    projection = RunProjection(connection, build, TOPIC, owner="alone")
+    await projection.claim([0])
+    await projection.apply({0: log.records[TOPIC, 0]})
+    return await builds.table_hashes(build.number)
+
+
+async def test_it_projects_what_comes_and_stops_when_told(stage, builds, connection):
+    stage.add_runs("r_1", "r_2")
+    projector = stage.projector()
+    task = asyncio.create_task(projector.run(stage.stop))
+    await until(lambda: projector.metrics["events"] == 24)
+    stage.add_runs("r_3")
+    await until(lambda: projector.metrics["events"] == 36)
+    stage.stop.set()
+    async with asyncio.timeout(2):
+        await task
+    assert projector.metrics["state"] == "stopped"
+    assert (await builds.table_hashes(1))["runs"].rows == 3
+    assert await builds.table_hashes(1) == await alone(builds, connection, stage.log)
+
+
+async def test_it_tells_how_it_is_going(stage, builds, reader):
+    stage.log.clock_ms = 1
+    stage.add_runs("r_1")
+    projector = stage.projector("replica-7")
+    await run_until(projector, stage, lambda: projector.metrics["events"] == 12 and projector._worst_lag_ms == 0)
+    (status,) = await read_status(reader)
+    assert status[:4] == (TOPIC, "replica-7", 1, "projecting")
+    assert (status.events_behind, status.applied_events) == (0, 12)
+    metrics = projector.metrics
+    assert (metrics["events_behind"], metrics["build"], metrics["sessions"], metrics["fenced"]) == (0, 1, 1, 0)
+    assert metrics["lag_ms"] > 0
+
+
+async def test_a_lost_postgres_connection_is_made_anew_and_no_row_is_lost_or_doubled(stage, builds, connection):
+    stage.add_runs(*[f"r_{n}" for n in range(RUNS)])
+    projector = stage.projector()
+    task = asyncio.create_task(projector.run(stage.stop))
+    for _ in range(4):
+        sessions = projector.metrics["sessions"]
+        await until(lambda: bool(stage.connections))
+        await stage.kill_connections()
+        await until(lambda before=sessions: projector.metrics["sessions"] > before)
+    # Not the counter: an acknowledgement may be lost with its connection.
+    async with asyncio.timeout(10):
+        while await builds.positions(1, TOPIC) != {0: len(stage.partition.records)}:
+            await asyncio.sleep(0.005)
+    stage.stop.set()
+    await task
+    assert await builds.table_hashes(1) == await alone(builds, connection, stage.log)
+
+
+async def test_a_broker_that_is_away_is_waited_for_and_told(stage, builds, reader, monkeypatch):
+    monkeypatch.setattr(MoodyTail, "away", True)
+    stage.tail = MoodyTail
+    stage.add_runs("r_1")
+    projector = stage.projector()
+    task = asyncio.create_task(projector.run(stage.stop))
+    await until(lambda: projector.metrics["sessions"] >= 3)
+    (status,) = await read_status(reader)
+    assert status.state == "waiting for the broker"
+    monkeypatch.setattr(MoodyTail, "away", False)
+    await until(lambda: projector.metrics["events"] == 12)
+    stage.stop.set()
+    await task
+
+
+async def test_a_topic_that_does_not_exist_yet_is_waited_for(stage, builds):
+    stage.partitions = 0
+    stage.add_runs("r_1")
+    projector = stage.projector()
+    task = asyncio.create_task(projector.run(stage.stop))
+    await until(lambda: projector.metrics["sessions"] >= 2)
+    stage.partitions = 1
+    await until(lambda: projector.metrics["events"] == 12)
+    stage.stop.set()
+    await task
+
+
+async def test_the_same_trouble_is_told_once_in_a_while(stage, builds, caplog):
+    stage.partitions = 0
+    projector = stage.projector()
+    with caplog.at_level(logging.WARNING, "loomlog.projector"):
+        await run_until(projector, stage, lambda: projector.metrics["sessions"] >= 6)
+    said = [record.getMessage() for record in caplog.records if "does not exist yet" in record.getMessage()]
+    assert len(said) == 1
+
+
+async def test_a_second_projector_stands_by_and_takes_over_when_the_first_is_gone(stage, builds, connection):
+    stage.add_runs("r_1")
+    first, second = stage.projector("first"), stage.projector("second")
+    first_stop = asyncio.Event()
+    one = asyncio.create_task(first.run(first_stop))
+    await until(lambda: first.metrics["events"] == 12)
+    two = asyncio.create_task(second.run(stage.stop))
+    await until(lambda: second.metrics["state"] == "standing by")
+    stage.add_runs("r_2")
+    await until(lambda: first.metrics["events"] == 24)
+    assert second.metrics["events"] == 0
+    first_stop.set()
+    await one
+    stage.add_runs("r_3")
+    await until(lambda: second.metrics["events"] == 12)
+    stage.stop.set()
+    await two
+    assert await builds.table_hashes(1) == await alone(builds, connection, stage.log)
+
+
+async def test_two_that_both_believe_it_is_their_turn_fence_each_other_and_the_rows_are_right(
+    stage, builds, connection, monkeypatch
+):
+    async def always(self, topic):
+        return True
+
+    monkeypatch.setattr(Builds, "reserve_projecting", always)
+    stage.add_runs(*[f"r_{n}" for n in range(RUNS)])
+    projectors = [stage.projector(f"p{n}", max_records=3) for n in range(3)]
+    tasks = [asyncio.create_task(projector.run(stage.stop)) for projector in projectors]
+    done = RUNS * 12
+
+    def all_projected() -> bool:
+        return sum(projector.metrics["events"] for projector in projectors) >= done
+
+    await until(all_projected)
+    stage.stop.set()
+    await asyncio.gather(*tasks)
+    assert sum(projector.metrics["fenced"] for projector in projectors) > 0
+    assert sum(projector.metrics["events"] for projector in projectors) == done
+    assert await builds.table_hashes(1) == await alone(builds, connection, stage.log)
+
+
+async def test_a_stop_finishes_the_transaction_under_way(stage, builds, connection):
+    stage.add_runs("r_1")
+    projector = stage.projector(max_records=1_000)
+    async with connection.transaction():
+        await connection.execute(f"LOCK TABLE {builds.build(1).schema}.runs IN SHARE MODE")
+        task = asyncio.create_task(projector.run(stage.stop))
+        waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
+        async with asyncio.timeout(5):
+            while True:
+                found = await connection.execute(waits, (f"{builds.build(1).schema}.runs",))
+                if (await found.fetchone())[0]:
+                    break
+        stage.stop.set()
+        done, _ = await asyncio.wait({task}, timeout=0.1)
+        assert not done
+    await task
+    assert await builds.positions(1, TOPIC) == {0: 13}
+    assert (await builds.table_hashes(1))["runs"].rows == 1
+
+
+async def test_it_moves_to_another_build_when_that_becomes_live(stage, builds, connection):
+    stage.add_runs("r_1")
+    projector = stage.projector()
+    task = asyncio.create_task(projector.run(stage.stop))
+    await until(lambda: projector.metrics["events"] == 12)
+    other = await builds.make()
+    async with connection.transaction():
+        await builds.switch(other)
+    await until(lambda: projector.metrics["build"] == other.number and projector.metrics["events"] == 24)
+    stage.stop.set()
+    await task
+    assert await builds.table_hashes(other.number) == await builds.table_hashes(1)
+
+
+async def test_a_build_of_an_older_version_is_rebuilt_first(stage, builds, connection, prefix):
+    stage.add_runs("r_1", "r_2")
+    before = RunProjection(connection, builds.build(1), TOPIC, owner="before")
+    await before.claim([0])
+    await before.apply({0: stage.log.records[TOPIC, 0][:20]})
+    await connection.execute(f"UPDATE {prefix}.builds SET version = {VERSION - 1}")
+    projector = stage.projector()
+    await run_until(projector, stage, lambda: projector.metrics["build"] == 2 and projector.metrics["events"] >= 5)
+    assert [(row.number, row.state, row.version) for row in await builds.all()] == [
+        (1, "previous", VERSION - 1),
+        (2, "live", VERSION),
+    ]
+    assert await builds.positions(2, TOPIC) == {0: 25}
+
+
+async def test_an_older_projector_stands_aside_for_newer_rows(stage, builds, connection, prefix, caplog):
+    await connection.execute(f"UPDATE {prefix}.builds SET version = {VERSION + 1}")
+    stage.add_runs("r_1")
+    projector = stage.projector()
+    with caplog.at_level(logging.WARNING, "loomlog.projector"):
+        await run_until(projector, stage, lambda: projector.metrics["sessions"] >= 3)
+    assert "upgrade it" in caplog.text
+    assert projector.metrics["events"] == 0
+    assert len(await builds.all()) == 1
+
+
+async def test_a_stop_during_a_rebuild_leaves_the_live_build(stage, builds, connection, prefix, monkeypatch):
+    await connection.execute(f"UPDATE {prefix}.builds SET version = {VERSION - 1}")
+    started = asyncio.Event()
+
+    async def endless(self, partitions, **more):
+        started.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Projector, "rebuild", endless)
+    projector = stage.projector()
+    task = asyncio.create_task(projector.run(stage.stop))
+    async with asyncio.timeout(5):
+        await started.wait()
+        stage.stop.set()
+        await task
+    assert (await builds.live()).number == 1
+
+
+async def test_what_can_never_work_ends_it(stage, builds):
+    projector = stage.projector()
+
+    async def refused():
+        raise Permanent("connect: password authentication failed", kind="unauthorised")
+
+    projector._connect = refused
+    with pytest.raises(Permanent, match="password"):
+        await projector.run(stage.stop)
+
+
+async def test_a_bug_ends_it_loudly(stage, builds, monkeypatch):
+    async def broken(self, polled):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(RunProjection, "apply", broken)
+    stage.add_runs("r_1")
+    async with asyncio.timeout(5):
+        with pytest.raises(ZeroDivisionError):
+            await stage.projector().run(stage.stop)
+
+
+async def test_a_frame_written_twice_ends_it_because_the_proof_is_broken(stage, builds, connection):
+    stage.add_runs("r_1")
+    schema = builds.build(1).schema
+    await connection.execute(
+        f"INSERT INTO {schema}.transcript VALUES ('r_1', 256, 'default', 's_1', 1, 'user_input', '{{}}', NULL)"
+    )
+    async with asyncio.timeout(5):
+        with pytest.raises(Permanent, match="UniqueViolation"):
+            await stage.projector().run(stage.stop)
+    assert (await builds.table_hashes(1))["runs"].rows == 0
+
+
+async def test_unreadable_records_are_told(stage, builds, caplog):
+    stage.partition.records.append(b"garbage")
+    stage.add_runs("r_1")
+    projector = stage.projector()
+    with caplog.at_level(logging.ERROR, "loomlog.projector"):
+        await run_until(projector, stage, lambda: projector.metrics["events"] == 12)
+    assert projector.metrics["problems"] == 1
+    assert "projection_problems" in caplog.text

@@ -1,0 +1,99 @@
+"""The process: over a real broker and a real Postgres, and how it ends."""
+
+import asyncio
+import logging
+import signal
+import sys
+
+import pytest
+
+from connectors.kafka import KafkaAppender, KafkaOptions
+from connectors.postgres import PostgresOptions
+from projections.builds import read_status
+from redpanda.apply import apply
+from services.projector.main import main, run_rebuild, wired
+from services.projector.settings import ProjectorSettings
+from tests.projections.stories import Partition, many_runs
+
+CHILD = """
+import asyncio, sys
+from connectors.kafka import KafkaOptions
+from connectors.postgres import PostgresOptions
+from services.projector.main import run
+from services.projector.settings import ProjectorSettings
+kafka, dsn, topic, prefix = sys.argv[1:]
+settings = ProjectorSettings(
+    kafka=KafkaOptions(bootstrap=kafka), postgres=PostgresOptions(dsn=dsn), owner="child", topic=topic, prefix=prefix
+)
+sys.exit(asyncio.run(run(settings)))
+"""
+
+
+@pytest.fixture
+async def settings(kafka, postgres, topic_prefix, prefix) -> ProjectorSettings:
+    """A log with 40 runs in two of four partitions."""
+    await apply(kafka, prefix=topic_prefix)
+    options = KafkaOptions(bootstrap=kafka)
+    topic = f"{topic_prefix}.run.events"
+    appender = KafkaAppender(options)
+    await appender.start()
+    for number in (0, 2):
+        partition = Partition()
+        partition.claim()
+        many_runs(partition, [f"r_{number}_{n}" for n in range(20)])
+        await appender.append(topic, number, partition.outgoing())
+    await appender.close()
+    return ProjectorSettings(
+        kafka=options, postgres=PostgresOptions(dsn=postgres), owner="tests", topic=topic, prefix=prefix
+    )
+
+
+async def test_it_projects_from_a_broker_and_rebuilds_equal(settings, builds, connection, caplog):
+    projector, stop = wired(settings), asyncio.Event()
+    task = asyncio.create_task(projector.run(stop))
+    async with asyncio.timeout(20):
+        while projector.metrics["events"] < 480:
+            assert not task.done()
+            await asyncio.sleep(0.01)
+    stop.set()
+    await task
+    before = await builds.table_hashes(1)
+    assert before["runs"].rows == 40
+    with caplog.at_level(logging.INFO, "loomlog.projector"):
+        assert await run_rebuild(settings) == 0
+        assert (await builds.live()).number == 2
+        assert await builds.table_hashes(2) == before
+        await connection.execute(f"UPDATE {builds.build(2).schema}.steps SET duration_ms = 1")
+        assert await run_rebuild(settings) == 1
+    assert (await builds.live()).number == 2
+    for said in ("runs: 40 rows live, 40 rows new, equal", "it is live now", "new, DIFFERENT", "build 2 stays live"):
+        assert said in caplog.text
+
+
+async def test_sigterm_ends_it_with_zero(settings, kafka, postgres, builds, reader):
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CHILD, kafka, postgres, settings.topic, settings.prefix
+    )
+    try:
+        async with asyncio.timeout(20):
+            while sum((await builds.positions(1, settings.topic)).values()) < 482:
+                assert child.returncode is None
+                await asyncio.sleep(0.05)
+            child.send_signal(signal.SIGTERM)
+            assert await child.wait() == 0
+    finally:
+        if child.returncode is None:
+            child.kill()
+    assert (await builds.table_hashes(1))["runs"].rows == 40
+    assert (await read_status(reader))[0].owner == "child"
+
+
+def test_an_unknown_word_is_answered_with_the_usage(capsys):
+    assert main(["rewind"]) == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_missing_settings_end_it_with_one_and_are_named(monkeypatch, caplog):
+    monkeypatch.setattr("os.environ", {"LOOMLOG_KAFKA": "127.0.0.1:1"})
+    assert main([]) == 1
+    assert "LOOMLOG_POSTGRES is not set" in caplog.text
