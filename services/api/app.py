@@ -1,0 +1,143 @@
+"""The application: FastAPI over the one table of routes, and everything that goes wrong in the one shape.
+
+Each route is answered by its endpoint after its caller was identified and found to hold the scope the table asks for,
+before a byte of the body is read. FastAPI brings routing and the life of requests; parameters and bodies are read by
+our own code (reading.py), because FastAPI reads a body whole before anything can be refused, and its dependency
+machinery costs more than the rest of a start.
+
+What nobody expected becomes a 500 that says nothing but so; the trace is in the log.
+
+Before: main.py. After: routes.py.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
+
+from services.api.answers import declined_answer, json_answer
+from services.api.documents import document, document_bytes, page
+from services.api.reading import TooLarge, drain
+from services.api.routes import ROUTES, Access, Route
+from services.api.service import Service
+from services.commands.authentication import demand
+from services.commands.declined import Declined
+from services.core.access.decide import Caller
+
+NOBODY = Caller(name="", tenant="", subject="", scopes=frozenset())
+"""The caller of a public route; holds nothing."""
+Answering = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class LeanRoute(APIRoute):
+    """Calls its endpoint with the request and sends what it gives; no parameters, no models, no dependencies."""
+
+    def get_route_handler(self) -> Answering:
+        endpoint: Answering = self.endpoint
+        return endpoint
+
+
+def build_app(service: Service) -> FastAPI:
+    """The application over a service; it serves before the service is ready and says so."""
+    service.document = document_bytes(service.version)
+    service.page = page(service.version)
+    app = FastAPI(
+        title="loomlog",
+        version=service.version,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.openapi = lambda: document(service.version)  # type: ignore[method-assign]  # FastAPI's way to replace it
+    app.router.route_class = LeanRoute
+    for route in ROUTES:
+        app.add_api_route(
+            route.path,
+            _endpoint(service, route),
+            methods=[route.method],
+            name=route.handler.__name__,
+            response_model=None,
+        )
+    app.add_exception_handler(HTTPException, _http_problem)
+    app.add_exception_handler(Exception, _unexpected)
+    return app
+
+
+def _endpoint(service: Service, route: Route) -> Answering:
+    gate, handler, access = service.gate, route.handler, route.access
+    method, path, count = route.method, route.path, service.metrics.count
+
+    async def answer(request: Request) -> Response:
+        try:
+            caller = NOBODY
+            if access is not Access.PUBLIC:
+                caller = gate.identify(request.headers.get("authorization"))
+                if isinstance(access, str):
+                    demand(caller, access)
+            given: Response = await handler(service, caller, request)
+        except TooLarge as too_large:
+            given = _Draining(request, declined_answer(too_large, {"connection": "close"}))
+        except Declined as declined:
+            given = declined_answer(declined)
+        except ClientDisconnect:
+            given = _Nothing()
+        count(method, path, given.status_code)
+        return given
+
+    answer.__name__ = handler.__name__
+    return answer
+
+
+class _Draining(Response):
+    """An answer to a body that is still coming: sent at once, then the rest of the body is read and thrown away."""
+
+    def __init__(self, request: Request, answer: Response) -> None:
+        super().__init__(status_code=answer.status_code)
+        self._request = request
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._answer
+        await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
+        await send({"type": "http.response.body", "body": answer.body, "more_body": True})
+        await drain(self._request)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _Nothing(Response):
+    """The client went away while it was sending; nobody is there to answer."""
+
+    def __init__(self) -> None:
+        super().__init__(status_code=499)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        return None
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    """What the router found: no such route, or another method."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = ", ".join(sorted(_methods_of(request.url.path)))
+        declined = Declined("method_not_allowed", f"{request.url.path} takes {allowed}, not {request.method}")
+        return declined_answer(declined, {"allow": allowed})
+    return declined_answer(Declined("route_not_found", f"there is no route {request.url.path[:200]}"))
+
+
+def _methods_of(path: str) -> set[str]:
+    """Every method of the table for a path; the router itself names those of the first row only."""
+    return {route.method for route in ROUTES if compile_path(route.path)[0].match(path)}
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    """A bug of ours; Starlette logs it after this answer."""
+    return json_answer(
+        {"code": "internal", "error": "internal error; its trace is in the log of this process"}, status=500
+    )

@@ -1,0 +1,179 @@
+"""The bodies clients send, as pydantic models: types are checked here, meaning in services/commands/requests.py.
+
+These models are also the OpenAPI document of the bodies, so a bound that a caller should know is written in both
+places from one constant. A field nobody knows is refused: a misspelt `session_id` would otherwise quietly start another
+session. A null is the same as nothing said.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from schemas.values import ContentBlock, Sampling, Segment
+from services.commands import limits
+from services.commands.requests import BEARER, CREDENTIAL_NAME, RunRequest
+
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
+AgentName = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")]
+Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_BYTES_MAX)]
+
+
+class Body(BaseModel):
+    """What every body has in common."""
+
+    model_config = STRICT
+
+
+class BlockBody(Body):
+    """A piece of a segment."""
+
+    type: Literal["trusted-text", "untrusted-block", "image"]
+    text: str | None = Field(None, description="Text of a text block.")
+    kind: str | None = Field(None, description="Provenance label of an untrusted block, for example web_content.")
+    cacheable: bool | None = Field(None, description="The provider may cache up to here.")
+    media_type: str | None = Field(None, description="Images: image/png, image/jpeg, image/gif or image/webp.")
+    data: str | None = Field(None, description="Images: base64.")
+
+
+class SegmentBody(Body):
+    """A part of the request with one role. Images belong in role user."""
+
+    role: Literal["system", "user"]
+    content: list[BlockBody] = Field(max_length=limits.BLOCKS_MAX)
+
+
+class SamplingBody(Body):
+    """Sampling wishes; they override those of the agent field by field."""
+
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=1, le=2**31 - 1)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
+    stop: list[Name] | None = Field(None, max_length=limits.STOPS_MAX)
+
+
+class MessageBody(Body):
+    """A further run of a session."""
+
+    agent: AgentName | None = Field(None, description="Another agent than the session's.")
+    session_id: Id | None = Field(None, description="Not heard: the session is that of the path.")
+    tenant_id: str | None = Field(None, description="Not heard: the tenant is that of the token.")
+    user_id: Id | None = Field(None, description="Not heard: the user is that of the session.")
+    segments: list[SegmentBody] | None = Field(None, max_length=limits.SEGMENTS_MAX)
+    prompt: str | None = Field(None, description="Short for one trusted user text.")
+    tools: list[Name] | None = Field(None, max_length=limits.NAMES_MAX, description="Narrows the agent's tools.")
+    allowed_hosts: list[Name] | None = Field(
+        None,
+        max_length=limits.NAMES_MAX,
+        description="null: the operator's list; []: no host; a list: the intersection.",
+    )
+    web_search_filter: Literal["drop", "keep"] | None = None
+    agent_id: Id | None = Field(None, description="Handle of your choice; 409 agent_id_in_use while it is live.")
+    user_tier: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Plan of the user.")
+    user_bearer: str | None = Field(
+        None, pattern=BEARER.pattern.replace(r"\Z", "$"), description="For MCP servers; never stored."
+    )
+    user_credentials: dict[str, str] | None = Field(
+        None,
+        description=f"For MCP servers; never stored. Names match {CREDENTIAL_NAME.pattern[:-2]}.",
+    )
+    parent_context: dict[str, str | None] | None = Field(
+        None, description=f"Opaque lineage, values of at most {limits.PARENT_CONTEXT_VALUE_BYTES} bytes."
+    )
+    metadata: dict[str, Any] | None = Field(None, description="Non-secret data the model may see.")
+    run_timeout_seconds: int | None = Field(None, ge=0, description="For code agents, which this version lacks.")
+    interactive: bool | None = Field(None, description="Park at the end of a turn instead of completing.")
+    sampling: SamplingBody | None = None
+    compaction: dict[str, Any] | None = Field(None, description="For context compaction, which this version lacks.")
+    idempotency_key: str | None = Field(
+        None,
+        min_length=1,
+        max_length=limits.IDEMPOTENCY_KEY_MAX,
+        description="As the header Idempotency-Key, which wins.",
+    )
+
+
+class RunBody(MessageBody):
+    """A new run; with session_id a further run of that session."""
+
+    agent: AgentName = Field(description="Name of the agent.")
+    session_id: Id | None = Field(None, description="Session to go on with.")
+    user_id: Id | None = Field(None, description="The end user; heard from the shared token only.")
+
+
+class InputBody(Body):
+    """The next user text of a run."""
+
+    text: str
+    source: Literal["api", "webui"] | None = None
+
+
+class CancelBody(Body):
+    """Why a run is ended."""
+
+    reason: str | None = None
+
+
+def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:
+    """The request the command layer takes."""
+    named = body if isinstance(body, RunBody) else None
+    return RunRequest(
+        agent=body.agent or "",
+        prompt=body.prompt or "",
+        segments=_segments(body.segments or ()),
+        session_id=(named.session_id if named else None) or "",
+        agent_id=body.agent_id or "",
+        user_id=(named.user_id if named else None) or "",
+        user_tier=body.user_tier or "",
+        tools=None if body.tools is None else tuple(body.tools),
+        allowed_hosts=None if body.allowed_hosts is None else tuple(body.allowed_hosts),
+        metadata=body.metadata or {},
+        parent_context=_said(body.parent_context or {}),
+        interactive=bool(body.interactive),
+        sampling=None if body.sampling is None else _sampling(body.sampling),
+        web_search_filter=body.web_search_filter or "",
+        idempotency_key=idempotency_key or body.idempotency_key or "",
+        user_bearer=body.user_bearer or "",
+        user_credentials=body.user_credentials or {},
+        traceparent=traceparent,
+    )
+
+
+def _segments(bodies: list[SegmentBody] | tuple[()]) -> tuple[Segment, ...]:
+    return tuple(
+        Segment(
+            role=segment.role,
+            content=tuple(
+                ContentBlock(
+                    type=block.type,
+                    text=block.text or "",
+                    kind=block.kind or "",
+                    cacheable=bool(block.cacheable),
+                    media_type=block.media_type or "",
+                    data=block.data or "",
+                )
+                for block in segment.content
+            ),
+        )
+        for segment in bodies
+    )
+
+
+def _sampling(body: SamplingBody) -> Sampling:
+    return Sampling(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        seed=body.seed,
+        stop=tuple(body.stop or ()),
+    )
+
+
+def _said(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value is not None}

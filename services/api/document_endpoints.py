@@ -1,0 +1,19 @@
+"""The OpenAPI document and its page. Before: app.py puts both into the service. After: the wire."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.api.service import Service
+from services.core.access.decide import Caller
+
+
+async def openapi(service: Service, caller: Caller, request: Request) -> Response:
+    return Response(service.document, media_type="application/json")
+
+
+async def docs(service: Service, caller: Caller, request: Request) -> Response:
+    # The page is whole in itself; whatever somebody slips into it may load nothing.
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return Response(service.page, media_type="text/html", headers={"content-security-policy": policy})

@@ -1,0 +1,52 @@
+"""The audit view over HTTP: what the log holds, with its places. After: services/commands/audit_log.py."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.api.answers import json_answer
+from services.api.reading import text, time_ms, whole
+from services.api.service import Service
+from services.commands import limits
+from services.commands.audit_log import EventQuery
+from services.commands.declined import Declined
+from services.commands.shapes import event_json
+from services.core.access.decide import Caller
+
+PARTITION_MAX = 100_000
+OFFSET_MAX = 10**18
+
+
+async def list_events(service: Service, caller: Caller, request: Request) -> Response:
+    """`from` and `to` are offsets when they are numbers, and times otherwise."""
+    since, until = text(request, "from"), text(request, "to")
+    has_partition = bool(request.query_params.get("partition"))
+    query = EventQuery(
+        run_id=text(request, "run_id"),
+        type=text(request, "type"),
+        partition=whole(request, "partition", 0, least=0, most=PARTITION_MAX) if has_partition else None,
+        from_offset=_offset(request, "from", since),
+        to_offset=_offset(request, "to", until),
+        from_ms=time_ms("from", since) if since and not _is_offset(since) else None,
+        to_ms=time_ms("to", until) if until and not _is_offset(until) else None,
+        limit=whole(request, "limit", limits.EVENTS_DEFAULT, least=1, most=limits.EVENTS_MAX),
+        cursor=text(request, "cursor", longest=1_024),
+    )
+    page = await service.layer.audit.events(caller, query)
+    return json_answer({"events": [event_json(view) for view in page.events], "next": page.next or None})
+
+
+async def get_event(service: Service, caller: Caller, request: Request) -> Response:
+    topic = request.path_params["topic"]
+    numbers = (request.path_params["partition"], request.path_params["offset"])
+    if not all(number.isascii() and number.isdecimal() and len(number) <= 18 for number in numbers):
+        raise Declined("not_found", "there is no such record: expected /v1/events/<topic>/<partition>/<offset>")
+    view = await service.layer.audit.record(caller, topic, int(numbers[0]), int(numbers[1]))
+    return json_answer(event_json(view))
+
+
+def _is_offset(value: str) -> bool:
+    return value.isascii() and value.isdecimal()
+
+
+def _offset(request: Request, name: str, value: str) -> int | None:
+    return whole(request, name, 0, least=0, most=OFFSET_MAX) if value and _is_offset(value) else None

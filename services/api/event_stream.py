@@ -1,0 +1,125 @@
+"""A run's frames as server-sent events: one write for everything that happened since the last.
+
+    event: text
+    id: 1281                     streams of GET .../stream, and POST with ?ids=1; previews have none
+    data: {"type":"text", ...}
+
+A frame's bytes are shared by all who watch the run (items.py); only the lines around them are put together here. This
+is the hot path of a start, so it is a bare ASGI answer: no generator, no task. Whether the client has left is watched
+for by a task only once a stream has lasted a while; short runs never pay for it. A client that leaves ends its stream
+and nothing else. One that takes nothing for WRITE_WAIT_S is dropped, and comes back with Last-Event-ID.
+
+Before: services/commands/follow.py. After: the wire.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from services.commands.declined import Declined
+from services.commands.follow import ENDED, RunStream
+from services.commands.items import Piece
+from services.commands.subscription import LEFT
+
+HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+)
+KEEPALIVE = b": keepalive\n\n"
+WATCH_AFTER_S = 1.0
+"""Age at which a stream begins to watch for its client's leaving; most runs of a busy system are over by then."""
+WRITE_WAIT_S = 30.0
+"""How long a client may leave everything unread before it is dropped."""
+
+
+class EventStream:
+    """An answer that streams a run. `closed` is called once, however it ends."""
+
+    background = None
+
+    def __init__(
+        self,
+        stream: RunStream,
+        *,
+        with_ids: bool,
+        headers: Mapping[str, str] | None = None,
+        closed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.status_code = 200
+        self._stream = stream
+        self._with_ids = with_ids
+        self._headers = [*HEADERS, *((k.encode(), v.encode()) for k, v in (headers or {}).items())]
+        self._closed = closed
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch, receive)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            is_open = True
+            while is_open:
+                body, is_open = await self._some()
+                if not await _write(send, body, more=is_open):
+                    return
+        finally:
+            timer.cancel()
+            if self._watcher is not None:
+                self._watcher.cancel()
+            self._stream.close()
+            self._closed()
+
+    async def _some(self) -> tuple[bytes, bool]:
+        """What is to be written next, and whether there is more. The last frames close the answer with them."""
+        stream = self._stream
+        try:
+            pieces = await stream.next()
+        except Declined as declined:
+            # The answer has begun, so all that can be said is why it ends; the client comes again.
+            return comment(f"ended: {declined.code}"), False
+        if pieces is None:
+            if stream.ended_because in (ENDED, LEFT):
+                return b"", False
+            return comment(f"ended: {stream.ended_because}; resume with Last-Event-ID"), False
+        if not pieces:
+            return KEEPALIVE, True
+        return encoded(pieces, with_ids=self._with_ids), stream.ended_because != ENDED
+
+    def _watch(self, receive: Receive) -> None:
+        self._watcher = asyncio.get_running_loop().create_task(self._leave_with_client(receive))
+
+    async def _leave_with_client(self, receive: Receive) -> None:
+        while True:
+            message: Any = await receive()
+            if message["type"] == "http.disconnect":
+                self._stream.close(LEFT)
+                return
+
+
+def encoded(pieces: Iterable[Piece], *, with_ids: bool) -> bytes:
+    """Frames as they go over the wire."""
+    parts: list[bytes] = []
+    for piece in pieces:
+        parts += (b"event: ", piece.type.encode(), b"\n")
+        if with_ids and piece.seq is not None:
+            parts += (b"id: ", str(piece.seq).encode(), b"\n")
+        parts += (b"data: ", piece.data, b"\n\n")
+    return b"".join(parts)
+
+
+def comment(text: str) -> bytes:
+    """A line clients ignore and people read."""
+    return f": {text}\n\n".encode()
+
+
+async def _write(send: Send, body: bytes, *, more: bool) -> bool:
+    """False when the client has taken nothing for too long."""
+    try:
+        async with asyncio.timeout(WRITE_WAIT_S):
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+    except TimeoutError:
+        return False
+    return True

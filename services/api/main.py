@@ -1,0 +1,195 @@
+"""api: HTTP and server-sent events.
+
+    python -m services.api.main                   serves until SIGTERM or SIGINT, then ends with 0 within 5 seconds
+    python -m services.api.main --print-openapi   prints the OpenAPI document and ends
+
+Listens at once and answers 503 `starting` until the broker and Postgres are there. Several may run behind one address;
+they share nothing but the log and the read models. An unexpected exception ends the process with 1, so that its
+supervisor starts it again (no silent death). On a stop, open streams are ended with a word that says so; clients come
+back to another process with Last-Event-ID.
+
+Before: the environment and the configuration files. After: app.py, services/commands/opening.py.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import uvicorn
+import uvloop
+from prometheus_client import disable_created_metrics
+
+from connectors import logs
+from connectors.configuration import ConfigurationProblem, Loaded, load, providers_of, token_table
+from connectors.errors import OutsideError
+from connectors.process_secrecy import hide_from_other_programs
+from connectors.schema_registry import codec_for
+from services.api.app import build_app
+from services.api.documents import document_bytes
+from services.api.metrics import Metrics
+from services.api.service import Service, own_version
+from services.api.settings import ApiSettings, MissingSetting, api_settings
+from services.commands.authentication import Gate
+from services.commands.opening import opened, waited_for
+
+log = logging.getLogger("loomlog.api")
+
+GRACE_S = 3
+"""How long requests under way may take to finish after a stop; streams are ended at once."""
+CLOSE_WAIT_S = 1.5
+"""How long the clients of the broker and of Postgres may take to close; together with GRACE_S below 5 seconds."""
+YOUNG_OBJECTS = 50_000
+"""Allocations between two garbage collections. The hub's ring holds a hundred thousand objects that are no garbage, and
+nearly everything else here dies by its reference count, so collecting at the default rate cost a tenth of the CPU."""
+BACKLOG = 2_048
+KEEP_ALIVE_S = 75
+"""Idle connections; longer than the usual proxy keeps its own, so that it is the proxy that closes."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn that leaves signals to us and calls `stopping` before it waits for open requests."""
+
+    def __init__(self, config: uvicorn.Config, *, stopping: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping()
+        await super().shutdown(sockets)
+
+
+async def run(loaded: Loaded) -> None:
+    """Until SIGTERM or SIGINT, or until something fails."""
+    settings = api_settings(loaded.settings)
+    gate = Gate(token_table(loaded.configuration, loaded.settings, os.environ))
+    # It would add a second series to each counter, which nobody reads.
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
+    service = Service(
+        gate=gate,
+        configuration=loaded.configuration,
+        providers=providers_of(loaded.configuration, loaded.settings, os.environ),
+        metrics=Metrics(version=own_version(), commit=""),
+        replica_id=settings.replica_id,
+        max_request_bytes=settings.max_request_bytes,
+        metrics_enabled=settings.metrics_enabled,
+    )
+    listening = _listen(settings)
+    server = Server(_config(service), stopping=lambda: _end_streams(service))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _stop, server)
+    where = "{}:{}".format(*listening.getsockname()[:2])
+    log.info("listening on http://%s as %s", where, settings.replica_id)
+    if gate.open_mode:
+        log.warning("open mode: no token is configured, so everybody who reaches %s is an administrator", where)
+    work = asyncio.create_task(_work(service, loaded, settings), name="work")
+    serving = asyncio.create_task(server.serve([listening]), name="server")
+    await asyncio.wait({work, serving}, return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    await serving
+    if work.done():
+        work.result()
+    work.cancel()
+    await asyncio.wait({work}, timeout=CLOSE_WAIT_S)
+    for model in service.models.values():
+        await model.close()
+    log.info("stopped")
+
+
+async def _work(service: Service, loaded: Loaded, settings: ApiSettings) -> None:
+    """Everything behind the endpoints."""
+    codec = await waited_for("schemas", service.readiness, lambda: codec_for(loaded.settings))
+    async with opened(
+        settings.places,
+        service.gate,
+        codec,
+        keepalive_s=settings.keepalive_s,
+        readiness=service.readiness,
+        on_batch=service.metrics.batch_records.observe,
+    ) as (layer, work):
+        service.opened = layer
+        log.info("ready")
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(YOUNG_OBJECTS, 20, 20)
+        try:
+            await work()
+        finally:
+            service.opened = None
+
+
+def _config(service: Service) -> uvicorn.Config:
+    return uvicorn.Config(
+        build_app(service),
+        http="httptools",
+        loop="none",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+
+
+def _listen(settings: ApiSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise MissingSetting(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+            "stop what listens there, or set LOOMLOG_LISTEN_ADDR"
+        ) from error
+
+
+def _end_streams(service: Service) -> None:
+    if service.opened is not None:
+        service.opened.hub.stop()
+
+
+def _stop(server: uvicorn.Server) -> None:
+    log.info("stopping")
+    server.should_exit = True
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """The process; the exit code."""
+    if list(arguments) == ["--print-openapi"]:
+        sys.stdout.write(document_bytes(own_version()).decode() + "\n")
+        return 0
+    if arguments:
+        print("usage: python -m services.api.main [--print-openapi]", file=sys.stderr)  # noqa: T201 - to a terminal
+        return 2
+    try:
+        loaded = load(os.environ, working_directory=Path.cwd())
+        logs.begin(loaded.settings.log_level)
+        if loaded.settings.bash_enabled:
+            hide_from_other_programs()
+        for warning in loaded.warnings:
+            log.warning("%s", warning)
+        uvloop.run(run(loaded))
+    except (ConfigurationProblem, MissingSetting) as error:
+        print(f"api cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
+        return 2
+    except OutsideError as error:
+        log.error("api ends: %s: %s", type(error).__name__, error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""What this process counts, in Prometheus' text format.
+
+Counters that others keep anyway (the hub, the publisher) are read when somebody asks; only what nobody keeps is counted
+here. Names begin with loomlog_; four gauges have the names dashboards of the reference read. The registry is this
+object's own, so that nothing happens at import and tests have one each.
+
+Before: endpoints and the command layer. After: GET /metrics.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import psutil
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from services.commands.layer import CommandLayer
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+
+
+class Metrics:
+    """Counts of one process. `build` names the version in loomcycle_build_info."""
+
+    def __init__(self, *, version: str, commit: str) -> None:
+        registry = self._registry = CollectorRegistry(auto_describe=False)
+        self._requests = Counter(
+            "loomlog_http_requests", "Answers, by route and status.", ("method", "route", "status"), registry=registry
+        )
+        self._counted: dict[tuple[str, str, int], Callable[[], None]] = {}
+        self.start_seconds = Histogram(
+            "loomlog_run_start_seconds",
+            "From a request to the decision of the run's owner.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.batch_records = Histogram(
+            "loomlog_command_batch_records",
+            "Commands that went to the log together.",
+            buckets=BATCHES,
+            registry=registry,
+        )
+        self.streams = Gauge("loomlog_event_streams_open", "Open event streams.", registry=registry)
+        self._build = Gauge(
+            "loomcycle_build_info", "Always 1; the labels tell the build.", ("version", "commit"), registry=registry
+        )
+        self._build.labels(version, commit).set(1)
+        self._gauges = {
+            name: Gauge(name, meaning, registry=registry)
+            for name, meaning in (
+                ("loomcycle_process_rss_bytes", "Resident memory of this process."),
+                ("loomcycle_concurrency_active", "Runs under way, of all processes."),
+                ("loomcycle_concurrency_queued", "Starts that wait for the log here."),
+                ("loomlog_events_seen", "Events this process has read."),
+                ("loomlog_previews_seen", "Previews this process has read."),
+                ("loomlog_stale_records_seen", "Records of fenced owners this process has read."),
+                ("loomlog_unreadable_records_seen", "Records this process could not read."),
+                ("loomlog_hub_newest_event_timestamp_seconds", "Time of the newest event read."),
+                ("loomlog_hub_kept_bytes", "Recent records kept for late subscribers."),
+                ("loomlog_hub_subscribers", "Subscriptions to runs."),
+                ("loomlog_commands_appended", "Commands this process has appended."),
+                (
+                    "loomlog_command_unknown_outcomes",
+                    "Appends whose outcome could not be told and which were repeated.",
+                ),
+            )
+        }
+        self._process = psutil.Process()
+
+    def count(self, method: str, route: str, status: int) -> None:
+        """One answer."""
+        key = (method, route, status)
+        counted = self._counted.get(key)
+        if counted is None:
+            counted = self._counted[key] = self._requests.labels(method, route, str(status)).inc
+        counted()
+
+    async def text(self, layer: CommandLayer | None) -> bytes:
+        """Everything, as it is scraped."""
+        memory = await asyncio.to_thread(self._process.memory_info)
+        self._set("loomcycle_process_rss_bytes", memory.rss)
+        if layer is not None:
+            hub, publisher = layer.hub, layer.publisher
+            self._set("loomcycle_concurrency_active", len(hub.live_runs))
+            self._set("loomcycle_concurrency_queued", publisher.waiting)
+            self._set("loomlog_events_seen", hub.events)
+            self._set("loomlog_previews_seen", hub.previews)
+            self._set("loomlog_stale_records_seen", hub.stale)
+            self._set("loomlog_unreadable_records_seen", hub.unreadable)
+            self._set("loomlog_hub_newest_event_timestamp_seconds", hub.newest_ms / 1000)
+            self._set("loomlog_hub_kept_bytes", hub.kept_bytes)
+            self._set("loomlog_hub_subscribers", hub.subscribers)
+            self._set("loomlog_commands_appended", publisher.records)
+            self._set("loomlog_command_unknown_outcomes", publisher.unknown_outcomes)
+        return generate_latest(self._registry)
+
+    def _set(self, name: str, value: float) -> None:
+        self._gauges[name].set(value)

@@ -1,0 +1,199 @@
+"""Health, metrics and the views operators ask for. Shapes as in reference surfaces 1.9.
+
+The two public ones tell no secrets: /healthz what runs here, /readyz which of its two neighbours is missing. Asking the
+neighbours is bounded and shared, so that probes in a hurry do no harm.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from connectors.errors import OutsideError, Permanent
+from connectors.models.catalog import build_model
+from projections.runs import RunFilter
+from services.api.answers import json_answer
+from services.api.metrics import CONTENT_TYPE
+from services.api.routing_view import aliases, provider_view, routing
+from services.api.service import Service
+from services.commands import limits
+from services.commands.declined import RETRY_LATER_S, Declined
+from services.commands.layer import clock_ms
+from services.commands.projection import has_no_tables
+from services.commands.shapes import rfc3339
+from services.core.access.decide import Caller
+from services.core.access.scopes import SCOPES
+
+CHECK_WAIT_S = 2.0
+"""How long each neighbour may take to answer a readiness check."""
+CHECK_EVERY_S = 1.0
+"""An answer is good for this long; /readyz is public."""
+LIST_MODELS_WAIT_S = 10.0
+"""Parity: reference surfaces 1.9."""
+COUNTED_PAGES_MAX = 20
+"""Pages of live runs that are counted by user; an installation with more shows the first ten thousand."""
+
+
+async def healthz(service: Service, caller: Caller, request: Request) -> Response:
+    return json_answer(
+        {
+            "ok": True,
+            "version": service.version,
+            "commit": service.commit,
+            "built": service.built,
+            "uptime_seconds": round(time.monotonic() - service.started_at, 3),
+            "metrics_enabled": service.metrics_enabled,
+            "replica_id": service.replica_id,
+            "replicas": [],
+        }
+    )
+
+
+async def readyz(service: Service, caller: Caller, request: Request) -> Response:
+    missing = await _missing(service)
+    return json_answer(
+        {"ready": not missing, "missing": sorted(missing)},
+        status=503 if missing else 200,
+        headers={"retry-after": str(RETRY_LATER_S)} if missing else None,
+    )
+
+
+async def metrics(service: Service, caller: Caller, request: Request) -> Response:
+    if not service.metrics_enabled:
+        raise Declined("not_found", "metrics are switched off (LOOMLOG_METRICS_ENABLED=0)")
+    return Response(await service.metrics.text(service.opened), media_type=CONTENT_TYPE)
+
+
+async def me(service: Service, caller: Caller, request: Request) -> Response:
+    return json_answer(
+        {
+            "tenant_id": caller.tenant,
+            "subject": caller.subject,
+            "name": caller.name,
+            "scopes": sorted(caller.scopes & SCOPES),
+            "is_admin": caller.is_admin,
+            "is_isolated": caller.is_isolated,
+            "legacy": caller.legacy,
+            "open_mode": caller.open_mode,
+            "capabilities": {"mcp_allow_dynamic_stdio": False, "http_host_allowlist_configured": False},
+        }
+    )
+
+
+async def routing_view(service: Service, caller: Caller, request: Request) -> Response:
+    view = routing(service.configuration, service.providers, is_admin=caller.is_admin)
+    return json_answer({"generated_at": rfc3339(clock_ms()), **view})
+
+
+async def model_aliases(service: Service, caller: Caller, request: Request) -> Response:
+    return json_answer(aliases(service.configuration))
+
+
+async def provider_models(service: Service, caller: Caller, request: Request) -> Response:
+    """Asked of the provider at this moment."""
+    name = request.path_params["provider_id"]
+    provider = service.providers.get(name)
+    if provider is None:
+        raise Declined("provider_unknown", f"there is no provider {name[:80]}")
+    if not provider.is_usable:
+        raise Declined("provider_unavailable", f"{name} cannot be used: {provider.why_not}")
+    try:
+        model = service.models.get(name)
+        if model is None:
+            model = service.models[name] = build_model(provider)
+        async with asyncio.timeout(LIST_MODELS_WAIT_S):
+            listed = await model.list_models()
+    except TimeoutError as error:
+        late = f"{name} has not listed its models within {LIST_MODELS_WAIT_S:g} s"
+        raise Declined("provider_list_failed", late) from error
+    except OutsideError as error:
+        code = "provider_unavailable" if isinstance(error, Permanent) else "provider_list_failed"
+        raise Declined(code, f"{name} has not listed its models: {error}") from error
+    return json_answer({"provider": name, "models": listed})
+
+
+async def resolver(service: Service, caller: Caller, request: Request) -> Response:
+    return json_answer(_matrix(service))
+
+
+async def probe(service: Service, caller: Caller, request: Request) -> Response:
+    """Nothing is kept about providers here, so there is nothing to refresh; clients that ask get the matrix."""
+    return json_answer(_matrix(service))
+
+
+async def concurrency(service: Service, caller: Caller, request: Request) -> Response:
+    layer = service.layer
+    users: Counter[str] = Counter()
+    providers: Counter[str] = Counter()
+    after = ""
+    for _ in range(COUNTED_PAGES_MAX):
+        page = await layer.reads.runs(
+            caller, RunFilter(statuses=frozenset({"running"})), limit=limits.LIST_MAX, after=after
+        )
+        users.update(row.user_id for row in page.rows)
+        providers.update(row.provider for row in page.rows)
+        after = page.next
+        if not after:
+            break
+    return json_answer(
+        {
+            "active": len(layer.hub.live_runs),
+            "queued": layer.publisher.waiting,
+            "per_user": dict(users),
+            "providers": {name: {"active": count, "queued": 0} for name, count in providers.items()},
+        }
+    )
+
+
+async def state(service: Service, caller: Caller, request: Request) -> Response:
+    """The installation cannot be paused in this version, so it runs."""
+    return json_answer({"state": "running", "paused_runs_count": 0})
+
+
+def _matrix(service: Service) -> dict[str, Any]:
+    return {
+        "generated_at": rfc3339(clock_ms()),
+        "providers": {
+            name: {
+                **provider_view(provider, is_admin=True),
+                "excluded": not provider.is_usable,
+                "reachable": provider.is_usable,
+                "models": {},
+                "last_check": None,
+                "last_error": provider.why_not or None,
+            }
+            for name, provider in service.providers.items()
+        },
+    }
+
+
+async def _missing(service: Service) -> list[str]:
+    """The neighbours that do not answer; asked at most once in CHECK_EVERY_S."""
+    if service.opened is None:
+        return sorted(service.readiness.missing) or ["broker", "postgres"]
+    async with service.checking:
+        now = time.monotonic()
+        if now - service.checked_at >= CHECK_EVERY_S or not service.checked_at:
+            layer = service.opened
+            found = await asyncio.gather(
+                _silent("broker", layer.audit.ping()), _silent("postgres", layer.projection.cursors())
+            )
+            service.checked = frozenset(name for name in found if name)
+            service.checked_at = time.monotonic()
+    return sorted(service.checked)
+
+
+async def _silent(name: str, asked: Awaitable[object]) -> str:
+    """The name of a neighbour that does not answer; empty when it does."""
+    try:
+        async with asyncio.timeout(CHECK_WAIT_S):
+            await asked
+    except (TimeoutError, OutsideError):
+        return name
+    except Declined as declined:
+        return "read_models" if has_no_tables(declined) else name
+    return ""

@@ -1,0 +1,308 @@
+"""The one table of routes: method, path, who may call it, and what the OpenAPI document says of it.
+
+A route that is not in here does not exist, and a route in here without access is a mistake that does not start: every
+row says either a scope, or that any known caller may, or that it is public. Everything else follows from the table: the
+registration, the check of the caller, the document; a test compares it with what the application really serves.
+
+Before: app.py. After: the endpoints.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from services.api import document_endpoints, event_endpoints, operator_endpoints, run_endpoints
+from services.api.bodies import Body, CancelBody, InputBody, MessageBody, RunBody
+from services.api.service import Service
+from services.core.access.decide import Caller
+from services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
+
+Answer = Response | ASGIApp
+Handler = Callable[[Service, Caller, Request], Awaitable[Any]]
+"""What it gives is a Response or any other ASGI answer."""
+
+
+class Access(Enum):
+    """Access without a scope."""
+
+    PUBLIC = "public"
+    ANY_CALLER = "any caller"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A query parameter in the document."""
+
+    name: str
+    says: str
+    kind: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A row of the table. `answer` names a schema of documents.py; `streams` marks an event stream."""
+
+    method: str
+    path: str
+    access: str | Access
+    handler: Handler
+    says: str
+    answer: str = "Object"
+    body: type[Body] | None = None
+    body_optional: bool = False
+    query: Sequence[Query] = ()
+    streams: bool = False
+    takes_position: bool = False
+    takes_key: bool = False
+    media_type: str = "application/json"
+    also: Sequence[int] = ()
+    """Other good statuses than 200."""
+
+
+WHOLE = {"type": "integer", "minimum": 1}
+POSITION = Query(name="position", says="A position token of an earlier write; as the header X-Loomlog-Position.")
+CURSOR = Query(name="cursor", says="`next` of an earlier answer.")
+LIMIT = Query(name="limit", says="Most entries of one answer.", kind=WHOLE)
+TENANT = Query(name="tenant", says="Administrators: only this tenant.")
+STATUS = Query(name="status", says="running, completed, failed, cancelled with commas between, or all.")
+SESSION = "/v1/sessions/{session_id}"
+RUN = "/v1/runs/{run_id}"
+AGENT = "/v1/agents/{agent_id}"
+
+ROUTES: tuple[Route, ...] = (
+    # The busiest first: routes are matched in this order.
+    Route(
+        method="POST",
+        path="/v1/runs",
+        access=RUNS_CREATE,
+        handler=run_endpoints.start,
+        says="Start a run; the answer is the stream of its events.",
+        body=RunBody,
+        streams=True,
+        takes_key=True,
+        query=(Query(name="ids", says="1: frames carry their id, so that Last-Event-ID can resume."),),
+    ),
+    Route(
+        method="GET",
+        path=f"{RUN}/stream",
+        access=RUNS_READ,
+        handler=run_endpoints.follow,
+        says="The events of a run from any place in it, then as they happen. Also takes Last-Event-ID.",
+        streams=True,
+        takes_position=True,
+        query=(Query(name="from_seq", says="Frames after this place."),),
+    ),
+    Route(
+        method="GET",
+        path=AGENT,
+        access=RUNS_READ,
+        handler=run_endpoints.get_agent,
+        says="The newest run of a handle.",
+        answer="Run",
+        takes_position=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs",
+        access=RUNS_READ,
+        handler=run_endpoints.list_runs,
+        says="Runs, newest first.",
+        answer="RunList",
+        query=(
+            STATUS,
+            Query(name="agent", says="Name of the agent."),
+            Query(name="agent_id", says="Handle."),
+            Query(name="parent_agent_id", says="Handle of the parent."),
+            Query(name="user_id", says="End user."),
+            Query(name="session_id", says="Session."),
+            Query(name="from", says="Started at or after this time (RFC 3339)."),
+            Query(name="to", says="Started before this time (RFC 3339)."),
+            TENANT,
+            LIMIT,
+            CURSOR,
+        ),
+    ),
+    Route(
+        method="GET",
+        path=RUN,
+        access=RUNS_READ,
+        handler=run_endpoints.get_run,
+        says="One run.",
+        answer="Run",
+        takes_position=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/input",
+        access=RUNS_CREATE,
+        handler=run_endpoints.post_input,
+        says="The next user text of a run under way.",
+        answer="Delivered",
+        body=InputBody,
+    ),
+    Route(
+        method="POST",
+        path=f"{AGENT}/cancel",
+        access=RUNS_CREATE,
+        handler=run_endpoints.cancel,
+        says="End a run.",
+        answer="Cancelled",
+        body=CancelBody,
+        body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{SESSION}/messages",
+        access=RUNS_CREATE,
+        handler=run_endpoints.continue_session,
+        says="A further run of a session; the answer is the stream of its events.",
+        body=MessageBody,
+        streams=True,
+        takes_key=True,
+        query=(Query(name="ids", says="1: frames carry their id."),),
+    ),
+    Route(
+        method="GET",
+        path=f"{SESSION}/transcript",
+        access=RUNS_READ,
+        handler=run_endpoints.get_transcript,
+        says="The stored frames of a session.",
+        answer="Transcript",
+        takes_position=True,
+        query=(LIMIT, CURSOR),
+    ),
+    Route(
+        method="GET",
+        path="/v1/users/{user_id}/agents",
+        access=RUNS_READ,
+        handler=run_endpoints.list_user_runs,
+        says="Runs of a user; only live ones unless a status is asked for.",
+        answer="AgentList",
+        query=(STATUS, TENANT, LIMIT, CURSOR),
+    ),
+    Route(
+        method="GET",
+        path="/v1/events",
+        access=RUNS_READ,
+        handler=event_endpoints.list_events,
+        says="Events as they lie in the log.",
+        answer="EventList",
+        query=(
+            Query(name="run_id", says="Events of this run."),
+            Query(name="type", says="Name of the event, for example RunStarted."),
+            Query(name="partition", says="Number of the partition.", kind={"type": "integer", "minimum": 0}),
+            Query(name="from", says="Offset (with partition) or time (RFC 3339), included."),
+            Query(name="to", says="Offset (with partition) or time (RFC 3339), not included."),
+            LIMIT,
+            CURSOR,
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/v1/events/{topic}/{partition}/{offset}",
+        access=RUNS_READ,
+        handler=event_endpoints.get_event,
+        says="One record of the log; one of an owner that was fenced says stale.",
+        answer="Event",
+    ),
+    Route(
+        method="GET",
+        path="/healthz",
+        access=Access.PUBLIC,
+        handler=operator_endpoints.healthz,
+        says="This process is alive.",
+    ),
+    Route(
+        method="GET",
+        path="/readyz",
+        access=Access.PUBLIC,
+        handler=operator_endpoints.readyz,
+        says="This process can serve; otherwise 503 and what is missing.",
+    ),
+    Route(
+        method="GET",
+        path="/metrics",
+        access=ADMIN,
+        handler=operator_endpoints.metrics,
+        says="Counts in Prometheus' text format.",
+        answer="Text",
+        media_type="text/plain",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_me",
+        access=Access.ANY_CALLER,
+        handler=operator_endpoints.me,
+        says="Who the token belongs to.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_routing",
+        access=Access.ANY_CALLER,
+        handler=operator_endpoints.routing_view,
+        says="Which models the plans and tiers go to.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_models",
+        access=Access.ANY_CALLER,
+        handler=operator_endpoints.model_aliases,
+        says="Names of models in the configuration.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_providers/{provider_id}/models",
+        access=ADMIN,
+        handler=operator_endpoints.provider_models,
+        says="The models a provider lists at this moment.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_resolver",
+        access=ADMIN,
+        handler=operator_endpoints.resolver,
+        says="Providers and whether they can be used.",
+    ),
+    Route(
+        method="POST",
+        path="/v1/_resolve/probe",
+        access=ADMIN,
+        handler=operator_endpoints.probe,
+        says="As /v1/_resolver.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_concurrency/stats",
+        access=ADMIN,
+        handler=operator_endpoints.concurrency,
+        says="How many runs are under way, by user and provider.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_state",
+        access=ADMIN,
+        handler=operator_endpoints.state,
+        says="Whether the installation runs or is paused.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/openapi.json",
+        access=Access.PUBLIC,
+        handler=document_endpoints.openapi,
+        says="This document.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/docs",
+        access=Access.PUBLIC,
+        handler=document_endpoints.docs,
+        says="This document for people.",
+        answer="Text",
+        media_type="text/html",
+    ),
+)

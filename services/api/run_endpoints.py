@@ -1,0 +1,203 @@
+"""Runs over HTTP: start, follow, list, steer, cancel. Shapes as in reference surfaces 1.1 to 1.3.
+
+Every endpoint takes the service, the caller and the request, and gives an answer; what it raises as Declined becomes
+the one error shape (app.py). They decide nothing.
+"""
+
+import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from projections.runs import RunFilter
+from services.api.answers import POSITION_HEADER, json_answer
+from services.api.bodies import CancelBody, InputBody, MessageBody, RunBody, run_request
+from services.api.event_stream import EventStream
+from services.api.reading import flag, json_body, place_in_stream, text, time_ms, whole
+from services.api.service import Service
+from services.commands import limits
+from services.commands.declined import bad_request
+from services.commands.requests import AGENT_NAME, check_id
+from services.commands.runs import Accepted
+from services.commands.shapes import frame_json, run_json, session_json
+from services.core.access.decide import Caller
+
+Answer = Response | ASGIApp
+CONTROL_BODY_MAX = 1024 * 1024
+"""Inputs and cancels (parity: reference runtime 1.12)."""
+STATUSES = ("running", "completed", "failed", "cancelled")
+
+
+async def start(service: Service, caller: Caller, request: Request) -> Answer:
+    began = time.perf_counter()
+    body = await json_body(request, RunBody, limit=service.max_request_bytes)
+    accepted = await service.layer.runs.start(
+        caller, run_request(body, idempotency_key=_key(request), traceparent=request.headers.get("traceparent", ""))
+    )
+    service.metrics.start_seconds.observe(time.perf_counter() - began)
+    return _stream_of(service, request, accepted)
+
+
+async def continue_session(service: Service, caller: Caller, request: Request) -> Answer:
+    began = time.perf_counter()
+    body = await json_body(request, MessageBody, limit=service.max_request_bytes)
+    accepted = await service.layer.runs.continue_session(
+        caller,
+        request.path_params["session_id"],
+        run_request(body, idempotency_key=_key(request), traceparent=request.headers.get("traceparent", "")),
+    )
+    service.metrics.start_seconds.observe(time.perf_counter() - began)
+    return _stream_of(service, request, accepted)
+
+
+async def follow(service: Service, caller: Caller, request: Request) -> Answer:
+    layer = service.layer
+    service.take_stream()
+    try:
+        stream = await layer.reads.stream(
+            caller, request.path_params["run_id"], after=place_in_stream(request), position=_position(request)
+        )
+    except BaseException:
+        service.give_stream()
+        raise
+    return EventStream(stream, with_ids=True, closed=service.give_stream)
+
+
+async def list_runs(service: Service, caller: Caller, request: Request) -> Response:
+    page = await service.layer.reads.runs(
+        caller,
+        _filter(request),
+        tenant=text(request, "tenant"),
+        limit=whole(request, "limit", limits.LIST_DEFAULT, least=1, most=limits.LIST_MAX),
+        after=text(request, "cursor", longest=1_024),
+    )
+    return json_answer({"runs": [run_json(row) for row in page.rows], "next": page.next or None})
+
+
+async def list_user_runs(service: Service, caller: Caller, request: Request) -> Response:
+    """Only live ones unless a status is asked for, as existing clients expect."""
+    user_id = request.path_params["user_id"]
+    statuses = _statuses(text(request, "status") or "running")
+    page = await service.layer.reads.runs(
+        caller,
+        RunFilter(user_id=_name("user_id", user_id), statuses=statuses),
+        tenant=text(request, "tenant"),
+        limit=whole(request, "limit", limits.LIST_MAX, least=1, most=limits.LIST_MAX),
+        after=text(request, "cursor", longest=1_024),
+    )
+    return json_answer({"agents": [run_json(row) for row in page.rows], "next": page.next or None})
+
+
+async def get_run(service: Service, caller: Caller, request: Request) -> Response:
+    row = await service.layer.reads.run(caller, request.path_params["run_id"], position=_position(request))
+    return json_answer(run_json(row))
+
+
+async def get_agent(service: Service, caller: Caller, request: Request) -> Response:
+    row = await service.layer.reads.agent(caller, request.path_params["agent_id"], position=_position(request))
+    return json_answer(run_json(row))
+
+
+async def get_transcript(service: Service, caller: Caller, request: Request) -> Response:
+    found = await service.layer.reads.transcript(
+        caller,
+        request.path_params["session_id"],
+        position=_position(request),
+        limit=whole(request, "limit", limits.TRANSCRIPT_MAX, least=1, most=limits.TRANSCRIPT_MAX),
+        after=text(request, "cursor", longest=1_024),
+    )
+    return json_answer(
+        {
+            "session": session_json(found.session_id, found.newest),
+            "events": [frame_json(row) for row in found.rows],
+            "next": found.next or None,
+        }
+    )
+
+
+async def post_input(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, InputBody, limit=CONTROL_BODY_MAX)
+    found = await service.layer.control.post_input(
+        caller, request.path_params["run_id"], body.text, source=body.source or "api"
+    )
+    return json_answer({"run_id": found.run_id, "delivered": True}, headers={POSITION_HEADER: found.position})
+
+
+async def cancel(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, CancelBody, limit=CONTROL_BODY_MAX, optional=True)
+    found = await service.layer.control.cancel(caller, request.path_params["agent_id"], body.reason or "")
+    answer = {
+        "cancelled": found.cancelled,
+        "agent_id": found.agent_id,
+        "run_id": found.run_id,
+        # Runs of this version have no children; the key stays, because clients read it.
+        "cascaded": [],
+        "status": found.status,
+        "reason": found.reason,
+    }
+    return json_answer(answer, headers={POSITION_HEADER: found.position})
+
+
+# --- shared ----------------------------------------------------------------------------------------------------------
+
+
+def _stream_of(service: Service, request: Request, accepted: Accepted) -> EventStream:
+    headers = {POSITION_HEADER: accepted.position}
+    if accepted.repeated:
+        headers["idempotent-replayed"] = "true"
+    try:
+        service.take_stream()
+    except BaseException:
+        accepted.stream.close()
+        raise
+    return EventStream(accepted.stream, with_ids=flag(request, "ids"), headers=headers, closed=service.give_stream)
+
+
+def _key(request: Request) -> str:
+    return request.headers.get("idempotency-key", "").strip()
+
+
+def _position(request: Request) -> str:
+    return request.headers.get(POSITION_HEADER, "").strip() or request.query_params.get("position", "").strip()
+
+
+def _filter(request: Request) -> RunFilter:
+    since, until = text(request, "from"), text(request, "to")
+    agent = text(request, "agent")
+    if agent and not AGENT_NAME.match(agent):
+        raise bad_request("agent: expected the name of an agent")
+    return RunFilter(
+        statuses=_statuses(text(request, "status") or "all"),
+        agent=agent,
+        agent_id=_id(request, "agent_id"),
+        parent_agent_id=_id(request, "parent_agent_id"),
+        user_id=_name("user_id", text(request, "user_id")),
+        session_id=_id(request, "session_id"),
+        since_ms=time_ms("from", since) if since else 0,
+        until_ms=time_ms("to", until) if until else 0,
+    )
+
+
+def _statuses(value: str) -> frozenset[str]:
+    """`all`, or some of the four with commas between."""
+    if value == "all":
+        return frozenset()
+    found = frozenset(part.strip() for part in value.split(","))
+    if not found <= set(STATUSES):
+        raise bad_request(f"status is {value!r}: expected all, or some of {', '.join(STATUSES)} with commas between")
+    return found
+
+
+def _id(request: Request, name: str) -> str:
+    value = text(request, name)
+    if value:
+        check_id(name, value)
+    return value
+
+
+def _name(name: str, value: str) -> str:
+    """A user: an id, or a subject of a token, which may hold more characters."""
+    if len(value) > limits.NAME_BYTES_MAX or not value.isprintable():
+        raise bad_request(f"{name}: expected at most {limits.NAME_BYTES_MAX} printable characters")
+    return value

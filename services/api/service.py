@@ -1,0 +1,81 @@
+"""What every endpoint of the process shares. Made in main() before the log and the read models are there.
+
+Until they are, `layer` says so to whoever asks (503 `starting`); authentication works from the first moment.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+
+from connectors.configuration import Configuration, Provider
+from connectors.protocols import Model
+from services.api.metrics import Metrics
+from services.commands import limits
+from services.commands.authentication import Gate
+from services.commands.declined import RETRY_LATER_S, RETRY_SOON_S, Declined
+from services.commands.layer import CommandLayer
+from services.commands.opening import Readiness
+
+DISTRIBUTION = "loomlog"
+
+
+def own_version() -> str:
+    """The version that is installed; 0 when the package runs from nowhere."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "0"
+
+
+@dataclass(slots=True, kw_only=True)
+class Service:
+    """State of one API process. `providers` are those of the configuration, `models` their drivers once asked for."""
+
+    gate: Gate
+    configuration: Configuration
+    providers: Mapping[str, Provider]
+    metrics: Metrics
+    replica_id: str
+    max_request_bytes: int
+    metrics_enabled: bool
+    readiness: Readiness = field(default_factory=Readiness)
+    opened: CommandLayer | None = None
+    models: dict[str, Model] = field(default_factory=dict)
+    version: str = field(default_factory=own_version)
+    commit: str = ""
+    built: str = ""
+    started_at: float = field(default_factory=time.monotonic)
+    open_streams: int = 0
+    checked_at: float = 0.0
+    """When readiness was last asked of the broker and Postgres; monotonic."""
+    checked: frozenset[str] = frozenset()
+    """What was missing then."""
+    checking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    document: bytes = b""
+    """The OpenAPI document, and its page; put here by build_app."""
+    page: bytes = b""
+
+    @property
+    def layer(self) -> CommandLayer:
+        """The use cases. Raises Declined(starting)."""
+        if self.opened is None:
+            missing = ", ".join(sorted(self.readiness.missing)) or "the log and the read models"
+            raise Declined("starting", f"not ready yet, waiting for: {missing}", retry_after_s=RETRY_SOON_S)
+        return self.opened
+
+    def take_stream(self) -> None:
+        """Room for one more event stream; give it back with `give_stream`. Raises Declined(too_many_streams)."""
+        if self.open_streams >= limits.STREAMS_MAX:
+            raise Declined(
+                "too_many_streams",
+                f"{self.open_streams} event streams are open here; try another replica, or later",
+                retry_after_s=RETRY_LATER_S,
+            )
+        self.open_streams += 1
+        self.metrics.streams.set(self.open_streams)
+
+    def give_stream(self) -> None:
+        self.open_streams -= 1
+        self.metrics.streams.set(self.open_streams)

@@ -1,0 +1,50 @@
+"""What the API is told: its part of the product's settings, taken once in main()."""
+
+import os
+import socket
+from dataclasses import dataclass
+
+from connectors.blobs import FileBlobs
+from connectors.configuration import Settings
+from connectors.options import kafka_options, postgres_options
+from services.commands.opening import Places
+
+
+class MissingSetting(Exception):
+    """A setting without which the process cannot start; the text says which and how to give it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSettings:
+    """Everything the API process needs to know beside the configuration files."""
+
+    host: str
+    port: int
+    places: Places
+    replica_id: str
+    max_request_bytes: int
+    keepalive_s: float
+    metrics_enabled: bool
+
+
+def api_settings(settings: Settings) -> ApiSettings:
+    """The API's part. Raises MissingSetting."""
+    for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
+        if not value:
+            raise MissingSetting(f"{name} is not set: start everything with `loomlog up`, or name a server")
+    host, _, port = settings.listen_addr.rpartition(":")
+    return ApiSettings(
+        host=host.strip("[]"),
+        port=int(port),
+        places=Places(
+            kafka=kafka_options(settings, "loomlog-api"),
+            postgres=postgres_options(settings, "loomlog-api"),
+            blobs=FileBlobs(settings.blobs),
+            postgres_connections=settings.postgres_max_connections,
+            postgres_min_connections=settings.postgres_min_connections,
+        ),
+        replica_id=settings.replica_id or f"{socket.gethostname()}-{os.getpid()}",
+        max_request_bytes=settings.max_request_bytes,
+        keepalive_s=settings.sse_keepalive_ms / 1000,
+        metrics_enabled=settings.metrics_enabled,
+    )

@@ -1,0 +1,215 @@
+"""Orders to a run under way: the next user text, and the end.
+
+Both are commands like a start: durable first, then decided by the run's owner, whose event is waited for, shortly. A
+run that has ended meanwhile causes no event, so the read models are looked at as well. Repeating a cancel is harmless;
+an input is sent once, and when its outcome cannot be told the caller is told that.
+
+Before: a transport. After: publisher.py, hub.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from projections.runs import RunRow
+from schemas.codec import Record
+from schemas.ids import partition_key
+from schemas.run_commands import CancelRun, PostInput
+from schemas.run_events import CommandRefused, InputReceived, RunCancelled, RunCompleted, RunFailed
+from schemas.values import CommandEnvelope
+from services.commands import limits
+from services.commands.authentication import demand
+from services.commands.declined import RETRY_SOON_S, Declined, refused
+from services.commands.follow import Sources
+from services.commands.items import EventItem
+from services.commands.publisher import Publisher
+from services.commands.reads import Reads
+from services.commands.requests import checked_input, checked_reason
+from services.commands.subscription import Subscription
+from services.core.access.decide import Caller
+from services.core.access.scopes import RUNS_CREATE
+
+SOURCES = ("api", "webui")
+"""Where a user text can come from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """A user text that is in the run's history now."""
+
+    run_id: str
+    position: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """What became of a run that was to be cancelled; `cancelled` is false when it had ended otherwise before."""
+
+    agent_id: str
+    run_id: str
+    status: str
+    reason: str
+    position: str
+
+    @property
+    def cancelled(self) -> bool:
+        return self.status == "cancelled"
+
+
+class Control:
+    """The use cases for runs under way."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        reads: Reads,
+        publisher: Publisher,
+        *,
+        clock_ms: Callable[[], int],
+        fresh_token: Callable[[], str],
+        wait_s: float = limits.CONTROL_WAIT_S,
+    ) -> None:
+        self._sources = sources
+        self._reads = reads
+        self._publisher = publisher
+        self._clock_ms = clock_ms
+        self._fresh_token = fresh_token
+        self._wait_s = wait_s
+
+    async def post_input(self, caller: Caller, run_id: str, text: str, *, source: str = "api") -> Delivered:
+        """Give a run the next user text. Raises Declined: empty_text, not_found, queue_full, input_pending."""
+        demand(caller, RUNS_CREATE)
+        checked_input(text)
+        assert source in SOURCES, source
+        row = await self._reads.visible_run(caller, run_id)
+        over = Declined("not_found", f"the run {run_id} is not in flight: it has ended")
+        if row.status != "running":
+            raise over
+        envelope = self._envelope(caller, row)
+        command = PostInput(envelope=envelope, run_id=run_id, text=text, source=source)
+        subscription = self._sources.hub.subscribe(run_id)
+        try:
+            await self._publish(row, command, envelope)
+            item = await self._effect(subscription, row, lambda item: _answers_input(item, envelope.command_id))
+        finally:
+            subscription.close()
+        if item is None:
+            raise await self._undecided("input_pending", row, "the text is in the log and will reach the run")
+        event = item.record
+        if isinstance(event, CommandRefused):
+            declined = refused(event.code, event.message)
+            declined.retry_after_s = RETRY_SOON_S if event.code == "queue_full" else declined.retry_after_s
+            raise declined
+        if not isinstance(event, InputReceived):
+            raise over
+        return Delivered(run_id=run_id, position=self._position(item))
+
+    async def cancel(self, caller: Caller, agent_id: str, reason: str = "") -> Stopped:
+        """End the run of a handle. Raises Declined: unknown_agent_id, cancel_pending."""
+        demand(caller, RUNS_CREATE)
+        reason = checked_reason(reason)
+        row = await self._reads.row_of_handle(caller, agent_id)
+        if row.status != "running":
+            return self._as_stored(row)
+        envelope = self._envelope(caller, row)
+        subscription = self._sources.hub.subscribe(row.run_id)
+        try:
+            await self._publish(row, CancelRun(envelope=envelope, run_id=row.run_id, reason=reason), envelope)
+            item = await self._effect(subscription, row, _ends)
+        finally:
+            subscription.close()
+        if item is None:
+            now = await self._stored(row)
+            if now.status != "running":
+                return self._as_stored(now)
+            raise await self._undecided("cancel_pending", row, "the cancel is in the log and takes effect")
+        return self._as_happened(row, item)
+
+    # --- shared ------------------------------------------------------------------------------------------------------
+
+    def _envelope(self, caller: Caller, row: RunRow) -> CommandEnvelope:
+        return CommandEnvelope(
+            command_id=f"c_{self._fresh_token()}",
+            tenant=row.tenant,
+            subject=caller.subject,
+            issued_at_ms=self._clock_ms(),
+        )
+
+    async def _publish(self, row: RunRow, command: Record, envelope: CommandEnvelope) -> None:
+        await self._publisher.publish(partition_key(row.run_id), envelope.command_id, command)
+
+    async def _effect(
+        self, subscription: Subscription, row: RunRow, is_it: Callable[[EventItem], bool]
+    ) -> EventItem | None:
+        """The event that shows what became of a command; None when none came in time or the run is over already."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._wait_s
+        while not subscription.closed and (left := deadline - clock()) > 0:
+            items = await subscription.take(min(left, limits.DECISION_LOOK_S))
+            for item in items:
+                if isinstance(item, EventItem) and item.raw.offset > row.last_offset and is_it(item):
+                    return item
+            if not items and (await self._stored(row)).status != "running":
+                return None
+        return None
+
+    async def _stored(self, row: RunRow) -> RunRow:
+        """The run as the read models have it now; the row that was read before when they do not answer."""
+        try:
+            return await self._sources.projection.run(row.tenant, row.run_id) or row
+        except Declined as declined:
+            if declined.code != "projection_unavailable":
+                raise
+            return row
+
+    async def _undecided(self, code: str, row: RunRow, what: str) -> Declined:
+        """Why nothing was heard of a command: the run has ended, cannot be handled, or nobody owns it just now."""
+        now = await self._stored(row)
+        if now.status != "running":
+            return Declined("not_found", f"the run {row.run_id} is not in flight: it has ended")
+        if now.quarantined:
+            return Declined(
+                "run_quarantined",
+                f"the run {row.run_id} is quarantined and takes no orders: {now.quarantine_error}; an operator has to "
+                "release it",
+            )
+        return Declined(
+            code,
+            f"no runtime has answered within {self._wait_s:g} s; {what} as soon as one is up",
+            retry_after_s=RETRY_SOON_S,
+            details={"run_id": row.run_id, "agent_id": row.agent_id},
+        )
+
+    def _position(self, item: EventItem) -> str:
+        return self._sources.barrier.token(item.partition, item.raw.offset)
+
+    def _as_stored(self, row: RunRow) -> Stopped:
+        return Stopped(
+            agent_id=row.agent_id,
+            run_id=row.run_id,
+            status=row.status,
+            reason=row.stop_reason or row.error,
+            position=self._sources.barrier.token(row.partition, row.last_offset),
+        )
+
+    def _as_happened(self, row: RunRow, item: EventItem) -> Stopped:
+        match item.record:
+            case RunCancelled(reason=reason):
+                status, why = "cancelled", reason
+            case RunCompleted(stop_reason=reason):
+                status, why = "completed", reason
+            case RunFailed(error=reason):
+                status, why = "failed", reason
+            case other:
+                raise AssertionError(f"{type(other).__name__} does not end a run")
+        return Stopped(
+            agent_id=row.agent_id, run_id=row.run_id, status=status, reason=why, position=self._position(item)
+        )
+
+
+def _answers_input(item: EventItem, command_id: str) -> bool:
+    return item.envelope.cause_id == command_id or _ends(item)
+
+
+def _ends(item: EventItem) -> bool:
+    return isinstance(item.record, RunCancelled | RunCompleted | RunFailed)

@@ -1,0 +1,113 @@
+"""The one way a use case says no: a stable code, a sentence that says what to do, and sometimes when to come again.
+
+Transports translate the code (services/api/answers.py has the HTTP status of each) and add nothing. The codes are a
+closed list, so that a transport which does not know one fails in a test and not in front of a client.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.errors import OutsideError, Permanent
+
+RETRY_LATER_S = 5
+"""What a caller is told who met a bound: runs take seconds, so sooner is of no use (parity: reference surfaces 0.5)."""
+RETRY_SOON_S = 1
+"""What a caller is told who met something that passes quickly: a start, a projection a little behind."""
+
+CODES = frozenset(
+    {
+        # what was asked
+        "bad_request",
+        "unknown_agent",
+        "unsupported_media_type",
+        "payload_too_large",
+        "empty_text",
+        "idempotency_key_reused",
+        # who asked
+        "unauthorized",
+        "insufficient_scope",
+        "tier_agent_not_available",
+        "operator_key_restricted",
+        # what it was asked of
+        "not_found",
+        "unknown_agent_id",
+        "provider_unknown",
+        "route_not_found",
+        "method_not_allowed",
+        "session_busy",
+        "agent_id_in_use",
+        "run_quarantined",
+        # bounds
+        "backpressure",
+        "per_user_quota_exhausted",
+        "provider_concurrency_exhausted",
+        "token_limit_exceeded",
+        "queue_full",
+        "too_many_streams",
+        # what is away, or not there yet
+        "runtime_paused",
+        "tier_unavailable",
+        "pin_unavailable",
+        "provider_unavailable",
+        "provider_list_failed",
+        "log_unavailable",
+        "projection_unavailable",
+        "blobs_unavailable",
+        "starting",
+        "run_pending",
+        "input_pending",
+        "cancel_pending",
+        "not_yet",
+        "internal",
+    }
+)
+
+REFUSALS: Mapping[str, str] = {"invalid_argument": "bad_request", "invalid_request": "bad_request"}
+"""Codes of a run's owner that callers know by another name."""
+
+
+class Declined(Exception):
+    """Nothing was done, or (the codes that end in _pending) it will be done later. `details` join the answer."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        retry_after_s: int | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        assert code in CODES, code
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retry_after_s = retry_after_s
+        self.details: Mapping[str, Any] = details or {}
+
+
+def bad_request(message: str) -> Declined:
+    """The request itself is wrong; the message names the field."""
+    return Declined("bad_request", message)
+
+
+def refused(code: str, message: str) -> Declined:
+    """What the owner of a run decided. A code of a newer owner that this process does not know is shown as it is."""
+    known = REFUSALS.get(code, code)
+    if known not in CODES:
+        return Declined("bad_request", f"{code}: {message}")
+    waits = known in (
+        "backpressure",
+        "per_user_quota_exhausted",
+        "provider_concurrency_exhausted",
+        "token_limit_exceeded",
+    )
+    return Declined(known, message, retry_after_s=RETRY_LATER_S if waits else None)
+
+
+def away(what: str, error: OutsideError) -> Declined:
+    """Something outside does not answer. `what` is log, projection or blobs; the details are for logs, not callers."""
+    hint = "it is not set up rightly; see the logs" if isinstance(error, Permanent) else "try again in a moment"
+    names = {"log": "the log", "projection": "the read models", "blobs": "the blob store"}
+    return Declined(
+        f"{what}_unavailable", f"{names[what]} cannot be reached ({error.kind}); {hint}", retry_after_s=RETRY_SOON_S
+    )

@@ -1,0 +1,129 @@
+"""The way in: all use cases over one log, one set of read models and one hub.
+
+A process makes one CommandLayer (opening.py over Kafka and Postgres, or over the in-memory twins) and keeps `run` going
+beside its transport. Whatever the transport, it asks `gate` who is calling and then one of
+
+    runs      start, continue_session            -> Accepted, with the run's stream
+    control   post_input, cancel
+    reads     run, agent, runs, transcript, stream
+    audit     events, record
+
+and every one of them raises Declined and nothing else for what a caller can cause.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
+from schemas.codec import Codec
+from schemas.ids import fresh_token, partition_key
+from services.commands import limits
+from services.commands.audit_log import AuditLog
+from services.commands.authentication import Gate
+from services.commands.barrier import Barrier
+from services.commands.control import Control
+from services.commands.follow import Sources
+from services.commands.hub import Hub
+from services.commands.projection import Positions, Projection
+from services.commands.publisher import Publisher
+from services.commands.reads import Reads
+from services.commands.runs import Runs
+
+log = logging.getLogger(__name__)
+
+TOPIC_PREFIX = "loom"
+RANDOM_BYTES = 10
+"""Of a fresh token; schemas.ids takes that many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTopics:
+    """The topics of the run family."""
+
+    commands: str
+    events: str
+    previews: str
+
+    @classmethod
+    def under(cls, prefix: str) -> "RunTopics":
+        return cls(commands=f"{prefix}.run.commands", events=f"{prefix}.run.events", previews=f"{prefix}.run.deltas")
+
+
+TOPICS = RunTopics.under(TOPIC_PREFIX)
+
+
+def clock_ms() -> int:
+    """UTC milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def new_token() -> str:
+    """A fresh token for ids."""
+    return fresh_token(clock_ms(), os.urandom(RANDOM_BYTES))
+
+
+class CommandLayer:
+    """The use cases. Built from parts that are open already; `run` works until cancelled."""
+
+    def __init__(
+        self,
+        *,
+        gate: Gate,
+        hub: Hub,
+        appender: LogAppender,
+        ranges: LogRanges,
+        projection: Projection,
+        positions: Positions,
+        blobs: Blobs,
+        codec: Codec,
+        keepalive_s: float,
+        topics: RunTopics = TOPICS,
+        clock_ms: Callable[[], int] = clock_ms,
+        new_token: Callable[[], str] = new_token,
+        publish_wait_s: float = limits.PUBLISH_WAIT_S,
+        decision_wait_s: float = limits.DECISION_WAIT_S,
+        control_wait_s: float = limits.CONTROL_WAIT_S,
+        on_batch: Callable[[int], None] = lambda records: None,
+    ) -> None:
+        self.gate = gate
+        self.hub = hub
+        self.projection = projection
+        self.publisher = Publisher(appender, codec, topic=topics.commands, wait_s=publish_wait_s, on_batch=on_batch)
+        self.barrier = Barrier(hub, positions, topic=topics.events)
+        self.sources = sources = Sources(
+            hub=hub,
+            projection=projection,
+            barrier=self.barrier,
+            blobs=blobs,
+            partition_of=lambda any_id: self.publisher.partition_of(partition_key(any_id)),
+            keepalive_s=keepalive_s,
+        )
+        self.reads = Reads(sources)
+        self.runs = Runs(
+            sources,
+            self.reads,
+            self.publisher,
+            clock_ms=clock_ms,
+            fresh_token=new_token,
+            decision_wait_s=decision_wait_s,
+        )
+        self.control = Control(
+            sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
+        )
+        self.audit = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
+
+    async def run(self, events: LogTail, previews: LogTail, *beside: Callable[[], Awaitable[None]]) -> None:
+        """Publishes and reads until cancelled; `beside` are tasks that belong to the same life."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.publisher.run(), name="publisher")
+            group.create_task(self.hub.run(events, previews), name="hub")
+            for task in beside:
+                group.create_task(_awaited(task))
+
+
+async def _awaited(task: Callable[[], Awaitable[None]]) -> None:
+    await task()

@@ -1,0 +1,94 @@
+"""Bounds of the command layer, each with its reason. What the core bounds is in services/core/run/limits.py."""
+
+# --- a request -------------------------------------------------------------------------------------------------------
+
+SEGMENTS_MAX = 256
+"""Parts of one request; a chat that is longer belongs in a session."""
+BLOCKS_MAX = 1_024
+"""Content blocks of one request, all segments together."""
+INLINE_BYTES = 64 * 1024
+"""A text or image over this goes to the blob store (design.md 3)."""
+COMMAND_BYTES_MAX = 600_000
+"""A StartRun must fit one append together with the definition its event repeats (the owner's bound is 620,000)."""
+METADATA_BYTES_MAX = 64 * 1024
+"""It is part of the prompt and of the event."""
+METADATA_KEYS_MAX = 128
+PARENT_CONTEXT_VALUE_BYTES = 256
+"""Parity: an opaque label, not a payload."""
+PARENT_CONTEXT_KEYS_MAX = 16
+NAMES_MAX = 512
+"""Tools or hosts of one narrowing list."""
+NAME_BYTES_MAX = 256
+"""One tool name, host or tier."""
+STOPS_MAX = 8
+"""Stop strings; providers take at most this many."""
+INPUT_BYTES_MAX = 512 * 1024
+"""One user text for a run under way; its event holds it inline and has to fit one append."""
+REASON_CHARACTERS_MAX = 4_000
+"""Of a cancel; what the core keeps."""
+IDEMPOTENCY_KEY_MAX = 255
+"""Characters of an Idempotency-Key; more than a UUID or two."""
+
+# --- waits -----------------------------------------------------------------------------------------------------------
+
+PUBLISH_WAIT_S = 5.0
+"""How long a command waits for the broker's acknowledgement before the caller is told that the log is away."""
+PUBLISH_RETRY_S = 0.2
+"""Pause before a batch of unknown outcome is appended again."""
+PUBLISH_WAITING_MAX = 20_000
+"""Commands that wait for the wire; more are refused at once, so that memory is bounded while the broker is away."""
+PUBLISH_WAITING_BYTES = 64 * 1024 * 1024
+DECISION_WAIT_S = 10.0
+"""How long a start waits for its owner: long enough for another process to take a dead owner's partition over."""
+DECISION_LOOK_S = 0.25
+"""How often a start that may be a repetition looks whether the run exists; a repetition causes no event."""
+CONTROL_WAIT_S = 5.0
+"""How long an input or a cancel waits for its effect (parity: the cancel acknowledgement of the reference)."""
+OWN_WRITES_WAIT_S = 0.5
+"""How long a read of one thing waits for the projections to pass what this process has seen; then it reads anyway."""
+POSITION_WAIT_S = 2.0
+"""How long a read with a position token waits; then it says not_yet."""
+PROJECTION_WAIT_S = 5.0
+"""How long one read of the projections may take before the caller is told that they are away."""
+
+# --- the hub and the streams -----------------------------------------------------------------------------------------
+
+POLL_S = 1.0
+"""Longest wait of a poll without records."""
+POLL_RECORDS_MAX = 2_000
+"""Records handled in one go: a few milliseconds of the event loop."""
+TAIL_PAUSE_S = 1.0
+"""Pause after a poll that the broker refused."""
+RING_BYTES_MAX = 64 * 1024 * 1024
+"""Recent records kept for those who subscribe late, their bookkeeping included."""
+RING_AGE_MAX_S = 30.0
+"""How long they are kept: a projection further behind than this is an incident of its own."""
+ITEM_OVERHEAD_BYTES = 450
+"""What a kept record costs besides its bytes (measured: objects, list and queue entries)."""
+QUEUE_ITEMS_MAX = 4_096
+"""Records that wait for one slow subscriber before it is dropped; it then reads on from the projections."""
+QUEUE_BYTES_MAX = 8 * 1024 * 1024
+HELD_PREVIEWS_MAX = 256
+"""Previews that wait for the event which opens their turn; it is behind them by milliseconds, so more are a fault."""
+STREAMS_MAX = 10_000
+"""Open event streams of one process; about 10 KiB each."""
+CATCH_UPS_MAX = 100
+"""Times one stream may fall back to the projections before it is ended and the client has to come again."""
+CATCH_UP_PAUSE_S = 0.2
+"""Pause before a stream looks again whether the projections have what it misses."""
+REPLAY_PAGE = 500
+"""Stored frames read at a time."""
+
+# --- lists and the audit view ----------------------------------------------------------------------------------------
+
+LIST_DEFAULT = 50
+LIST_MAX = 500
+TRANSCRIPT_MAX = 5_000
+EVENTS_DEFAULT = 100
+EVENTS_MAX = 1_000
+EVENTS_SCANNED_MAX = 20_000
+"""Records read for one page of the audit view; a page may come back short, with a place to go on from."""
+EVENTS_WAITING_MAX = 8
+"""Audit views that wait for the one range reader of this process; more are refused at once."""
+TERM_SEARCH_MAX = 20_000
+"""Records read backwards for the Claim that a range began under."""

@@ -1,0 +1,217 @@
+"""Opens the command layer over Kafka and Postgres, and waits for both as long as it takes.
+
+A broker or a server that is not there yet is the usual thing after a restart of everything: it is said once in a while
+what is waited for, and nothing crashes. What can never work (a wrong password, a topic that does not exist) is said the
+same way, because an operator may be putting it right just now.
+
+Before: a service's main. After: layer.py.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from connectors.errors import OutsideError, Permanent, Transient
+from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
+from connectors.postgres import PostgresOptions, connect, open_reader
+from connectors.protocols import Blobs
+from projections.builds import PREFIX
+from projections.positions import PositionWatch
+from projections.runs import RunFilter
+from projections.tables import EVERY_TENANT
+from schemas.codec import Codec
+from services.commands.authentication import Gate
+from services.commands.declined import Declined
+from services.commands.hub import Hub, Start
+from services.commands.layer import TOPICS, CommandLayer, RunTopics
+from services.commands.projection import SqlProjection, has_no_tables
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+SAY_EVERY = 10
+"""Tries between two lines that say what is waited for."""
+LIVE_RUNS_MAX = 20_000
+"""Live runs counted at the start; more are counted as their events come by."""
+LIVE_RUNS_PAGE = 500
+
+Opened = TypeVar("Opened")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where everything is."""
+
+    kafka: KafkaOptions
+    postgres: PostgresOptions
+    blobs: Blobs
+    postgres_connections: int = 10
+    postgres_min_connections: int = 1
+    prefix: str = PREFIX
+    """Of the schemas of the read models."""
+    topics: RunTopics = TOPICS
+
+
+@dataclass(slots=True)
+class Readiness:
+    """What is there and what is still waited for, for /readyz. Empty when everything is."""
+
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    places: Places,
+    gate: Gate,
+    codec: Codec,
+    *,
+    keepalive_s: float,
+    readiness: Readiness,
+    on_batch: Callable[[int], None] = lambda records: None,
+) -> AsyncIterator[tuple[CommandLayer, Callable[[], Awaitable[None]]]]:
+    """The layer, and what must be kept running beside the transport until this is left."""
+    readiness.missing |= {"broker": "not asked yet", "postgres": "not asked yet"}
+    async with contextlib.AsyncExitStack() as stack:
+        appender = KafkaAppender(places.kafka)
+        await waited_for("broker", readiness, appender.start)
+        stack.push_async_callback(appender.close)
+        ranges = KafkaRanges(places.kafka)
+        await waited_for("broker", readiness, ranges.start)
+        stack.push_async_callback(ranges.close)
+        partitions = await waited_for("broker", readiness, lambda: _partitions(appender, places.topics))
+        reader = await open_reader(
+            places.postgres,
+            schema=places.prefix,
+            max_connections=places.postgres_connections,
+            min_connections=places.postgres_min_connections,
+        )
+        stack.push_async_callback(reader.close)
+        projection = SqlProjection(reader)
+        starts = await waited_for("postgres", readiness, lambda: _starts(projection, places.topics.events, partitions))
+        hub = Hub(codec, starts, live_runs=await waited_for("postgres", readiness, lambda: _live_runs(projection)))
+        events = KafkaTail(places.kafka, places.topics.events, {p: start.next_offset for p, start in starts.items()})
+        await waited_for("broker", readiness, events.start)
+        stack.push_async_callback(events.close)
+        previews = await waited_for(
+            "broker", readiness, lambda: _from_the_end(places.kafka, places.topics.previews, partitions)
+        )
+        stack.push_async_callback(previews.close)
+        watch = PositionWatch(lambda: connect(places.postgres), places.prefix)
+        layer = CommandLayer(
+            gate=gate,
+            hub=hub,
+            appender=appender,
+            ranges=ranges,
+            projection=projection,
+            positions=watch,
+            blobs=places.blobs,
+            codec=codec,
+            keepalive_s=keepalive_s,
+            topics=places.topics,
+            on_batch=on_batch,
+        )
+        await layer.publisher.open()
+        log.info("the log has %d partitions; reading from %s", partitions, _described(starts))
+
+        async def work() -> None:
+            await layer.run(events, previews, lambda: _watch(watch))
+
+        yield layer, work
+
+
+async def waited_for(name: str, readiness: Readiness, open_it: Callable[[], Awaitable[Opened]]) -> Opened:
+    """What it gives once it works; until then `readiness` tells under that name what is wrong."""
+    tries = 0
+    while True:
+        try:
+            found = await open_it()
+        except (OutsideError, Declined) as error:
+            readiness.missing[name] = str(error)
+            if tries % SAY_EVERY == 0:
+                log.warning("waiting for the %s: %s", name, error)
+            tries += 1
+            await asyncio.sleep(RETRY_S)
+            continue
+        readiness.missing.pop(name, None)
+        if tries:
+            log.info("the %s is there", name)
+        return found
+
+
+async def _partitions(appender: KafkaAppender, topics: RunTopics) -> int:
+    names = (topics.commands, topics.events, topics.previews)
+    counts = {topic: await appender.partitions(topic) for topic in names}
+    if not all(counts.values()) or len(set(counts.values())) > 1:
+        listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+        raise Transient(
+            f"{listed} partitions: they must exist and agree; run python -m redpanda.apply", kind="unavailable"
+        )
+    return counts[topics.events]
+
+
+async def _starts(projection: SqlProjection, topic: str, partitions: int) -> dict[int, Start]:
+    """Where the read models stand; a partition they have not begun with is read from its beginning."""
+    try:
+        cursors = await projection.cursors()
+    except Declined as declined:
+        if not has_no_tables(declined):
+            raise
+        cursors = []  # no projector has run here yet
+    found = {
+        cursor.partition: Start(next_offset=cursor.next_offset, term=cursor.term)
+        for cursor in cursors
+        if cursor.topic == topic
+    }
+    return {partition: found.get(partition, Start()) for partition in range(partitions)}
+
+
+async def _live_runs(projection: SqlProjection) -> list[str]:
+    found: list[str] = []
+    after = ""
+    wanted = RunFilter(statuses=frozenset({"running"}))
+    try:
+        while len(found) < LIVE_RUNS_MAX:
+            page = await projection.runs(EVERY_TENANT, wanted, limit=LIVE_RUNS_PAGE, after=after)
+            found += [row.run_id for row in page.rows]
+            after = page.next
+            if not after:
+                break
+    except Declined as declined:
+        if not has_no_tables(declined):
+            raise
+    return found
+
+
+async def _from_the_end(options: KafkaOptions, topic: str, partitions: int) -> KafkaTail:
+    """A tail for what comes from now on."""
+    tail = KafkaTail(options, topic, dict.fromkeys(range(partitions), 0))
+    await tail.start()
+    try:
+        for partition, end in (await tail.end_offsets()).items():
+            tail.seek(partition, end)
+    except OutsideError:
+        await tail.close()
+        raise
+    return tail
+
+
+async def _watch(watch: PositionWatch) -> None:
+    """Follows the positions of the read models, also while the tables do not exist yet."""
+    said = False
+    while True:
+        try:
+            await watch.run()
+        except Permanent as error:
+            if error.kind != "not_found":
+                raise
+            if not said:
+                log.warning("the read models do not exist yet; the projector makes them: %s", error)
+            said = True
+            await asyncio.sleep(RETRY_S)
+
+
+def _described(starts: Mapping[int, Start]) -> str:
+    return ", ".join(f"{partition}:{start.next_offset}" for partition, start in sorted(starts.items()))

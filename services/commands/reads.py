@@ -1,0 +1,219 @@
+"""Reads of runs: one by id or handle, lists, transcripts, and the stream of a run from anywhere in it.
+
+Every read is confined to what its caller may see, and what is not seen is answered as if it were not there. A read
+waits shortly for the read models to pass what this process has seen. A read of one thing that then finds nothing
+although they are behind says not_yet and not not_found, because the two mean different things to whoever retries.
+
+Before: a transport. After: projection.py.
+"""
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass, replace
+
+import orjson
+
+from projections.runs import RunFilter, RunRow
+from projections.tables import BadPlace
+from projections.transcript import TranscriptRow
+from schemas.ids import ID_PATTERN
+from schemas.run_events import RunStarted
+from services.commands import limits
+from services.commands.authentication import demand
+from services.commands.barrier import Barrier, not_yet
+from services.commands.declined import Declined, bad_request
+from services.commands.follow import RunStream, Sources, resumed_stream
+from services.commands.items import Piece
+from services.commands.projection import Projection, scope_of
+from services.core.access.decide import Caller, Owner, reach, sees
+from services.core.access.scopes import RUNS_READ
+
+CURSOR = re.compile(r"[A-Za-z0-9_-]*\Z")
+CURSOR_MAX = 1_024
+"""Characters; the longest we give out has two ids and a number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunList:
+    """A page of runs, newest first; `next` is empty at the end."""
+
+    rows: tuple[RunRow, ...]
+    next: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """Frames of a session in order, with the newest run of it; `next` is empty at the end."""
+
+    session_id: str
+    newest: RunRow
+    rows: tuple[TranscriptRow, ...]
+    next: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHead:
+    """What a further run of a session has to know of it."""
+
+    owner: Owner
+    agent: str
+    user_tier: str
+    newest: RunRow | None
+    """None when only the hub knows the session yet."""
+
+
+class Reads:
+    """Everything that is asked about runs."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._projection: Projection = sources.projection
+        self._barrier: Barrier = sources.barrier
+
+    async def run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
+        """The run of that id. Raises Declined(not_found)."""
+        demand(caller, RUNS_READ)
+        return await self.visible_run(caller, run_id, position=position)
+
+    async def visible_run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
+        """As `run`, for use cases that have demanded another right."""
+        _check_known("not_found", "run", run_id)
+        lag = await self._wait(position, self._sources.partition_of(run_id))
+        row = await self._projection.run(scope_of(reach(caller)), run_id)
+        return _seen(caller, row, lag, "not_found", f"there is no run {run_id}")
+
+    async def agent(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
+        """The newest run of that handle. Raises Declined(unknown_agent_id)."""
+        demand(caller, RUNS_READ)
+        return await self.row_of_handle(caller, agent_id, position=position)
+
+    async def row_of_handle(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
+        """As `agent`, for use cases that have demanded another right."""
+        _check_known("unknown_agent_id", "run with the handle", agent_id)
+        # A handle of ours tells its partition; a chosen one may have been used anywhere.
+        lag = await self._wait(position, self._sources.partition_of(agent_id) if agent_id.startswith("a_") else None)
+        row = await self._projection.run_of_handle(scope_of(reach(caller)), agent_id)
+        return _seen(caller, row, lag, "unknown_agent_id", f"there is no run with the handle {agent_id}")
+
+    async def runs(
+        self, caller: Caller, wanted: RunFilter, *, tenant: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
+    ) -> RunList:
+        """Runs, newest first. `tenant` narrows the list of an administrator. Raises Declined(bad_request)."""
+        demand(caller, RUNS_READ)
+        allowed = reach(caller)
+        if allowed.tenant is None and tenant:
+            allowed = replace(allowed, tenant=tenant)
+        elif tenant and tenant != allowed.tenant:
+            return RunList(rows=(), next="")
+        if allowed.user_id is not None:
+            if wanted.user_id not in ("", allowed.user_id):
+                return RunList(rows=(), next="")
+            wanted = replace(wanted, user_id=allowed.user_id)
+        _check_cursor(after)
+        await self._barrier.own_writes(None)
+        try:
+            page = await self._projection.runs(
+                scope_of(allowed), wanted, limit=max(1, min(limit, limits.LIST_MAX)), after=after
+            )
+        except BadPlace as error:
+            raise bad_request(f"cursor: {error}") from error
+        return RunList(rows=page.rows, next=page.next)
+
+    async def transcript(
+        self,
+        caller: Caller,
+        session_id: str,
+        *,
+        position: str = "",
+        limit: int = limits.TRANSCRIPT_MAX,
+        after: str = "",
+    ) -> Transcript:
+        """The stored frames of a session. Raises Declined(not_found)."""
+        demand(caller, RUNS_READ)
+        _check_known("not_found", "session", session_id)
+        _check_cursor(after)
+        lag = await self._wait(position, self._sources.partition_of(session_id))
+        found = await self._newest_of(caller, session_id)
+        newest = _seen(caller, found, lag, "not_found", f"there is no session {session_id}")
+        try:
+            page = await self._projection.transcript(
+                newest.tenant, session_id, limit=max(1, min(limit, limits.TRANSCRIPT_MAX)), after=after
+            )
+        except BadPlace as error:
+            raise bad_request(f"cursor: {error}") from error
+        return Transcript(session_id=session_id, newest=newest, rows=page.rows, next=page.next)
+
+    async def stream(self, caller: Caller, run_id: str, *, after: int = -1, position: str = "") -> RunStream:
+        """The frames of a run after the place `after`, then what happens; ids first. Raises Declined(not_found)."""
+        demand(caller, RUNS_READ)
+        _check_known("not_found", "run", run_id)
+        lag = await self._wait(position, self._sources.partition_of(run_id))
+        row = await self._projection.run(scope_of(reach(caller)), run_id)
+        if row is None and (started := self._started(caller, run_id)) is not None:
+            tenant, event = started
+            return self._stream(tenant, run_id, event.session_id, event.agent_id, after)
+        row = _seen(caller, row, lag, "not_found", f"there is no run {run_id}")
+        return self._stream(row.tenant, run_id, row.session_id, row.agent_id, after)
+
+    async def session(self, caller: Caller, session_id: str) -> SessionHead:
+        """What a further run of the session needs. Raises Declined(not_found)."""
+        _check_known("not_found", "session", session_id)
+        lag = await self._barrier.own_writes(self._sources.partition_of(session_id))
+        newest = await self._newest_of(caller, session_id)
+        if newest is None and (started := self._started(caller, f"r_{session_id[2:]}")) is not None:
+            tenant, event = started
+            owner = Owner(tenant=tenant, user_id=event.user_id)
+            return SessionHead(owner=owner, agent=event.definition.name, user_tier=event.user_tier, newest=None)
+        row = _seen(caller, newest, lag, "not_found", f"there is no session {session_id}")
+        owner = Owner(tenant=row.tenant, user_id=row.user_id)
+        return SessionHead(owner=owner, agent=row.agent, user_tier=row.user_tier, newest=row)
+
+    async def _newest_of(self, caller: Caller, session_id: str) -> RunRow | None:
+        page = await self._projection.runs(scope_of(reach(caller)), RunFilter(session_id=session_id), limit=1)
+        return page.rows[0] if page.rows else None
+
+    def _started(self, caller: Caller, run_id: str) -> tuple[str, RunStarted] | None:
+        """Tenant and first event of a run which the hub has from its beginning, if the caller may see it."""
+        recent = self._sources.hub.recent(run_id)
+        if not recent or recent[0].raw.seq != 1:
+            return None
+        tenant, event = recent[0].envelope.tenant, recent[0].record
+        if not isinstance(event, RunStarted) or not sees(caller, Owner(tenant=tenant, user_id=event.user_id)):
+            return None
+        return tenant, event
+
+    def _stream(self, tenant: str, run_id: str, session_id: str, agent_id: str, after: int) -> RunStream:
+        ids = {"agent_id": agent_id, "run_id": run_id, "session_id": session_id}
+        head = [Piece(None, "agent", orjson.dumps(ids))]
+        return resumed_stream(self._sources, run_id, scope=tenant, head=head, after=after)
+
+    async def _wait(self, position: str, partition: int | None) -> int:
+        if position:
+            await self._barrier.passed(position)
+        return await self._barrier.own_writes(partition)
+
+
+def _seen(caller: Caller, row: RunRow | None, lag: int, code: str, message: str) -> RunRow:
+    if row is not None and sees(caller, Owner(tenant=row.tenant, user_id=row.user_id)):
+        return row
+    if row is None and lag:
+        raise not_yet(f"{message} in the read models, which are behind", lag)
+    raise Declined(code, message)
+
+
+def _check_known(code: str, what: str, any_id: str) -> None:
+    """An id that nothing can have is answered like one that nothing has."""
+    if not ID_PATTERN.match(any_id):
+        raise Declined(code, f"there is no {what} {any_id[:140]}")
+
+
+def _check_cursor(cursor: str) -> None:
+    if len(cursor) > CURSOR_MAX or not CURSOR.match(cursor):
+        raise bad_request("cursor is not a place this list gave out: use `next` of an earlier answer")
+    try:
+        parts = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise bad_request("cursor is not a place this list gave out: use `next` of an earlier answer") from error
+    if not parts.replace("\n", "").isprintable():
+        raise bad_request("cursor is not a place this list gave out: use `next` of an earlier answer")

@@ -1,0 +1,289 @@
+"""What can be asked about runs, as values, and whether a request makes sense by itself.
+
+A transport fills in a RunRequest; types are right then (its own edge saw to that), `checked` looks at the rest: ids,
+sizes, roles, images, sampling. What needs the configuration or the log (does the agent exist, is the session busy) is
+not decided here but by the owner of the run.
+
+Three fields are accepted, checked and then not used by this version, because nothing in it could use them: the two
+credentials (for MCP servers) are dropped before anything is written, so they never reach the log.
+
+Before: a transport. After: runs.py.
+"""
+
+import base64
+import binascii
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from schemas.ids import ID_PATTERN
+from schemas.values import ContentBlock, Sampling, Segment
+from services.commands import limits
+from services.commands.declined import Declined, bad_request
+
+AGENT_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*\Z")
+CREDENTIAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+BEARER = re.compile(r"[A-Za-z0-9._\-+/=]{16,512}\Z")
+IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}\Z")
+"""Visible ASCII: what a header can carry."""
+TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")
+"""W3C trace context, version 00."""
+ROLES = ("system", "user")
+BLOCK_TYPES = ("trusted-text", "untrusted-block", "image")
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+SHORT_IMAGE_TYPES = {"png": "image/png", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
+"""Names existing clients use for the same."""
+FILTERS = ("drop", "keep")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """A run as it is asked for. Empty text and None mean that nothing was said."""
+
+    agent: str = ""
+    prompt: str = ""
+    segments: tuple[Segment, ...] = ()
+    session_id: str = ""
+    agent_id: str = ""
+    user_id: str = ""
+    user_tier: str = ""
+    tools: tuple[str, ...] | None = None
+    allowed_hosts: tuple[str, ...] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    parent_context: Mapping[str, str] = field(default_factory=dict)
+    interactive: bool = False
+    sampling: Sampling | None = None
+    web_search_filter: str = ""
+    idempotency_key: str = ""
+    user_bearer: str = field(default="", repr=False)
+    user_credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    traceparent: str = ""
+    """Trace context of the caller; one that is not well formed is left out, as the standard says."""
+
+
+def checked(request: RunRequest) -> RunRequest:
+    """The request in the form in which it is hashed and published. Raises Declined, naming the field."""
+    if request.session_id:
+        check_id("session_id", request.session_id)
+    if request.agent_id:
+        check_id("agent_id", request.agent_id)
+    if request.user_id:
+        check_id("user_id", request.user_id)
+    if request.agent and not AGENT_NAME.match(request.agent):
+        raise bad_request(
+            f"agent is {_shown(request.agent)}: expected 1 to 128 of letters, digits, _ and -, in parts with / between"
+        )
+    if request.idempotency_key and not IDEMPOTENCY_KEY.match(request.idempotency_key):
+        raise bad_request(
+            f"Idempotency-Key: expected 1 to {limits.IDEMPOTENCY_KEY_MAX} visible ASCII characters without spaces"
+        )
+    if request.web_search_filter and request.web_search_filter not in FILTERS:
+        raise bad_request(f"web_search_filter is {_shown(request.web_search_filter)}: expected drop or keep")
+    _check_name("user_tier", request.user_tier)
+    _check_names("tools", request.tools)
+    _check_names("allowed_hosts", request.allowed_hosts)
+    _check_credentials(request)
+    _check_metadata(request.metadata)
+    if request.sampling is not None:
+        _check_sampling(request.sampling)
+    return replace(
+        request,
+        segments=_checked_segments(request),
+        prompt="",
+        parent_context=_checked_parent_context(request.parent_context),
+        traceparent=request.traceparent if TRACEPARENT.match(request.traceparent) else "",
+    )
+
+
+def check_id(name: str, value: str) -> None:
+    """Raises Declined when a caller could not have been given, and may not choose, this id."""
+    if not ID_PATTERN.match(value):
+        raise bad_request(f"{name} is {_shown(value)}: expected 1 to 128 of letters, digits, _ and -")
+
+
+def request_digest(request: RunRequest) -> str:
+    """Hex SHA-256 over everything that makes a checked request the same request; the key itself is not part of it."""
+    whole = {
+        "agent": request.agent,
+        "session_id": request.session_id,
+        "agent_id": request.agent_id,
+        "user_id": request.user_id,
+        "user_tier": request.user_tier,
+        "tools": request.tools,
+        "allowed_hosts": request.allowed_hosts,
+        "segments": [segment.to_avro() for segment in request.segments],
+        "metadata": request.metadata,
+        "parent_context": request.parent_context,
+        "interactive": request.interactive,
+        "sampling": None if request.sampling is None else request.sampling.to_avro(),
+    }
+    return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """A JSON object as the map of JSON texts that a StartRun holds."""
+    return {name: orjson.dumps(value).decode() for name, value in values.items()}
+
+
+# --- segments --------------------------------------------------------------------------------------------------------
+
+
+def _checked_segments(request: RunRequest) -> tuple[Segment, ...]:
+    segments = request.segments
+    if request.prompt:
+        # Beside segments the prompt is one more user text: nothing that was said is lost.
+        block = ContentBlock(type="trusted-text", text=request.prompt)
+        segments = (*segments, Segment(role="user", content=(block,)))
+    if len(segments) > limits.SEGMENTS_MAX:
+        raise bad_request(f"segments: {len(segments)} of them, at most {limits.SEGMENTS_MAX}")
+    if sum(len(segment.content) for segment in segments) > limits.BLOCKS_MAX:
+        raise bad_request(f"segments: at most {limits.BLOCKS_MAX} content blocks, all together")
+    if not any(segment.role == "user" and segment.content for segment in segments):
+        raise bad_request("the run has no input: give prompt, or a segment with role user and content")
+    return tuple(
+        Segment(
+            role=segment.role,
+            content=tuple(
+                _checked_block(block, segment.role, f"segments[{number}].content[{place}]")
+                for place, block in enumerate(segment.content)
+            ),
+        )
+        for number, segment in enumerate(_with_known_roles(segments))
+    )
+
+
+def _with_known_roles(segments: Sequence[Segment]) -> Sequence[Segment]:
+    for number, segment in enumerate(segments):
+        if segment.role not in ROLES:
+            raise bad_request(f"segments[{number}].role is {_shown(segment.role)}: expected system or user")
+    return segments
+
+
+def _checked_block(block: ContentBlock, role: str, where: str) -> ContentBlock:
+    if block.type not in BLOCK_TYPES:
+        raise bad_request(f"{where}.type is {_shown(block.type)}: expected {', '.join(BLOCK_TYPES)}")
+    if block.type == "image":
+        return _checked_image(block, role, where)
+    if block.data or block.media_type:
+        raise bad_request(f"{where}: data and media_type belong to blocks of type image")
+    if block.kind and block.type != "untrusted-block":
+        raise bad_request(f"{where}.kind belongs to blocks of type untrusted-block")
+    _check_name(f"{where}.kind", block.kind)
+    return block
+
+
+def _checked_image(block: ContentBlock, role: str, where: str) -> ContentBlock:
+    if role != "user":
+        raise bad_request(f"{where}: images belong in segments with role user")
+    media_type = SHORT_IMAGE_TYPES.get(block.media_type, block.media_type)
+    if media_type not in IMAGE_TYPES:
+        raise bad_request(f"{where}.media_type is {_shown(block.media_type)}: expected {', '.join(IMAGE_TYPES)}")
+    if block.text or block.kind:
+        raise bad_request(f"{where}: an image has no text and no kind")
+    try:
+        raw = base64.b64decode(block.data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise bad_request(f"{where}.data is not base64: {error}") from error
+    if not raw:
+        raise bad_request(f"{where}.data is empty: expected an image in base64")
+    return replace(block, media_type=media_type)
+
+
+# --- the rest --------------------------------------------------------------------------------------------------------
+
+
+def _check_names(name: str, values: tuple[str, ...] | None) -> None:
+    if values is None:
+        return
+    if len(values) > limits.NAMES_MAX:
+        raise bad_request(f"{name}: {len(values)} entries, at most {limits.NAMES_MAX}")
+    for place, value in enumerate(values):
+        if not value:
+            raise bad_request(f"{name}[{place}] is empty")
+        _check_name(f"{name}[{place}]", value)
+
+
+def _check_name(name: str, value: str) -> None:
+    if len(value.encode()) > limits.NAME_BYTES_MAX:
+        raise bad_request(f"{name}: at most {limits.NAME_BYTES_MAX} bytes")
+    if not value.isprintable():
+        raise bad_request(f"{name} is {_shown(value)}: expected printable characters")
+
+
+def _check_credentials(request: RunRequest) -> None:
+    for name in request.user_credentials:
+        if not CREDENTIAL_NAME.match(name):
+            raise bad_request(f"user_credentials: name {_shown(name)}: expected 1 to 64 of letters, digits, _ and -")
+    # The values are secrets: messages never repeat them.
+    for value in request.user_credentials.values():
+        if not value or len(value) > limits.INLINE_BYTES:
+            raise bad_request(f"user_credentials: a value is empty or longer than {limits.INLINE_BYTES} characters")
+    if request.user_bearer and not BEARER.match(request.user_bearer):
+        raise bad_request("user_bearer: expected 16 to 512 of letters, digits and . _ - + / =")
+
+
+def _check_metadata(metadata: Mapping[str, Any]) -> None:
+    if len(metadata) > limits.METADATA_KEYS_MAX:
+        raise bad_request(f"metadata: {len(metadata)} keys, at most {limits.METADATA_KEYS_MAX}")
+    for name in metadata:
+        _check_name("metadata: a key", name)
+    try:
+        size = len(orjson.dumps(metadata))
+    except orjson.JSONEncodeError as error:
+        raise bad_request(f"metadata is nested too deeply or holds a number JSON does not have: {error}") from error
+    if size > limits.METADATA_BYTES_MAX:
+        raise bad_request(f"metadata: {size} bytes, at most {limits.METADATA_BYTES_MAX}")
+
+
+def _checked_parent_context(context: Mapping[str, str]) -> Mapping[str, str]:
+    if len(context) > limits.PARENT_CONTEXT_KEYS_MAX:
+        raise bad_request(f"parent_context: {len(context)} keys, at most {limits.PARENT_CONTEXT_KEYS_MAX}")
+    for name, value in context.items():
+        _check_name("parent_context: a key", name)
+        if len(value.encode()) > limits.PARENT_CONTEXT_VALUE_BYTES:
+            raise bad_request(f"parent_context.{name}: at most {limits.PARENT_CONTEXT_VALUE_BYTES} bytes")
+    return {name: value for name, value in context.items() if value}
+
+
+def _check_sampling(sampling: Sampling) -> None:
+    bounds: tuple[tuple[str, float | None, float, float], ...] = (
+        ("temperature", sampling.temperature, 0, 2),
+        ("top_p", sampling.top_p, 0, 1),
+        ("top_k", sampling.top_k, 1, 2**31 - 1),
+        ("frequency_penalty", sampling.frequency_penalty, -2, 2),
+        ("presence_penalty", sampling.presence_penalty, -2, 2),
+        ("seed", sampling.seed, -(2**63), 2**63 - 1),
+    )
+    for name, value, least, most in bounds:
+        if value is not None and not (math.isfinite(value) and least <= value <= most):
+            raise bad_request(f"sampling.{name} is {value}: expected {least} to {most}")
+    if len(sampling.stop) > limits.STOPS_MAX:
+        raise bad_request(f"sampling.stop: {len(sampling.stop)} strings, at most {limits.STOPS_MAX}")
+    for place, stop in enumerate(sampling.stop):
+        if not stop or len(stop.encode()) > limits.NAME_BYTES_MAX:
+            raise bad_request(f"sampling.stop[{place}]: expected 1 to {limits.NAME_BYTES_MAX} bytes")
+
+
+def checked_input(text: str) -> str:
+    """A user text for a run under way. Raises Declined."""
+    if not text.strip():
+        raise Declined("empty_text", "text is empty: expected what the user says")
+    if len(text.encode()) > limits.INPUT_BYTES_MAX:
+        raise Declined("payload_too_large", f"text: at most {limits.INPUT_BYTES_MAX} bytes")
+    return text
+
+
+def checked_reason(reason: str) -> str:
+    """A reason of a cancel. Control characters go, because read models keep it as plain text; the rest is kept."""
+    kept = "".join(character if character.isprintable() else " " for character in reason).strip()
+    return kept[: limits.REASON_CHARACTERS_MAX]
+
+
+def _shown(text: str) -> str:
+    """A text of the caller's in a message: short, on one line."""
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -1,0 +1,321 @@
+"""Starting runs: a new one, a further one of a session, and the same one again under its Idempotency-Key.
+
+    checked, authorised   nothing wrong with the request and its sender
+    named                 the ids, and with them the partition whose owner decides (names.py)
+    published             StartRun is in the log: from here on the run will start, whatever happens to this process
+    decided               RunStarted or RunRefused came by on the hub
+
+The owner of the partition decides everything that depends on what is live: busy sessions, handles in use, bounds. Only
+what it cannot see from its partition is looked up here first. An idempotent repetition causes no second event, so its
+run is looked for in the read models as well, before and while waiting.
+
+No answer in time is not a failure: the command is durable and the run starts when an owner is there. The caller is told
+so, with all ids (`run_pending`).
+
+Before: a transport. After: publisher.py, hub.py, follow.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import orjson
+
+from connectors.protocols import Blobs
+from projections.runs import RunRow
+from schemas.ids import partition_key
+from schemas.run_commands import StartRun
+from schemas.run_events import RunRefused, RunStarted
+from schemas.values import CommandEnvelope, RunPosition
+from services.commands import limits
+from services.commands.authentication import demand
+from services.commands.declined import RETRY_LATER_S, RETRY_SOON_S, Declined, bad_request, refused
+from services.commands.follow import RunStream, Sources, fresh_stream, resumed_stream
+from services.commands.items import EventItem, Item, Piece
+from services.commands.names import RunNames, names_of_continuation, names_of_run
+from services.commands.payloads import offloaded
+from services.commands.publisher import Publisher
+from services.commands.reads import Reads
+from services.commands.requests import RunRequest, checked, request_digest, texts_of
+from services.commands.subscription import Subscription
+from services.core.access.decide import Caller, Identity, identity
+from services.core.access.scopes import RUNS_CREATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A run that was accepted. `stream` is open: read it to its end, or close it."""
+
+    run_id: str
+    session_id: str
+    agent_id: str
+    position: str
+    """Of its first event."""
+    repeated: bool
+    """It existed before: the request was sent again under its Idempotency-Key."""
+    stream: RunStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Launch:
+    """A run about to be started."""
+
+    request: RunRequest
+    who: Identity
+    names: RunNames
+    digest: str
+    continues: RunPosition | None = None
+
+
+class Runs:
+    """The use cases that start runs. `clock_ms` and `fresh_token` bring time and randomness in."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        reads: Reads,
+        publisher: Publisher,
+        *,
+        clock_ms: Callable[[], int],
+        fresh_token: Callable[[], str],
+        decision_wait_s: float = limits.DECISION_WAIT_S,
+    ) -> None:
+        self._sources = sources
+        self._reads = reads
+        self._publisher = publisher
+        self._blobs: Blobs = sources.blobs
+        self._clock_ms = clock_ms
+        self._fresh_token = fresh_token
+        self._decision_wait_s = decision_wait_s
+
+    async def start(self, caller: Caller, request: RunRequest) -> Accepted:
+        """A new run; with a session_id a further run of that session, by the agent of the request."""
+        demand(caller, RUNS_CREATE)
+        request = checked(request)
+        if not request.agent:
+            raise bad_request("agent is required: the name of the agent to run")
+        if request.session_id:
+            return await self._continue(caller, request)
+        who = identity(caller, user_id=request.user_id)
+        names = names_of_run(
+            fresh=self._fresh_token(),
+            tenant=who.tenant,
+            subject=who.subject,
+            agent_id=request.agent_id,
+            idempotency_key=request.idempotency_key,
+        )
+        return await self._launch(_Launch(request=request, who=who, names=names, digest=_digest(request)))
+
+    async def continue_session(self, caller: Caller, session_id: str, request: RunRequest) -> Accepted:
+        """A further run of a session, by the session's agent unless the request names one."""
+        demand(caller, RUNS_CREATE)
+        return await self._continue(caller, checked(replace(request, session_id=session_id)))
+
+    async def _continue(self, caller: Caller, request: RunRequest) -> Accepted:
+        head = await self._reads.session(caller, request.session_id)
+        who = identity(caller, user_id=request.user_id, session=head.owner)
+        names = names_of_continuation(
+            fresh=self._fresh_token(),
+            session_id=request.session_id,
+            tenant=who.tenant,
+            subject=who.subject,
+            agent_id=request.agent_id,
+            idempotency_key=request.idempotency_key,
+        )
+        digest = _digest(request)
+        request = replace(request, agent=request.agent or head.agent, user_tier=request.user_tier or head.user_tier)
+        return await self._launch(
+            _Launch(request=request, who=who, names=names, digest=digest, continues=_position_of(head.newest))
+        )
+
+    # --- launching ---------------------------------------------------------------------------------------------------
+
+    async def _launch(self, launch: _Launch) -> Accepted:
+        request, names = launch.request, launch.names
+        if request.idempotency_key and (earlier := await self._earlier(launch, wait=True)) is not None:
+            return earlier
+        if request.agent_id:
+            await self._check_handle(launch)
+        is_known = bool(request.idempotency_key and self._sources.hub.recent(names.run_id))
+        subscription = self._sources.hub.subscribe(names.run_id, previews=True)
+        try:
+            if not is_known:
+                segments = await offloaded(request.segments, self._blobs)
+                command = self._command(replace(request, segments=segments), launch)
+                await self._publisher.publish(names.key, names.run_id, command, traceparent=request.traceparent)
+            return await self._decided(launch, subscription, repeated=is_known)
+        except BaseException:
+            subscription.close()
+            raise
+
+    def _command(self, request: RunRequest, launch: _Launch) -> StartRun:
+        return StartRun(
+            envelope=CommandEnvelope(
+                # One start for one run id, so the run id is the command's id too.
+                command_id=launch.names.run_id,
+                tenant=launch.who.tenant,
+                subject=launch.who.subject,
+                issued_at_ms=self._clock_ms(),
+            ),
+            agent=request.agent,
+            segments=request.segments,
+            run_id=launch.names.run_id,
+            # Only a session to go on with is named; a new one follows from the run id.
+            session_id=request.session_id,
+            agent_id=launch.names.agent_id,
+            user_id=launch.who.user_id,
+            user_tier=request.user_tier,
+            tools=request.tools,
+            allowed_hosts=request.allowed_hosts,
+            metadata=texts_of(request.metadata),
+            parent_context=request.parent_context,
+            interactive=request.interactive,
+            sampling=request.sampling,
+            idempotency_key=request.idempotency_key,
+            request_sha256=launch.digest,
+            continues=launch.continues,
+        )
+
+    async def _decided(self, launch: _Launch, subscription: Subscription, *, repeated: bool) -> Accepted:
+        """Waits for the first event of the run."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._decision_wait_s
+        items: list[Item] = []
+        look = bool(launch.request.idempotency_key)
+        while (left := deadline - clock()) > 0:
+            taken = await subscription.take(min(left, limits.DECISION_LOOK_S) if look else left)
+            items += taken
+            first = next((item for item in items if isinstance(item, EventItem)), None)
+            if first is not None:
+                subscription.give_back(items)
+                return self._answered(launch, subscription, first, repeated=repeated)
+            if look and not taken and (earlier := await self._earlier(launch, wait=False)) is not None:
+                subscription.close()
+                return earlier
+            if subscription.closed:
+                break
+        raise self._pending(launch)
+
+    def _answered(self, launch: _Launch, subscription: Subscription, first: EventItem, *, repeated: bool) -> Accepted:
+        event = first.record
+        if isinstance(event, RunRefused):
+            raise refused(event.code, event.message)
+        if isinstance(event, RunStarted):
+            _check_digest(event.request_sha256, launch)
+        head, scope = self._head(launch), launch.who.tenant
+        if first.raw.seq == 1:
+            stream = fresh_stream(self._sources, subscription, scope=scope, head=head)
+        else:
+            # A repetition of a run whose beginning the hub has let go of already.
+            subscription.close()
+            stream = resumed_stream(self._sources, launch.names.run_id, scope=scope, head=head)
+        return Accepted(
+            run_id=launch.names.run_id,
+            session_id=launch.names.session_id,
+            agent_id=launch.names.agent_id,
+            position=self._sources.barrier.token(first.partition, first.raw.offset),
+            repeated=repeated,
+            stream=stream,
+        )
+
+    def _head(self, launch: _Launch) -> list[Piece]:
+        names = launch.names
+        ids = {
+            "agent_id": names.agent_id,
+            "run_id": names.run_id,
+            "session_id": names.session_id,
+            "parent_agent_id": None,
+            "parent_context": launch.request.parent_context or None,
+        }
+        return [
+            Piece(None, "session", orjson.dumps({"type": "session", "text": names.session_id})),
+            Piece(None, "agent", orjson.dumps(ids)),
+        ]
+
+    def _pending(self, launch: _Launch) -> Declined:
+        names = launch.names
+        partition = self._publisher.partition_of(names.key)
+        return Declined(
+            "run_pending",
+            f"the run {names.run_id} is accepted and in the log, but no runtime has taken it up within "
+            f"{self._decision_wait_s:g} s; it starts as soon as one is up. Follow it under its ids, start no other",
+            retry_after_s=RETRY_LATER_S,
+            details={
+                "run_id": names.run_id,
+                "session_id": names.session_id,
+                "agent_id": names.agent_id,
+                "position": self._sources.barrier.token(partition, self._sources.hub.position(partition)),
+            },
+        )
+
+    # --- what the owner cannot see -----------------------------------------------------------------------------------
+
+    async def _earlier(self, launch: _Launch, *, wait: bool) -> Accepted | None:
+        """The run an idempotent request started before, from the read models. None also when they are away: the
+        owner recognises a repetition in any case, only the answer to it may then be run_pending.
+        """
+        run_id, tenant = launch.names.run_id, launch.who.tenant
+        try:
+            if wait:
+                await self._sources.barrier.own_writes(self._sources.partition_of(partition_key(run_id)))
+            row = await self._sources.projection.run(tenant, run_id)
+            place = None if row is not None else await self._sources.projection.place(tenant, run_id)
+        except Declined as declined:
+            if declined.code != "projection_unavailable":
+                raise
+            return None
+        if row is not None:
+            _check_digest(row.request_sha256, launch)
+            names = replace(launch.names, agent_id=row.agent_id, session_id=row.session_id)
+            found = replace(launch, names=names)
+            return Accepted(
+                run_id=run_id,
+                session_id=row.session_id,
+                agent_id=row.agent_id,
+                position=self._sources.barrier.token(row.partition, row.first_offset),
+                repeated=True,
+                stream=resumed_stream(self._sources, run_id, scope=tenant, head=self._head(found)),
+            )
+        if place is not None and place.status == "refused" and place.ended_at_ms is not None:
+            raise refused(
+                place.reason,
+                f"{place.reason}: the first request with this Idempotency-Key was refused; use a new key to ask again",
+            )
+        return None
+
+    async def _check_handle(self, launch: _Launch) -> None:
+        """Raises Declined when the handle is live in another partition; in its own the owner decides."""
+        try:
+            await self._sources.barrier.own_writes(None)
+            row = await self._sources.projection.run_of_handle(launch.who.tenant, launch.names.agent_id)
+        except Declined as declined:
+            if declined.code != "projection_unavailable":
+                raise
+            return
+        if row is None or row.status != "running" or row.partition == self._publisher.partition_of(launch.names.key):
+            return
+        raise Declined(
+            "agent_id_in_use",
+            f"agent_id_in_use: the live run {row.run_id} has the handle {row.agent_id}; choose another or cancel it",
+            retry_after_s=RETRY_SOON_S,
+        )
+
+
+def _digest(request: RunRequest) -> str:
+    return request_digest(request) if request.idempotency_key else ""
+
+
+def _check_digest(found: str, launch: _Launch) -> None:
+    if launch.digest and found != launch.digest:
+        raise Declined(
+            "idempotency_key_reused",
+            f"this Idempotency-Key started {launch.names.run_id} with another request; use a new key for a new request",
+            details={"run_id": launch.names.run_id},
+        )
+
+
+def _position_of(row: RunRow | None) -> RunPosition | None:
+    """The hint for the owner where the session's last run lies; of a run that is live there is no last event yet."""
+    if row is None or row.status == "running":
+        return None
+    return RunPosition(run_id=row.run_id, first_offset=row.first_offset, last_offset=row.last_offset)

@@ -1,0 +1,223 @@
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from fastapi.routing import APIRoute
+
+from services.api.answers import STATUS
+from services.api.app import build_app
+from services.api.routes import ROUTES, Access, Route
+from services.commands.declined import CODES
+from services.core.access.scopes import SCOPES
+from tests.services.api.serving import MAX_BODY, Served, Wire, served, service_of
+from tests.services.commands.world import ACME, READER
+
+PUBLIC = {"/healthz", "/readyz", "/v1/openapi.json", "/v1/docs"}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def here(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as made:
+        yield made
+
+
+def filled(path: str) -> str:
+    return re.sub(r"\{[^}]+\}", "1", path)
+
+
+def name_of(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def test_the_application_serves_the_table_and_nothing_else(tmp_path: Path) -> None:
+    app = build_app(service_of(None, tmp_path))
+    served_routes = {
+        (method, route.path) for route in app.routes if isinstance(route, APIRoute) for method in route.methods
+    }
+    assert served_routes == {(route.method, route.path) for route in ROUTES}
+    assert all(isinstance(route, APIRoute) for route in app.routes)
+
+
+def test_every_row_says_a_known_scope_or_that_none_is_needed() -> None:
+    for route in ROUTES:
+        assert isinstance(route.access, Access) or route.access in SCOPES, name_of(route)
+
+
+def test_what_changes_something_is_never_public() -> None:
+    for route in ROUTES:
+        if route.method != "GET":
+            assert not isinstance(route.access, Access), name_of(route)
+
+
+def test_the_public_routes_are_these() -> None:
+    assert {route.path for route in ROUTES if route.access is Access.PUBLIC} == PUBLIC
+
+
+def test_every_code_of_the_command_layer_has_a_status() -> None:
+    assert set(STATUS) == CODES
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=name_of)
+async def test_nobody_gets_anywhere_but_to_the_public_routes(here: Served, route: Route) -> None:
+    answer = await here.client(None).request(route.method, filled(route.path), json={})
+    if route.path in PUBLIC:
+        assert answer.status_code == 200
+    else:
+        assert answer.status_code == 401
+        assert answer.json()["code"] == "unauthorized"
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("route", [r for r in ROUTES if not isinstance(r.access, Access)], ids=name_of)
+async def test_who_lacks_the_scope_is_told_which(here: Served, route: Route) -> None:
+    caller = READER if route.access != "runs:read" else None
+    if caller is None:
+        return  # every caller here may read
+    answer = await here.client(caller).request(route.method, filled(route.path), json={})
+    assert answer.status_code == 403
+    assert answer.json()["code"] == "insufficient_scope"
+    assert f'scope="{route.access}"' in answer.headers["www-authenticate"]
+
+
+@pytest.mark.parametrize("header", ["Basic shared-token", "Bearer", "Bearer wrong", "shared-token", "Bearer a b"])
+async def test_a_malformed_or_unknown_token_is_401(here: Served, header: str) -> None:
+    answer = await here.client(None).get("/v1/_me", headers={"Authorization": header})
+    assert answer.status_code == 401
+
+
+async def test_the_scheme_may_be_in_any_case(here: Served) -> None:
+    answer = await here.client(None).get("/v1/_me", headers={"Authorization": "bEaReR acme-token"})
+    assert answer.json()["subject"] == "acme-op"
+
+
+# --- what is not there -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/nothing", "/v1/runs/", "/v2/runs", "/docs", "/openapi.json", "/redoc"]
+)
+async def test_an_unknown_route_is_a_404_in_the_one_shape(here: Served, path: str) -> None:
+    answer = await here.client().get(path)
+    assert answer.status_code == 404
+    assert answer.json()["code"] == "route_not_found"
+
+
+async def test_another_method_is_a_405_that_names_all_that_work(here: Served) -> None:
+    answer = await here.client().delete("/v1/runs")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, POST"
+    assert answer.json()["code"] == "method_not_allowed"
+
+
+async def test_before_it_is_ready_every_route_says_so_and_health_works(tmp_path: Path) -> None:
+    service = service_of(None, tmp_path)
+    wire = Wire(build_app(service), "GET", "/v1/runs").begin()
+    assert '"code":"starting"' in await wire.done()
+    assert (wire.status, wire.headers["retry-after"]) == (503, "1")
+    for path, status in (("/healthz", 200), ("/readyz", 503)):
+        wire = Wire(build_app(service), "GET", path, caller=None).begin()
+        await wire.done()
+        assert wire.status == status
+
+
+# --- bodies ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_caller_is_checked_before_a_byte_of_the_body_is_read(here: Served) -> None:
+    wire = Wire(here.app, "POST", "/v1/runs", caller=None).chunks([b"x"] * 3, endless=True).begin()
+    await wire.done()
+    assert wire.status == 401
+    assert len(wire._pieces) == 3, "nothing was taken"
+
+
+async def test_a_body_is_refused_while_it_comes_in_and_not_after(here: Served) -> None:
+    pieces = [b"x" * 50_000] * 20
+    wire = Wire(here.app, "POST", "/v1/runs").chunks(pieces, endless=True).begin()
+    await wire.until("payload_too_large")
+    assert wire.status == 413
+    assert wire.headers["connection"] == "close"
+    wire.leave()
+    await wire.done()
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused_unread(here: Served) -> None:
+    wire = Wire(here.app, "POST", "/v1/runs").header("content-length", str(MAX_BODY + 1)).chunks([b"x"], endless=True)
+    wire.begin()
+    await wire.until("payload_too_large")
+    assert wire.status == 413
+    wire.leave()
+    await wire.done()
+
+
+async def test_a_client_that_leaves_while_it_sends_gets_nothing_and_breaks_nothing(here: Served) -> None:
+    wire = Wire(here.app, "POST", "/v1/runs").chunks([b'{"agent":'], endless=True).begin()
+    wire.leave()
+    assert await wire.done() == ""
+    assert here.world.commands() == []
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+async def test_a_body_that_is_not_json_by_its_type_is_415(here: Served, content_type: str) -> None:
+    answer = await here.client().post("/v1/runs", content=b'{"agent":"soaker"}', headers={"content-type": content_type})
+    assert answer.status_code == 415
+    assert answer.json()["code"] == "unsupported_media_type"
+
+
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "Application/JSON; charset=utf-8", "application/vnd.x+json"]
+)
+async def test_json_by_any_name_is_json(here: Served, content_type: str) -> None:
+    body = b'{"agent":"soaker","prompt":"go"}'
+    answer = await here.client().post("/v1/runs", content=body, headers={"content-type": content_type})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b'"x"', b"{}x", b"\xff\xfe", b'{"agent":1}', b'{"agent":"\\ud800"}', b"[" * 10_000],
+)
+async def test_a_body_that_makes_no_sense_is_a_clear_400(here: Served, body: bytes) -> None:
+    answer = await here.client().post("/v1/runs", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "bad_request"
+    assert answer.json()["error"]
+
+
+async def test_mistakes_are_named_by_their_place_and_values_are_not_repeated(here: Served) -> None:
+    body = {
+        "agent": 5,
+        "segments": [{"role": "robot", "content": [{"type": "trusted-text", "text": 7}]}],
+        "user_credentials": {"name": ["hunter2"]},
+    }
+    answer = await here.client().post("/v1/runs", json=body)
+    error = answer.json()["error"]
+    assert answer.status_code == 400
+    for place in ("agent:", "segments[0].role:", "segments[0].content[0].text:", "user_credentials.name:"):
+        assert place in error
+    assert "hunter2" not in error
+
+
+# --- the unexpected --------------------------------------------------------------------------------------------------
+
+
+async def test_a_bug_is_a_500_that_tells_nothing(here: Served) -> None:
+    def broken() -> None:
+        raise RuntimeError("secret internals")
+
+    here.world.layer.reads.agent = broken  # type: ignore[assignment,method-assign]
+    answer = await here.client().get("/v1/agents/a_1")
+    assert answer.status_code == 500
+    assert answer.json()["code"] == "internal"
+    assert "secret" not in answer.text
+
+
+async def test_answers_are_counted_by_route_and_status(here: Served) -> None:
+    await here.client(ACME).get("/v1/agents/nobody")
+    await here.client(ACME).get("/v1/agents/nobody2")
+    text = (await here.client().get("/metrics")).text
+    assert 'loomlog_http_requests_total{method="GET",route="/v1/agents/{agent_id}",status="404"} 2.0' in text

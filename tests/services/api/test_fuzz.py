@@ -1,0 +1,112 @@
+"""The document against the application: whatever a client makes of it, answers are what it says, and nothing breaks.
+
+The application runs on a loop of its own in a thread, behind a real socket, because the generator is synchronous.
+"""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, settings
+from schemathesis import Case
+from schemathesis.checks import load_all_checks, not_a_server_error
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from services.api.documents import document
+from services.core.run.orders import Refusal
+from services.core.run.orders import Start as StartOrder
+from tests.services.api.serving import served
+from tests.services.commands.world import WAIT_S, World
+
+EXAMPLES = 20
+"""For each route; the whole takes a few seconds."""
+SHAPES = (content_type_conformance, response_schema_conformance)
+load_all_checks()
+schema = schemathesis.openapi.from_dict(document("1.2.3"))
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    ready = threading.Event()
+    stop: list[asyncio.Event] = []
+    loops: list[asyncio.AbstractEventLoop] = []
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    async def serve(folder: Path) -> None:
+        async with served(folder) as here:
+            refuse_all(here.world)
+            config = uvicorn.Config(here.app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
+            server = uvicorn.Server(config)
+            server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+            stop.append(asyncio.Event())
+            loops.append(asyncio.get_running_loop())
+            serving = asyncio.create_task(server._serve([listening]))
+            ready.set()
+            await stop[0].wait()
+            server.should_exit = True
+            await serving
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve(tmp_path_factory.mktemp("api"))))
+    thread.start()
+    assert ready.wait(WAIT_S)
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    loops[0].call_soon_threadsafe(stop[0].set)
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+def refuse_all(made: World) -> None:
+    """Made-up agents do not exist, so no stream stays open."""
+    real = made._start
+
+    def start(command: object) -> StartOrder:
+        order = real(command)  # type: ignore[arg-type]
+        return StartOrder(
+            at_ms=order.at_ms,
+            command=order.command,
+            session_id=order.session_id,
+            agent_id=order.agent_id,
+            definition=None,
+            unresolved=Refusal(code="unknown_agent", message="there is no such agent"),
+        )
+
+    made._start = start  # type: ignore[method-assign]
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+)
+def test_every_answer_is_what_the_document_says(case: Case, address: str) -> None:
+    answer = case.call(base_url=address, headers={"Authorization": "Bearer shared-token"}, timeout=WAIT_S)
+    case.validate_response(answer, checks=[no_bug, status_code_conformance, *SHAPES])
+    if breaks_the_body(case):
+        assert 400 <= answer.status_code < 500, answer.status_code
+    if answer.status_code >= 400 and case.operation.path != "/readyz":
+        found = answer.json()
+        assert found["code"], found
+        assert found["error"], found
+
+
+def breaks_the_body(case: Case) -> bool:
+    """The body is not what the document says. (Query parameters nobody knows are let pass, so they do not count.)"""
+    body = case.meta.components.get(ParameterLocation.BODY) if case.meta else None
+    return body is not None and body.mode is GenerationMode.NEGATIVE
+
+
+def no_bug(ctx: object, response: object, case: Case) -> bool | None:
+    """503 is an answer: something is not there yet. Any other 5xx is a bug."""
+    if response.status_code == 503:  # type: ignore[attr-defined]
+        return None
+    return not_a_server_error(ctx, response, case)  # type: ignore[arg-type]

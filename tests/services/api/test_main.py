@@ -1,0 +1,125 @@
+"""The process: what it prints, what it refuses to start with, and a whole life over a real broker and Postgres."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+import orjson
+import pytest
+
+from connectors.postgres import PostgresOptions, connect
+from projections.builds import Builds
+from redpanda.apply import apply
+from services.api.main import main
+
+WAIT_S = 40.0
+FILES = "agents: { soaker: { provider: mock, model: mock-generic } }\n"
+
+
+def test_the_document_can_be_printed_without_any_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--print-openapi"]) == 0
+    assert "/v1/runs" in orjson.loads(capsys.readouterr().out)["paths"]
+
+
+def test_an_unknown_argument_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--serve"]) == 2
+    assert "usage" in capsys.readouterr().err
+
+
+async def ended(environ: Mapping[str, str], folder: Path) -> tuple[int, str]:
+    """Exit code and stderr of the process under that environment."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services.api.main", cwd=folder, env=surroundings(environ), stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(WAIT_S):
+        _, error = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, error.decode()
+
+
+def surroundings(environ: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOOMLOG_", "LOOMCYCLE_"))}
+    return {**kept, "PYTHONPATH": str(Path(__file__).parents[3]), **environ}
+
+
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({}, "LOOMLOG_KAFKA is not set"),
+        ({"LOOMLOG_KAFKA": "127.0.0.1:1"}, "LOOMLOG_POSTGRES is not set"),
+        ({"LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_POSTGRES": "postgresql://x@127.0.0.1:1/x"}, "there is no token"),
+        (
+            {
+                "LOOMLOG_KAFKA": "127.0.0.1:1",
+                "LOOMLOG_POSTGRES": "postgresql://x@127.0.0.1:1/x",
+                "LOOMLOG_OPEN_MODE": "1",
+                "LOOMLOG_LISTEN_ADDR": "0.0.0.0:18080",
+            },
+            "no loopback address",
+        ),
+        ({"LOOMLOG_LISTEN_ADR": "x"}, "LOOMLOG_LISTEN_ADR is not a setting"),
+    ],
+)
+async def test_what_cannot_work_is_said_in_a_sentence(environ: Mapping[str, str], says: str, tmp_path: Path) -> None:
+    code, error = await ended(environ, tmp_path)
+    assert code == 2
+    assert says in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.integration
+async def test_a_process_serves_waits_for_what_is_missing_and_stops_quickly(
+    kafka: str, postgres: str, tmp_path: Path
+) -> None:
+    await apply(kafka)
+    async with await connect(PostgresOptions(dsn=postgres)) as connection:
+        await Builds(connection).prepare()  # as a projector does
+    (tmp_path / "loomlog.yaml").write_text(FILES)
+    environ = {
+        "LOOMLOG_KAFKA": kafka,
+        "LOOMLOG_POSTGRES": postgres,
+        "LOOMLOG_AUTH_TOKEN": "a-token-for-tests",
+        "LOOMLOG_LISTEN_ADDR": "127.0.0.1:0",
+        "LOOMLOG_CONFIG_FILES": str(tmp_path / "loomlog.yaml"),
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "services.api.main",
+        cwd=tmp_path,
+        env=surroundings(environ),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(WAIT_S):
+            line = b""
+            while b"listening on" not in line:
+                line = await process.stderr.readline()
+                assert line, "the process ended"
+            address = line.decode().split("listening on ")[1].split()[0]
+            headers = {"Authorization": "Bearer a-token-for-tests"}
+            async with httpx.AsyncClient(base_url=address, headers=headers) as client:
+                assert (await client.get("/healthz")).json()["ok"] is True
+                while (await client.get("/readyz")).status_code != 200:
+                    await asyncio.sleep(0.05)
+                assert (await client.get("/v1/_me")).json()["is_admin"] is True
+                large = await client.post(
+                    "/v1/runs", content=b"x" * (20 << 20), headers={"content-type": "application/json"}
+                )
+                assert (large.status_code, large.json()["code"]) == (413, "payload_too_large")
+                answer = await client.post("/v1/runs", json={"agent": "soaker"})
+                assert answer.status_code == 400
+            began = asyncio.get_running_loop().time()
+            process.send_signal(signal.SIGTERM)
+            await process.communicate()
+            assert asyncio.get_running_loop().time() - began < 5.0
+        assert process.returncode == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,217 @@
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from connectors.errors import Permanent, Transient
+from projections.cursors import CursorRow
+from services.api import operator_endpoints as module
+from services.api.app import build_app
+from services.commands.declined import away
+from tests.services.api.serving import Served, Wire, served, service_of
+from tests.services.commands.world import ACME, IVY, READER
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def here(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as made:
+        yield made
+
+
+# --- health ----------------------------------------------------------------------------------------------------------
+
+
+async def test_health_has_the_fields_existing_probes_read(here: Served) -> None:
+    found = (await here.client(None).get("/healthz")).json()
+    assert found["ok"] is True
+    assert (found["version"], found["replica_id"], found["replicas"], found["metrics_enabled"]) == (
+        "1.2.3",
+        "tests",
+        [],
+        True,
+    )
+    assert found["uptime_seconds"] >= 0
+    assert {"commit", "built"} <= set(found)
+
+
+async def test_readiness_is_good_when_both_neighbours_answer(here: Served) -> None:
+    answer = await here.client(None).get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"ready": True, "missing": []})
+
+
+async def test_readiness_names_what_is_missing_and_nothing_more(here: Served) -> None:
+    here.world.postgres_is_away = True
+    answer = await here.client(None).get("/readyz")
+    assert (answer.status_code, answer.json()) == (503, {"ready": False, "missing": ["postgres"]})
+
+
+async def test_readiness_tells_read_models_that_were_never_made(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_tables() -> list[CursorRow]:
+        raise away("projection", Permanent("no table", kind="not_found")) from Permanent("no table", kind="not_found")
+
+    monkeypatch.setattr(here.world.layer.projection, "cursors", no_tables)
+    assert (await here.client(None).get("/readyz")).json()["missing"] == ["read_models"]
+
+
+async def test_readiness_is_bounded_when_the_broker_hangs(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_WAIT_S", 0.02)
+
+    async def hang(topic: str, partition: int) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    monkeypatch.setattr(here.world.log, "end_offset", hang)
+    answer = await here.client(None).get("/readyz")
+    assert answer.json()["missing"] == ["broker"]
+
+
+async def test_a_probe_in_a_hurry_does_not_ask_the_neighbours_again(
+    here: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def counting(topic: str, partition: int) -> int:
+        nonlocal asked
+        asked += 1
+        raise Transient("away", kind="unavailable")
+
+    monkeypatch.setattr(here.world.log, "end_offset", counting)
+    found = await asyncio.gather(*(here.client(None).get("/readyz") for _ in range(10)))
+    assert {answer.status_code for answer in found} == {503}
+    assert asked == 1
+
+
+async def test_while_starting_readiness_tells_what_is_waited_for(tmp_path: Path) -> None:
+    service = service_of(None, tmp_path)
+    service.readiness.missing["broker"] = "kafka://user:secret@host"
+    text = await Wire(build_app(service), "GET", "/readyz", caller=None).begin().done()
+    assert '"missing":["broker"]' in text
+    assert "secret" not in text
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+
+async def test_metrics_speak_the_prometheus_text_format(here: Served) -> None:
+    await here.run()
+    answer = await here.client().get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    for name in (
+        "loomcycle_process_rss_bytes",
+        "loomcycle_concurrency_active",
+        "loomcycle_concurrency_queued",
+        "loomcycle_build_info",
+    ):
+        assert f"# TYPE {name} gauge" in answer.text
+    assert 'loomcycle_build_info{commit="abc",version="1.2.3"} 1.0' in answer.text
+    assert "loomlog_commands_appended 1.0" in answer.text
+    assert "loomlog_events_seen 4.0" in answer.text
+    assert "loomlog_run_start_seconds_count 1.0" in answer.text
+
+
+async def test_metrics_are_for_administrators(here: Served) -> None:
+    assert (await here.client(ACME).get("/metrics")).status_code == 403
+
+
+async def test_metrics_that_are_switched_off_are_not_found(here: Served) -> None:
+    here.service.metrics_enabled = False
+    answer = await here.client().get("/metrics")
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+async def test_metrics_work_before_anything_else_does(tmp_path: Path) -> None:
+    wire = Wire(build_app(service_of(None, tmp_path)), "GET", "/metrics").begin()
+    assert "loomcycle_process_rss_bytes" in await wire.done()
+
+
+# --- views -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_caller_learns_who_it_is(here: Served) -> None:
+    found = (await here.client(IVY).get("/v1/_me")).json()
+    assert (found["tenant_id"], found["subject"], found["scopes"]) == ("acme", "ivy", ["substrate:user"])
+    assert (found["is_admin"], found["is_isolated"], found["legacy"]) == (False, True, False)
+    assert (await here.client().get("/v1/_me")).json()["is_admin"] is True
+
+
+async def test_the_routing_view_shows_providers_and_plans(here: Served) -> None:
+    found = (await here.client().get("/v1/_routing")).json()
+    assert {"mock", "anthropic"} <= {provider["provider"] for provider in found["providers"]}
+    assert {"default", "resilient"} <= {plan["name"] for plan in found["user_tiers"]}
+    (middle,) = (tier for tier in found["user_tiers"][0]["tiers"] if tier["tier"] == "middle")
+    assert middle["cascade"][0] == {
+        "provider": "mock", "model": "mock-generic", "primary": True, "available": True, "selected": True,
+        "stalled": False, "rate_limited": False, "reachable": True,
+    }  # fmt: skip
+    assert isinstance(found["search"], list)
+
+
+async def test_why_a_provider_cannot_be_used_is_for_administrators(here: Served) -> None:
+    everybody = (await here.client(READER).get("/v1/_routing")).json()
+    assert not any("why_not" in provider for provider in everybody["providers"])
+    administrators = (await here.client().get("/v1/_routing")).json()
+    (anthropic,) = (p for p in administrators["providers"] if p["provider"] == "anthropic")
+    assert "ANTHROPIC_API_KEY" in anthropic["why_not"]
+
+
+async def test_the_models_of_a_provider_are_asked_of_it(here: Served) -> None:
+    found = (await here.client().get("/v1/_providers/mock/models")).json()
+    assert "mock-generic" in found["models"]
+    answer = await here.client().get("/v1/_providers/nobody/models")
+    assert (answer.status_code, answer.json()["code"]) == (404, "provider_unknown")
+    answer = await here.client().get("/v1/_providers/anthropic/models")
+    assert (answer.status_code, answer.json()["code"]) == (503, "provider_unavailable")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (Transient("mock 500: broken", kind="unavailable", status=500), 502, "provider_list_failed"),
+        (Permanent("mock 401: no", kind="unauthorised", status=401), 503, "provider_unavailable"),
+    ],
+)
+async def test_a_provider_that_fails_is_told_apart(here: Served, error: Exception, status: int, code: str) -> None:
+    await here.client().get("/v1/_providers/mock/models")
+
+    async def fail() -> list[str]:
+        raise error
+
+    here.service.models["mock"].list_models = fail  # type: ignore[method-assign]
+    answer = await here.client().get("/v1/_providers/mock/models")
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+async def test_a_provider_that_hangs_is_given_up(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LIST_MODELS_WAIT_S", 0.02)
+    await here.client().get("/v1/_providers/mock/models")
+
+    async def hang() -> list[str]:
+        await asyncio.Event().wait()
+        return []
+
+    here.service.models["mock"].list_models = hang  # type: ignore[method-assign]
+    answer = await here.client().get("/v1/_providers/mock/models")
+    assert (answer.status_code, answer.json()["code"]) == (502, "provider_list_failed")
+
+
+async def test_clients_that_ask_for_the_resolver_and_the_state_get_an_answer(here: Served) -> None:
+    matrix = (await here.client().get("/v1/_resolver")).json()
+    assert matrix["providers"]["mock"]["reachable"] is True
+    assert (await here.client().post("/v1/_resolve/probe", json={})).status_code == 200
+    assert (await here.client().get("/v1/_state")).json() == {"state": "running", "paused_runs_count": 0}
+    assert (await here.client().get("/v1/_models")).json()["models"][0]["name"] == "quick"
+
+
+async def test_the_runs_under_way_are_counted_by_user_and_provider(here: Served) -> None:
+    wire = Wire(here.app, "POST", "/v1/runs", body=b'{"agent":"silent","prompt":"x","user_id":"zoe"}').begin()
+    await wire.until("event: started")
+    found = (await here.client().get("/v1/_concurrency/stats")).json()
+    assert found == {
+        "active": 1,
+        "queued": 0,
+        "per_user": {"zoe": 1},
+        "providers": {"mock": {"active": 1, "queued": 0}},
+    }
+    wire.task.cancel()  # type: ignore[union-attr]

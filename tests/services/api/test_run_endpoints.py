@@ -1,0 +1,405 @@
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from services.core.run.state import Ended
+from tests.services.api.serving import Served, Wire, frames_of, served
+from tests.services.commands.world import ACME, GLOBEX, IVY, READER, until
+
+USER_TEXT = [{"role": "user", "content": [{"type": "trusted-text", "text": "hello"}]}]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def here(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as made:
+        yield made
+
+
+def post_run(here: Served, body: str = '{"agent":"silent","prompt":"go"}', query: str = "", **more: Any) -> Wire:
+    return Wire(here.app, "POST", f"/v1/runs{query}", body=body.encode(), **more).begin()
+
+
+# --- start -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_answers_with_an_unbuffered_stream_in_the_known_order(here: Served) -> None:
+    answer = await here.client().post("/v1/runs", json={"agent": "soaker", "segments": USER_TEXT})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["cache-control"] == "no-cache"
+    assert answer.headers["connection"] == "keep-alive"
+    assert answer.headers["x-accel-buffering"] == "no"
+    frames = frames_of(answer.text)
+    assert [frame.event for frame in frames] == ["session", "agent", "started", "text", "usage", "done"]
+    assert all(frame.data["type"] == frame.event for frame in frames if frame.event != "agent")
+    assert frames[0].data["text"] == frames[1].data["session_id"]
+    assert frames[1].data["parent_agent_id"] is None
+    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+
+
+async def test_frames_of_a_start_carry_ids_only_when_asked(here: Served) -> None:
+    plain = (await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "x"})).text
+    assert "\nid:" not in plain
+    asked = (await here.client().post("/v1/runs?ids=1", json={"agent": "soaker", "prompt": "x"})).text
+    assert [frame.id is not None for frame in frames_of(asked)] == [False, False, True, True, True, True]
+
+
+async def test_each_frame_is_one_line_of_json(here: Served) -> None:
+    answer = await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "line\nbreak"})
+    for block in answer.text.strip().split("\n\n"):
+        assert [line.split(":")[0] for line in block.split("\n")] == ["event", "data"]
+
+
+async def test_the_ids_come_before_anything_has_happened(here: Served) -> None:
+    wire = post_run(here)
+    text = await wire.until("event: agent")
+    assert '"run_id":"r_' in text
+    assert not wire.ended
+    wire.leave()
+    wire.task.cancel()  # type: ignore[union-attr]
+
+
+async def test_what_happens_together_is_written_together_and_the_last_frames_close_the_answer(here: Served) -> None:
+    wire = post_run(here)
+    await wire.until("event: started")
+    so_far = len(wire.writes)
+    here.world.reply(here.world.commands()[0].run_id)
+    await wire.done()
+    (last,) = wire.writes[so_far:]
+    assert [frame.event for frame in frames_of(last.decode())] == ["text", "usage", "done"]
+
+
+async def test_a_client_that_leaves_ends_its_stream_and_never_the_run(
+    here: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.api.event_stream.WATCH_AFTER_S", 0.0)
+    wire = post_run(here)
+    await wire.until("event: started")
+    assert here.service.open_streams == 1
+    wire.leave()
+    await wire.done()
+    assert here.service.open_streams == 0
+    assert here.world.hub.subscribers == 0
+    run_id = here.world.commands()[0].run_id
+    here.world.reply(run_id)
+    assert isinstance(here.world.states[run_id], Ended)
+    assert len(here.world.commands()) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"prompt": "x"}, 400, "bad_request"),
+        ({"agent": "soaker"}, 400, "bad_request"),
+        ({"agent": "ghost", "prompt": "x"}, 400, "unknown_agent"),
+        ({"agent": "soaker", "prompt": "x", "agent_id": "has space"}, 400, "bad_request"),
+        ({"agent": "soaker", "prompt": "x", "session_id": "s_nothing"}, 404, "not_found"),
+        ({"agent": "soaker", "prompt": "x", "user_credentials": {"bad name": "v"}}, 400, "bad_request"),
+        ({"agent": "soaker", "prompt": "x", "parent_context": {"function_key": "x" * 257}}, 400, "bad_request"),
+        ({"agent": "soaker", "prompt": "x", "sampling": {"temperature": "hot"}}, 400, "bad_request"),
+        ({"agent": "soaker", "prompt": "x", "tools": "Read"}, 400, "bad_request"),
+    ],
+)
+async def test_what_cannot_be_started_is_refused_before_a_stream_begins(
+    here: Served, body: dict[str, Any], status: int, code: str
+) -> None:
+    answer = await here.client().post("/v1/runs", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert here.service.open_streams == 0
+
+
+async def test_nulls_are_as_if_they_were_not_there(here: Served) -> None:
+    body = {"agent": "soaker", "prompt": "x", "tools": None, "metadata": None, "sampling": None, "session_id": None}
+    assert (await here.client().post("/v1/runs", json=body)).status_code == 200
+
+
+async def test_a_misspelt_field_is_refused_and_named(here: Served) -> None:
+    answer = await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "x", "sesion_id": "s_1"})
+    assert answer.status_code == 400
+    assert "sesion_id" in answer.json()["error"]
+    assert here.world.commands() == []
+
+
+async def test_a_handle_in_use_is_a_409_in_valid_json(here: Served) -> None:
+    first = post_run(here, '{"agent":"silent","prompt":"go","agent_id":"mine"}')
+    await first.until("event: started")
+    answer = await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "x", "agent_id": "mine"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "agent_id_in_use")
+    first.task.cancel()  # type: ignore[union-attr]
+
+
+async def test_a_pending_run_tells_its_ids_and_its_position(tmp_path: Path) -> None:
+    async with served(tmp_path, decision_wait_s=0.02) as here:
+        answer = await here.client().post("/v1/runs", json={"agent": "deaf", "prompt": "x"})
+    found = answer.json()
+    assert (answer.status_code, found["code"]) == (503, "run_pending")
+    assert found["run_id"].startswith("r_")
+    assert answer.headers["x-loomlog-position"] == found["position"]
+    assert answer.headers["retry-after"] == "5"
+
+
+async def test_a_log_that_is_away_is_a_503(tmp_path: Path) -> None:
+    async with served(tmp_path, publish_wait_s=0.02) as here:
+        here.world.log.lose_acks = 10**9
+        answer = await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "x"})
+    assert (answer.status_code, answer.json()["code"]) == (503, "log_unavailable")
+    assert answer.json()["outcome"] == "unknown"
+
+
+# --- idempotency -----------------------------------------------------------------------------------------------------
+
+
+async def test_the_same_key_gives_the_same_run_and_says_so(here: Served) -> None:
+    body = {"agent": "soaker", "prompt": "x"}
+    first = await here.client().post("/v1/runs", json=body, headers={"Idempotency-Key": "k"})
+    again = await here.client().post("/v1/runs", json=body, headers={"Idempotency-Key": "k"})
+    assert "idempotent-replayed" not in first.headers
+    assert again.headers["idempotent-replayed"] == "true"
+    one, two = frames_of(first.text), frames_of(again.text)
+    assert one[1].data["run_id"] == two[1].data["run_id"]
+    assert [f.event for f in two if f.event not in ("session", "agent", "steer")] == [
+        "started",
+        "text",
+        "usage",
+        "done",
+    ]
+
+
+async def test_the_key_may_be_in_the_body_and_the_header_wins(here: Served) -> None:
+    body = {"agent": "soaker", "prompt": "x", "idempotency_key": "in-body"}
+    one = frames_of((await here.client().post("/v1/runs", json=body)).text)
+    two = frames_of((await here.client().post("/v1/runs", json=body)).text)
+    other = await here.client().post("/v1/runs", json=body, headers={"Idempotency-Key": "in-header"})
+    assert one[1].data == two[1].data
+    assert frames_of(other.text)[1].data["run_id"] != one[1].data["run_id"]
+
+
+async def test_a_key_for_another_request_is_422(here: Served) -> None:
+    headers = {"Idempotency-Key": "k"}
+    await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "x"}, headers=headers)
+    answer = await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "y"}, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_of_a_run_carries_ids_and_ends_with_it(here: Served) -> None:
+    run = await here.run()
+    answer = await here.client().get(f"/v1/runs/{run[1].data['run_id']}/stream")
+    frames = frames_of(answer.text)
+    assert [frame.event for frame in frames] == ["agent", "steer", "started", "text", "usage", "done"]
+    assert [int(frame.id or 0) for frame in frames[1:]] == sorted({int(frame.id or 0) for frame in frames[1:]})
+    steer = frames[1].data["user_input"]
+    assert (steer["text"], steer["source"]) == ("go", "replay")
+
+
+@pytest.mark.parametrize("how", ["from_seq", "header"])
+async def test_a_stream_goes_on_after_a_place(here: Served, how: str) -> None:
+    run = await here.run()
+    path = f"/v1/runs/{run[1].data['run_id']}/stream"
+    whole = frames_of((await here.client().get(path)).text)
+    place = whole[3].id or ""
+    if how == "header":
+        answer = await here.client().get(f"{path}?from_seq=0", headers={"Last-Event-ID": place})
+    else:
+        answer = await here.client().get(path, params={"from_seq": place})
+    assert frames_of(answer.text) == [whole[0], *whole[4:]]
+
+
+@pytest.mark.parametrize("odd", ["soon", "", "-1", "1.5", "9" * 50, "²"])
+async def test_an_odd_place_is_the_beginning_or_the_end_and_never_an_error(here: Served, odd: str) -> None:
+    run = await here.run()
+    answer = await here.client().get(f"/v1/runs/{run[1].data['run_id']}/stream", params={"from_seq": odd})
+    events = [frame.event for frame in frames_of(answer.text)]
+    assert events == ["agent"] if odd == "9" * 50 else events[-1] == "done"
+
+
+async def test_the_stream_of_somebody_elses_run_is_404(here: Served) -> None:
+    run = await here.run(caller=ACME)
+    for stranger in (GLOBEX, IVY):
+        answer = await here.client(stranger).get(f"/v1/runs/{run[1].data['run_id']}/stream")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert here.service.open_streams == 0
+
+
+async def test_an_idle_stream_sends_comments(tmp_path: Path) -> None:
+    async with served(tmp_path, keepalive_s=0.01) as here:
+        wire = post_run(here)
+        await wire.until(": keepalive\n\n")
+        wire.task.cancel()  # type: ignore[union-attr]
+
+
+async def test_a_stopping_process_says_so_to_its_streams(here: Served) -> None:
+    wire = post_run(here)
+    await wire.until("event: started")
+    here.world.hub.stop()
+    assert (await wire.done()).endswith(": ended: stopping; resume with Last-Event-ID\n\n")
+
+
+async def test_too_many_streams_are_refused(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = await here.run()
+    monkeypatch.setattr("services.commands.limits.STREAMS_MAX", 0)
+    for answer in (
+        await here.client().get(f"/v1/runs/{run[1].data['run_id']}/stream"),
+        await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "x"}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (503, "too_many_streams")
+    assert here.world.hub.subscribers == 0
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_continues_the_session(here: Served) -> None:
+    first = await here.run()
+    path = f"/v1/sessions/{first[0].data['text']}/messages"
+    answer = await here.client().post(path, json={"segments": USER_TEXT, "agent_id": "next"})
+    frames = frames_of(answer.text)
+    assert frames[0].data["text"] == first[0].data["text"]
+    assert frames[1].data["agent_id"] == "next"
+    assert frames[-1].event == "done"
+    assert (await here.client().post("/v1/sessions/s_nothing/messages", json={"prompt": "x"})).status_code == 404
+    assert (await here.client().post(path, json={})).status_code == 400
+    assert (await here.client().post(path, content=b"hi", headers={"content-type": "text/plain"})).status_code == 415
+
+
+async def test_the_transcript_is_what_was_streamed(here: Served) -> None:
+    run = await here.run()
+    found = (await here.client().get(f"/v1/sessions/{run[0].data['text']}/transcript")).json()
+    stored = [row["event"] for row in found["events"] if row["type"] not in ("user_input", "system_prompt")]
+    assert stored == [frame.data for frame in run[2:]]
+    assert found["events"][0]["payload"][0]["content"][0]["text"] == "go"
+    assert found["session"]["id"] == run[0].data["text"]
+    assert {"seq", "run_id", "ts_ns", "type", "event"} <= set(found["events"][0])
+
+
+# --- reads -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_is_read_by_id_and_by_handle(here: Served) -> None:
+    run = await here.run(agent_id="mine")
+    by_handle = (await here.client().get("/v1/agents/mine")).json()
+    by_id = (await here.client().get(f"/v1/runs/{run[1].data['run_id']}")).json()
+    assert by_handle == by_id
+    assert (by_id["agent_id"], by_id["status"], by_id["live"]) == ("mine", "completed", False)
+    answer = await here.client().get("/v1/agents/nobody")
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_agent_id")
+
+
+async def test_lists_filter_and_page(here: Served) -> None:
+    for number in range(3):
+        await here.run(user_id=f"user{number % 2}")
+    client = here.client()
+    assert len((await client.get("/v1/runs")).json()["runs"]) == 3
+    assert len((await client.get("/v1/runs?user_id=user0")).json()["runs"]) == 2
+    assert (await client.get("/v1/runs?status=running,failed")).json()["runs"] == []
+    assert len((await client.get("/v1/runs?agent=soaker&from=2000-01-01&to=2100-01-01T00:00:00Z")).json()["runs"]) == 3
+    page = (await client.get("/v1/runs?limit=2")).json()
+    rest = (await client.get("/v1/runs", params={"limit": 2, "cursor": page["next"]})).json()
+    assert len(page["runs"]) + len(rest["runs"]) == 3
+    assert rest["next"] is None
+
+
+async def test_the_runs_of_a_user_show_live_ones_unless_asked(here: Served) -> None:
+    await here.run(user_id="zoe")
+    live = post_run(here, '{"agent":"silent","prompt":"go","user_id":"zoe"}')
+    await live.until("event: started")
+    client = here.client()
+    assert [row["status"] for row in (await client.get("/v1/users/zoe/agents")).json()["agents"]] == ["running"]
+    assert len((await client.get("/v1/users/zoe/agents?status=all")).json()["agents"]) == 2
+    live.task.cancel()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "status=asleep", "limit=0", "limit=many", "limit=1e3", "limit=999999999999999999999", "from=yesterday",
+        "to=2026-13-01", "cursor=junk!", "agent_id=has%20space", "agent=a%00b", "user_id=a%00b", "agent=..",
+        "tenant=a%0Ab", "limit=%C2%B2",
+    ],
+)  # fmt: skip
+async def test_a_filter_that_makes_no_sense_is_a_clear_400(here: Served, query: str) -> None:
+    answer = await here.client().get(f"/v1/runs?{query}")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    assert query.split("=")[0] in answer.json()["error"]
+
+
+@pytest.mark.parametrize("how", ["header", "query"])
+async def test_a_read_honours_the_position_of_a_write(here: Served, how: str) -> None:
+    run = await here.run()
+    path = f"/v1/runs/{run[1].data['run_id']}"
+    for position, status in (("run.events/0:0", 200), ("run.events/0:999999", 503), ("yesterday", 400)):
+        if how == "header":
+            answer = await here.client().get(path, headers={"X-Loomlog-Position": position})
+        else:
+            answer = await here.client().get(path, params={"position": position})
+        assert answer.status_code == status
+    assert answer.json()["code"] == "bad_request"
+
+
+# --- control ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_interactive_run_streams_over_several_turns(here: Served) -> None:
+    wire = post_run(here, '{"agent":"parker","prompt":"go","interactive":true}')
+    await wire.until("event: awaiting_input")
+    run_id = here.world.commands()[0].run_id
+    answer = await here.client().post(f"/v1/runs/{run_id}/input", json={"text": "second"})
+    assert answer.json() == {"run_id": run_id, "delivered": True}
+    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    await wire.until('"text":"second"')
+    cancelled = await here.client().post(f"/v1/agents/a_{run_id[2:]}/cancel", json={"reason": "enough"})
+    found = cancelled.json()
+    assert (found["cancelled"], found["status"], found["reason"], found["cascaded"]) == (
+        True,
+        "cancelled",
+        "enough",
+        [],
+    )
+    assert frames_of(await wire.done())[-1].event == "done"
+    again = await here.client().post(f"/v1/agents/a_{run_id[2:]}/cancel")
+    assert again.status_code == 200
+    late = await here.client().post(f"/v1/runs/{run_id}/input", json={"text": "third"})
+    assert (late.status_code, late.json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"text": ""}, 422, "empty_text"),
+        ({}, 400, "bad_request"),
+        ({"text": 5}, 400, "bad_request"),
+        ({"text": "x" * 600_000}, 413, "payload_too_large"),
+        ({"text": "x", "source": "phone"}, 400, "bad_request"),
+    ],
+)
+async def test_an_input_that_makes_no_sense_is_refused(
+    here: Served, body: dict[str, Any], status: int, code: str
+) -> None:
+    answer = await here.client().post("/v1/runs/r_nothing/input", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+async def test_who_may_only_read_can_neither_start_nor_steer_nor_cancel(here: Served) -> None:
+    client = here.client(READER)
+    for path in ("/v1/runs", "/v1/runs/r_1/input", "/v1/agents/a_1/cancel", "/v1/sessions/s_1/messages"):
+        assert (await client.post(path, json={})).status_code == 403
+    assert here.world.commands() == []
+
+
+async def test_many_clients_may_watch_one_run(here: Served) -> None:
+    first = post_run(here)
+    await first.until("event: started")
+    run_id = here.world.commands()[0].run_id
+    watchers = [Wire(here.app, "GET", f"/v1/runs/{run_id}/stream").begin() for _ in range(5)]
+    await asyncio.gather(*(watcher.until("event: started") for watcher in watchers))
+    await until(lambda: here.service.open_streams == 6)
+    here.world.reply(run_id, "hello")
+    bodies = await asyncio.gather(*(watcher.done() for watcher in watchers))
+    assert len(set(bodies)) == 1
+    assert frames_of(bodies[0])[-1].event == "done"
+    assert frames_of(await first.done())[-1].event == "done"

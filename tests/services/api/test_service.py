@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import pytest
+
+from services.api import service as module
+from services.commands import limits
+from services.commands.declined import Declined
+from tests.services.api.serving import service_of
+
+
+def test_until_it_is_open_it_says_what_is_waited_for(tmp_path: Path) -> None:
+    service = service_of(None, tmp_path)
+    service.readiness.missing |= {"postgres": "secret", "broker": "secret"}
+    with pytest.raises(Declined) as found:
+        _ = service.layer
+    assert found.value.code == "starting"
+    assert found.value.message.endswith("broker, postgres")
+
+
+def test_streams_are_counted_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STREAMS_MAX", 2)
+    service = service_of(None, tmp_path)
+    service.take_stream()
+    service.take_stream()
+    with pytest.raises(Declined) as found:
+        service.take_stream()
+    assert found.value.code == "too_many_streams"
+    service.give_stream()
+    service.take_stream()
+
+
+def test_the_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DISTRIBUTION", "no-such-distribution")
+    assert module.own_version() == "0"

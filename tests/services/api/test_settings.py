@@ -1,0 +1,35 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.configuration import Settings
+from services.api.settings import MissingSetting, api_settings
+
+
+def settings(**more: Any) -> Settings:
+    return Settings(**{"kafka": "b:9092", "postgres": "postgresql://u:secret@h/d", "home": Path("/home/x"), **more})
+
+
+def test_the_address_is_taken_apart() -> None:
+    for addr, host, port in (
+        ("127.0.0.1:8787", "127.0.0.1", 8787),
+        ("[::1]:80", "::1", 80),
+        (":8080", "", 8080),
+        ("localhost:1", "localhost", 1),
+    ):
+        found = api_settings(settings(listen_addr=addr))
+        assert (found.host, found.port) == (host, port)
+
+
+@pytest.mark.parametrize(("field", "name"), [("kafka", "LOOMLOG_KAFKA"), ("postgres", "LOOMLOG_POSTGRES")])
+def test_what_is_missing_is_named(field: str, name: str) -> None:
+    with pytest.raises(MissingSetting, match=name):
+        api_settings(settings(**{field: ""}))
+
+
+def test_the_rest_is_passed_on() -> None:
+    found = api_settings(settings(sse_keepalive_ms=3_000, replica_id="one", postgres_max_connections=7))
+    assert (found.keepalive_s, found.replica_id, found.places.postgres_connections) == (3.0, "one", 7)
+    assert found.max_request_bytes == 16 * 1024 * 1024
+    assert "secret" not in repr(found)

@@ -1,0 +1,234 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from schemas.run_commands import CancelRun, PostInput
+from schemas.run_events import CommandRefused, RunCompleted, RunFailed, RunQuarantined
+from schemas.values import Usage
+from services.commands.requests import RunRequest
+from services.commands.runs import Accepted
+from services.core.access.decide import Caller
+from tests.services.commands.world import (
+    ACME,
+    ADMIN_CALLER,
+    GLOBEX,
+    IVY,
+    READER,
+    World,
+    declined,
+    pieces_of,
+    types_of,
+    until,
+    until_type,
+    world,
+)
+
+
+async def start(made: World, agent: str, *, caller: Caller = ADMIN_CALLER, **fields: Any) -> Accepted:
+    return await made.layer.runs.start(caller, RunRequest(agent=agent, prompt="go", **fields))
+
+
+# --- input -----------------------------------------------------------------------------------------------------------
+
+
+async def test_input_wakes_a_parked_run() -> None:
+    async with world() as made:
+        run = await start(made, "parker", interactive=True)
+        await until_type(run.stream, "awaiting_input")
+        found = await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "second")
+        pieces = await until_type(run.stream, "awaiting_input")
+        run.stream.close()
+    assert found.run_id == run.run_id
+    assert found.position.startswith("run.events/")
+    assert types_of(pieces) == ["steer", "text", "usage", "awaiting_input"]
+
+
+async def test_input_reaches_a_run_in_the_middle_of_a_turn() -> None:
+    async with world() as made:
+        run = await start(made, "silent", interactive=True)
+        await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "wait")
+        assert made.states[run.run_id].facts.waiting_inputs == ("wait",)  # type: ignore[union-attr]
+        run.stream.close()
+
+
+async def test_a_full_queue_is_said_with_when_to_come_again() -> None:
+    async with world() as made:
+        run = await start(made, "silent", interactive=True)
+        for number in range(16):
+            await made.layer.control.post_input(ADMIN_CALLER, run.run_id, str(number))
+        found = await declined(made.layer.control.post_input(ADMIN_CALLER, run.run_id, "one more"))
+        run.stream.close()
+    assert (found.code, found.retry_after_s) == ("queue_full", 1)
+
+
+async def test_input_to_a_finished_or_unknown_run_is_not_found() -> None:
+    async with world() as made:
+        run = await start(made, "soaker")
+        await pieces_of(run.stream)
+        for run_id in (run.run_id, "r_nothing", "has space", "\0"):
+            found = await declined(made.layer.control.post_input(ADMIN_CALLER, run_id, "hello?"))
+            assert found.code == "not_found"
+        assert not any(isinstance(command, PostInput) for command in made.commands())
+
+
+async def test_empty_input_is_refused_before_anything_else() -> None:
+    async with world() as made:
+        assert (await declined(made.layer.control.post_input(ADMIN_CALLER, "r_nothing", " "))).code == "empty_text"
+
+
+@pytest.mark.parametrize("stranger", [GLOBEX, IVY])
+async def test_the_run_of_another_tenant_or_user_takes_no_input(stranger: Caller) -> None:
+    async with world() as made:
+        run = await start(made, "silent", caller=ACME, interactive=True)
+        assert (await declined(made.layer.control.post_input(stranger, run.run_id, "x"))).code == "not_found"
+        run.stream.close()
+
+
+async def test_who_may_only_read_may_not_steer() -> None:
+    async with world() as made:
+        run = await start(made, "silent", caller=ACME, interactive=True)
+        found = await declined(made.layer.control.post_input(READER, run.run_id, "x"))
+        assert found.code == "insufficient_scope"
+        assert (await declined(made.layer.control.cancel(READER, run.agent_id))).code == "insufficient_scope"
+        run.stream.close()
+
+
+async def test_a_run_that_ends_while_input_is_on_its_way_is_not_found() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        made._handle = lambda command: None  # type: ignore[method-assign]  # the owner is busy
+        asked = asyncio.create_task(made.layer.control.post_input(ADMIN_CALLER, run.run_id, "x"))
+        await until(lambda: len(made.commands()) == 2)
+        made.reply(run.run_id)
+        assert (await declined(asked)).code == "not_found"
+        run.stream.close()
+
+
+async def test_input_nobody_answers_is_said_to_be_pending() -> None:
+    async with world(control_wait_s=0.02) as made:
+        run = await start(made, "silent")
+        made._handle = lambda command: None  # type: ignore[method-assign]
+        assert (await declined(made.layer.control.post_input(ADMIN_CALLER, run.run_id, "x"))).code == "input_pending"
+        run.stream.close()
+
+
+async def test_orders_to_a_quarantined_run_say_why_nothing_happens() -> None:
+    async with world(control_wait_s=0.02) as made:
+        run = await start(made, "silent")
+        made._handle = lambda command: None  # type: ignore[method-assign]
+        made.happen(run.run_id, RunQuarantined(error="a bug", record_offset=1, record_topic="t"))
+        found = await declined(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
+        assert (found.code, "a bug" in found.message) == ("run_quarantined", True)
+        run.stream.close()
+
+
+async def test_a_refusal_of_somebody_elses_command_is_not_taken_for_ones_own() -> None:
+    async with world(control_wait_s=0.05) as made:
+        run = await start(made, "silent")
+        made._handle = lambda command: None  # type: ignore[method-assign]
+        asked = asyncio.create_task(made.layer.control.post_input(ADMIN_CALLER, run.run_id, "x"))
+        await until(lambda: len(made.commands()) == 2)
+        made.happen(run.run_id, CommandRefused(code="queue_full", message="no"), cause_id="c_other")
+        assert (await declined(asked)).code == "input_pending"
+        run.stream.close()
+
+
+# --- cancel ----------------------------------------------------------------------------------------------------------
+
+
+async def test_cancel_ends_a_run_and_its_stream_and_keeps_the_reason() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "enough")
+        pieces = await pieces_of(run.stream)
+    assert (found.cancelled, found.status, found.reason) == (True, "cancelled", "enough")
+    assert (found.agent_id, found.run_id) == (run.agent_id, run.run_id)
+    assert types_of(pieces)[-1] == "done"
+
+
+async def test_cancel_twice_is_harmless() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        first = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "enough")
+        second = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "again")
+        run.stream.close()
+    assert (second.status, second.reason, second.cancelled) == (first.status, first.reason, True)
+    assert sum(isinstance(command, CancelRun) for command in made.commands()) == 1
+
+
+async def test_cancel_of_a_finished_run_says_how_it_ended() -> None:
+    async with world() as made:
+        run = await start(made, "soaker")
+        await pieces_of(run.stream)
+        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id)
+    assert (found.cancelled, found.status, found.reason) == (False, "completed", "end_turn")
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "reason"),
+    [
+        (RunCompleted(stop_reason="end_turn", usage=Usage()), "completed", "end_turn"),
+        (RunFailed(code="model_error", error="mock 500: broken", usage=Usage()), "failed", "mock 500: broken"),
+    ],
+)
+async def test_a_run_that_ends_by_itself_meanwhile_is_told_as_it_was(ending: Any, status: str, reason: str) -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        made._handle = lambda command: None  # type: ignore[method-assign]
+        asked = asyncio.create_task(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
+        await until(lambda: len(made.commands()) == 2)
+        made.happen(run.run_id, ending)
+        found = await asked
+        run.stream.close()
+    assert (found.cancelled, found.status, found.reason) == (False, status, reason)
+
+
+async def test_cancel_by_a_chosen_handle_finds_its_newest_run() -> None:
+    async with world() as made:
+        await pieces_of((await start(made, "soaker", agent_id="mine")).stream)
+        second = await start(made, "silent", agent_id="mine")
+        found = await made.layer.control.cancel(ADMIN_CALLER, "mine")
+        second.stream.close()
+    assert found.run_id == second.run_id
+
+
+@pytest.mark.parametrize("stranger", [GLOBEX, IVY])
+async def test_the_run_of_another_tenant_or_user_cannot_be_cancelled(stranger: Caller) -> None:
+    async with world() as made:
+        run = await start(made, "silent", caller=ACME)
+        assert (await declined(made.layer.control.cancel(stranger, run.agent_id))).code == "unknown_agent_id"
+        assert not any(isinstance(command, CancelRun) for command in made.commands())
+        run.stream.close()
+
+
+async def test_a_cancel_nobody_answers_is_said_to_be_pending() -> None:
+    async with world(control_wait_s=0.02) as made:
+        run = await start(made, "silent")
+        made._handle = lambda command: None  # type: ignore[method-assign]
+        found = await declined(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
+        assert (found.code, found.details["run_id"]) == ("cancel_pending", run.run_id)
+        run.stream.close()
+
+
+async def test_read_models_that_go_away_while_waiting_do_not_spoil_a_cancel() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        handle = made._handle
+
+        def away_then_handle(command: Any) -> None:
+            made.postgres_is_away = True
+            handle(command)
+
+        made._handle = away_then_handle  # type: ignore[method-assign]
+        assert (await made.layer.control.cancel(ADMIN_CALLER, run.agent_id)).cancelled
+        run.stream.close()
+
+
+async def test_orders_leave_no_subscription_behind() -> None:
+    async with world(control_wait_s=0.02) as made:
+        run = await start(made, "silent")
+        run.stream.close()
+        await made.layer.control.cancel(ADMIN_CALLER, run.agent_id)
+        await declined(made.layer.control.cancel(ADMIN_CALLER, "nobody"))
+        assert made.hub.subscribers == 0

@@ -1,0 +1,119 @@
+import asyncio
+from typing import cast
+
+import pytest
+
+from services.commands import subscription as module
+from services.commands.items import Item
+from services.commands.subscription import LEFT, SLOW, STOPPING, Subscription
+
+
+class Sized:
+    def __init__(self, size: int = 10) -> None:
+        self.size = size
+
+
+def item(size: int = 10) -> Item:
+    return cast(Item, Sized(size))
+
+
+def subscription() -> Subscription:
+    return Subscription("r_1", wants_previews=True)
+
+
+async def test_what_was_put_is_taken_in_order() -> None:
+    queue = subscription()
+    items = [item() for _ in range(3)]
+    for one in items:
+        queue.put(one)
+    assert await queue.take(1.0) == items
+    assert await queue.take(0.0) == []
+
+
+async def test_a_waiting_taker_is_woken_once_by_a_batch() -> None:
+    queue = subscription()
+    taking = asyncio.create_task(queue.take(5.0))
+    await asyncio.sleep(0)
+    queue.put(item())
+    queue.put(item())
+    await asyncio.sleep(0)
+    assert not taking.done(), "items are put silently; the hub wakes at the end of its batch"
+    queue.wake()
+    assert len(await taking) == 2
+
+
+async def test_a_wait_without_items_ends_at_its_bound() -> None:
+    assert await subscription().take(0.01) == []
+
+
+async def test_a_slow_subscriber_is_dropped_by_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUEUE_ITEMS_MAX", 3)
+    forgotten: list[Subscription] = []
+    queue = Subscription("r_1", wants_previews=False, forget=forgotten.append)
+    for _ in range(4):
+        queue.put(item())
+    assert queue.closed == SLOW
+    assert forgotten == [queue]
+    assert await queue.take(0.0) == [], "it reads on from the read models, so the queue is of no use"
+    queue.put(item())
+    assert await queue.take(0.0) == []
+
+
+async def test_a_slow_subscriber_is_dropped_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUEUE_BYTES_MAX", 100)
+    queue = subscription()
+    queue.put(item(60))
+    assert not queue.closed
+    queue.put(item(60))
+    assert queue.closed == SLOW
+
+
+async def test_what_the_ring_had_makes_nobody_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUEUE_ITEMS_MAX", 2)
+    monkeypatch.setattr(module, "QUEUE_BYTES_MAX", 30)
+    queue = Subscription("r_1", wants_previews=True, recent=[item() for _ in range(10)])
+    queue.put(item())
+    assert not queue.closed
+    assert len(await queue.take(0.0)) == 11
+
+
+async def test_taking_makes_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUEUE_BYTES_MAX", 100)
+    queue = subscription()
+    for _ in range(5):
+        queue.put(item(60))
+        assert len(await queue.take(0.0)) == 1
+    assert not queue.closed
+
+
+async def test_closing_wakes_a_taker() -> None:
+    queue = subscription()
+    taking = asyncio.create_task(queue.take(5.0))
+    await asyncio.sleep(0)
+    queue.close()
+    assert await taking == []
+    assert queue.closed == LEFT
+
+
+async def test_a_process_that_stops_still_gives_what_was_queued() -> None:
+    queue = subscription()
+    queue.put(item())
+    queue.close(STOPPING)
+    assert len(await queue.take(0.0)) == 1
+
+
+async def test_the_first_reason_to_close_stands() -> None:
+    queue = subscription()
+    queue.close(SLOW)
+    queue.close(STOPPING)
+    assert queue.closed == SLOW
+
+
+async def test_what_is_given_back_is_taken_first() -> None:
+    queue = subscription()
+    first, second = item(), item()
+    queue.put(first)
+    taken = await queue.take(0.0)
+    queue.put(second)
+    queue.give_back(taken)
+    assert await queue.take(0.0) == [first, second]

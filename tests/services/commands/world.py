@@ -1,0 +1,435 @@
+"""A small loomlog in memory: the log's twin, an owner with the real rules, the read models' twin, and a command layer.
+
+The owner takes commands at once and does what the name of the agent says:
+
+    soaker   answers "ok" and is done       parker   answers and parks until it gets input
+    silent   starts and then does nothing   deaf     its commands are not even read
+
+Tests write any other event with `world.happen`. `world.projecting = False` stops the read models where they are.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from connectors.blobs import MemoryBlobs
+from connectors.configuration.principals import Principal, TokenTable
+from connectors.errors import Transient
+from connectors.memory_log import MemoryLog, MemoryRecord
+from connectors.protocols import Outgoing
+from projections.audit import AuditRow
+from projections.cursors import CursorRow, Position
+from projections.frames import FRAMES_PER_EVENT, FrameMemory
+from projections.positions import Arrival
+from projections.runs import RunFilter, RunPage, RunRow, frame_memory
+from projections.tables import EVERY_TENANT, Scope, place_number, place_parts, place_token
+from projections.transcript import TranscriptPage, TranscriptRow, open_calls
+from schemas.codec import digest, local_codec
+from schemas.ids import fresh_token, partition_key
+from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.stream_events import Claim
+from schemas.stream_records import ModelDelta
+from schemas.values import AgentDefinition, Envelope, Usage
+from services.commands.authentication import Gate
+from services.commands.declined import Declined, away
+from services.commands.follow import RunStream
+from services.commands.hub import Hub, Start
+from services.commands.items import Piece
+from services.commands.layer import TOPICS, CommandLayer
+from services.core.access.decide import Caller
+from services.core.access.scopes import ADMIN, RUNS_READ, TENANT, USER
+from services.core.run.decide import decide
+from services.core.run.orders import Cancel, Input, ModelAnswered, Refusal
+from services.core.run.orders import Start as StartOrder
+from services.core.run.state import Absent, AwaitingModel, Ended, Refused, State, evolve
+from tests.projections.twin import Twin
+
+PARTITIONS = 4
+NOW_MS = 1_780_000_000_000
+WAIT_S = 5.0
+"""Longest wait of any test; nothing here takes a tenth of a second."""
+
+ADMIN_CALLER = Caller(name="shared", tenant="default", subject="default", scopes=frozenset({ADMIN}), legacy=True)
+ACME = Caller(name="acme", tenant="acme", subject="acme-op", scopes=frozenset({TENANT}))
+GLOBEX = Caller(name="globex", tenant="globex", subject="globex-op", scopes=frozenset({TENANT}))
+IVY = Caller(name="ivy", tenant="acme", subject="ivy", scopes=frozenset({USER}))
+READER = Caller(name="rob", tenant="acme", subject="rob", scopes=frozenset({RUNS_READ}))
+CALLERS = (ADMIN_CALLER, ACME, GLOBEX, IVY, READER)
+
+
+def tokens() -> TokenTable:
+    """Everybody's token is `<name>-token`."""
+    return TokenTable(
+        rows=tuple(
+            (
+                hashlib.sha256(f"{caller.name}-token".encode()).digest(),
+                Principal(
+                    name=caller.name,
+                    tenant=caller.tenant,
+                    subject=caller.subject,
+                    scopes=caller.scopes,
+                    legacy=caller.legacy,
+                ),
+            )
+            for caller in CALLERS
+        )
+    )
+
+
+class World:
+    """See the module. Use `async with world() as w`."""
+
+    def __init__(self, *, projecting: bool = True, **layer: Any) -> None:
+        self.log = MemoryLog(dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS))
+        self.codec = local_codec()
+        self.twin = Twin()
+        self.projecting = projecting
+        self.postgres_is_away = False
+        self.blobs = MemoryBlobs()
+        self.hub = Hub(self.codec, {partition: Start() for partition in range(PARTITIONS)})
+        self.states: dict[str, State] = {}
+        self.tenants: dict[str, str] = {}
+        self.seqs: dict[str, int] = {}
+        self.terms: dict[int, int] = {}
+        self._digests: dict[str, bytes] = {}
+        self._projected = dict.fromkeys(range(PARTITIONS), 0)
+        self._counter = itertools.count(1)
+        self.layer = CommandLayer(
+            **{
+                "gate": Gate(tokens()),
+                "hub": self.hub,
+                "appender": self.log,
+                "ranges": self.log,
+                "projection": TwinProjection(self),
+                "positions": self,
+                "blobs": self.blobs,
+                "codec": self.codec,
+                "keepalive_s": 30.0,
+                "clock_ms": lambda: NOW_MS,
+                "new_token": self.token,
+                "decision_wait_s": 0.4,
+                "control_wait_s": 0.4,
+                "publish_wait_s": 0.4,
+                **layer,
+            }
+        )
+        for partition in range(PARTITIONS):
+            self.claim(partition)
+
+    def token(self) -> str:
+        return fresh_token(NOW_MS, next(self._counter).to_bytes(10, "big"))
+
+    # --- the owner ---------------------------------------------------------------------------------------------------
+
+    def claim(self, partition: int) -> int:
+        """A new term begins in the partition."""
+        envelope = Envelope(term=self.terms.get(partition, -1), seq=0, aggregate="", tenant="", at_ms=0, prev=bytes(16))
+        value = self.codec.encode_event(envelope, Claim(owner="tests"))
+        self.terms[partition] = self.log.put(TOPICS.events, partition, [Outgoing(key=b"claim", value=value)])
+        return self.terms[partition]
+
+    def happen(
+        self, run_id: str, *events: Any, cause_id: str = "", term: int | None = None, at_ms: int = NOW_MS
+    ) -> int:
+        """Events of a run, appended as one batch; the first offset. With another `term` they are a zombie's."""
+        partition = self.layer.publisher.partition_of(partition_key(run_id))
+        is_stale = term is not None and term != self.terms[partition]
+        seq, tail, records = self.seqs.get(run_id, 0), self._digests.get(run_id, bytes(16)), []
+        for event in events:
+            seq += 1
+            envelope = Envelope(
+                term=self.terms[partition] if term is None else term,
+                seq=seq,
+                aggregate=run_id,
+                tenant=self.tenants.get(run_id, "default"),
+                at_ms=at_ms,
+                cause_id=cause_id,
+                prev=tail,
+            )
+            value = self.codec.encode_event(envelope, event)
+            tail = digest(value)
+            records.append(Outgoing(key=partition_key(run_id).encode(), value=value))
+            if not is_stale:
+                self.states[run_id] = evolve(self.states.get(run_id, Absent(run_id=run_id)), event, NOW_MS)
+        if not is_stale:
+            self.seqs[run_id], self._digests[run_id] = seq, tail
+        return self.log.put(TOPICS.events, partition, records)
+
+    def happen_raw(self, partition: int, event: Any) -> int:
+        """One event of no run in particular, under the partition's term."""
+        envelope = Envelope(
+            term=self.terms[partition], seq=1, aggregate="r_x", tenant="default", at_ms=NOW_MS, prev=bytes(16)
+        )
+        return self.log.put(
+            TOPICS.events, partition, [Outgoing(key=b"k", value=self.codec.encode_event(envelope, event))]
+        )
+
+    def preview(self, run_id: str, text: str, *, start: int, turn: int = 1, attempt: int = 1, **more: Any) -> None:
+        """A preview of a model turn."""
+        partition = self.layer.publisher.partition_of(partition_key(run_id))
+        delta = ModelDelta(
+            **{"term": self.terms[partition], **more}, run_id=run_id, turn=turn, attempt=attempt, start=start, text=text
+        )
+        self.log.put(TOPICS.previews, partition, [Outgoing(key=b"k", value=self.codec.encode(delta))])
+
+    def reply(self, run_id: str, text: str = "ok", **more: Any) -> None:
+        """The model answers the open turn."""
+        state = self.states[run_id]
+        assert isinstance(state, AwaitingModel)
+        answered: dict[str, Any] = {
+            "at_ms": NOW_MS,
+            "turn": state.turn,
+            "attempt": state.attempt,
+            "text": text,
+            "text_blob": None,
+            "reasoning": "",
+            "reasoning_signature": "",
+            "tool_calls": (),
+            "effect_classes": (),
+            "stop_reason": "end_turn",
+            "usage": Usage(input_tokens=3, output_tokens=1),
+            "provider": "mock",
+            "model": "mock-generic",
+            "max_context_tokens": 0,
+            "cost_micros": 0,
+            "currency": "",
+            "duration_ms": 1,
+        }
+        self.happen(run_id, *decide(state, ModelAnswered(**{**answered, **more})))
+
+    async def own(self) -> None:
+        """Takes commands until cancelled."""
+        tail = self.log.tail(TOPICS.commands, dict.fromkeys(range(PARTITIONS), 0))
+        while True:
+            for records in (await tail.poll(timeout_s=WAIT_S)).values():
+                for record in records:
+                    self._handle(self.codec.decode(record.value or b"").record)
+
+    def _handle(self, command: StartRun | CancelRun | PostInput) -> None:
+        run_id = command.run_id
+        state = self.states.get(run_id, Absent(run_id=run_id))
+        match command:
+            case StartRun():
+                if command.agent == "deaf":
+                    return
+                self.tenants.setdefault(run_id, command.envelope.tenant)
+                order: Any = self._start(command)
+            case CancelRun():
+                order = Cancel(at_ms=NOW_MS, command=command)
+            case PostInput():
+                order = Input(at_ms=NOW_MS, command=command)
+        events = decide(state, order)
+        if not events:
+            return
+        self.happen(run_id, *events, cause_id=command.envelope.command_id)
+        now = self.states[run_id]
+        if isinstance(now, AwaitingModel) and now.facts.definition.name != "silent":
+            self.reply(run_id)
+
+    def _start(self, command: StartRun) -> StartOrder:
+        session = command.session_id or f"s_{command.run_id[2:]}"
+        handle = command.agent_id or f"a_{command.run_id[2:]}"
+        live = {run: s.facts for run, s in self.states.items() if not isinstance(s, Absent | Refused | Ended)}
+        known = {s.facts.session_id for s in self.states.values() if not isinstance(s, Absent | Refused)}
+        same_handle = next((r for r, f in live.items() if f.agent_id == handle and r != command.run_id), "")
+        same_session = next((r for r, f in live.items() if f.session_id == session and r != command.run_id), "")
+        is_known = command.agent != "ghost"
+        definition = AgentDefinition(
+            name=command.agent, provider="mock", model="mock-generic", system_prompt="Be short.", sha256="ab" * 32
+        )
+        return StartOrder(
+            at_ms=NOW_MS,
+            command=command,
+            session_id=session,
+            agent_id=handle,
+            definition=definition if is_known else None,
+            unresolved=None if is_known else Refusal(code="unknown_agent", message="there is no agent ghost"),
+            session_found=not command.session_id or session in known,
+            session_live_run=same_session,
+            handle_live_run=same_handle,
+        )
+
+    # --- the read models ---------------------------------------------------------------------------------------------
+
+    def project(self) -> None:
+        """Brings the read models up to the end of the log."""
+        for partition in range(PARTITIONS):
+            records: Sequence[MemoryRecord] = self.log.records[TOPICS.events, partition][self._projected[partition] :]
+            if records:
+                self.twin.apply(records)
+                self._projected[partition] += len(records)
+
+    async def wait(self, position: Position, *, timeout_s: float) -> Arrival:
+        """Protocol Positions."""
+        if self.projecting:
+            self.project()
+        known = self._projected[position.partition]
+        return Arrival(reached=known > position.offset, lag=max(0, position.offset + 1 - known))
+
+    # --- looking on --------------------------------------------------------------------------------------------------
+
+    def commands(self) -> list[Any]:
+        """Every command in the log."""
+        return [
+            self.codec.decode(record.value or b"").record
+            for partition in range(PARTITIONS)
+            for record in self.log.records[TOPICS.commands, partition]
+        ]
+
+
+class TwinProjection:
+    """Protocol Projection over the in-memory tables."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def _tables(self) -> dict[str, dict[Any, Any]]:
+        if self._world.postgres_is_away:
+            raise away("projection", Transient("no answer", kind="timeout"))
+        if self._world.projecting:
+            self._world.project()
+        return self._world.twin.tables
+
+    async def run(self, scope: Scope, run_id: str) -> RunRow | None:
+        row = self._tables["runs"].get(run_id)
+        return row if row is not None and _within(scope, row.tenant) else None
+
+    async def run_of_handle(self, scope: Scope, agent_id: str) -> RunRow | None:
+        page = await self.runs(scope, RunFilter(agent_id=agent_id), limit=1)
+        return page.rows[0] if page.rows else None
+
+    async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage:
+        rows = [row for row in self._tables["runs"].values() if _within(scope, row.tenant) and _wanted(wanted, row)]
+        rows.sort(key=lambda row: (row.started_at_ms, row.run_id), reverse=True)
+        if after:
+            at_ms, run_id = place_parts(after, 2)
+            rows = [row for row in rows if (row.started_at_ms, row.run_id) < (place_number(at_ms), run_id)]
+        if len(rows) <= limit:
+            return RunPage(rows=tuple(rows), next="")
+        return RunPage(
+            rows=tuple(rows[:limit]), next=place_token(rows[limit - 1].started_at_ms, rows[limit - 1].run_id)
+        )
+
+    async def place(self, scope: Scope, run_id: str) -> AuditRow | None:
+        row = self._tables["audit"].get(run_id)
+        return row if row is not None and _within(scope, row.tenant) else None
+
+    async def last_of_session(self, scope: Scope, session_id: str) -> AuditRow | None:
+        rows = [r for r in self._tables["audit"].values() if r.session_id == session_id and _within(scope, r.tenant)]
+        return max(rows, key=lambda row: row.first_offset, default=None)
+
+    async def transcript(self, scope: Scope, session_id: str, *, limit: int, after: str = "") -> TranscriptPage:
+        runs = self._tables["runs"]
+        rows = [
+            row
+            for row in self._tables["transcript"].values()
+            if row.session_id == session_id and _within(scope, row.tenant)
+        ]
+        rows.sort(key=lambda row: (runs[row.run_id].first_offset, row.seq))
+        return TranscriptPage(rows=tuple(rows[:limit]), next="more" if len(rows) > limit else "")
+
+    async def frames(self, scope: Scope, run_id: str, *, from_seq: int, limit: int) -> list[TranscriptRow]:
+        rows = [
+            row
+            for row in self._tables["transcript"].values()
+            if row.run_id == run_id and row.seq > from_seq and _within(scope, row.tenant)
+        ]
+        return sorted(rows, key=lambda row: row.seq)[:limit]
+
+    async def follow_from(self, scope: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
+        row = await self.run(scope, run_id)
+        if row is None:
+            return None
+        first = row.memory_reply_seq * FRAMES_PER_EVENT
+        calls = [
+            frame.event
+            for frame in await self.frames(scope, run_id, from_seq=first - 1, limit=FRAMES_PER_EVENT)
+            if frame.type == "tool_call" and frame.seq < first + FRAMES_PER_EVENT
+        ]
+        return row, replace(frame_memory(row), calls=open_calls(calls))
+
+    async def cursors(self) -> list[CursorRow]:
+        assert self._tables
+        return [
+            CursorRow(TOPICS.events, partition, cursor.next_offset, cursor.term, 1, "tests", None)
+            for partition, cursor in self._world.twin.cursors.items()
+        ]
+
+
+def _within(scope: Scope, tenant: str) -> bool:
+    return scope is EVERY_TENANT or scope == tenant
+
+
+def _wanted(wanted: RunFilter, row: RunRow) -> bool:
+    return (
+        (not wanted.statuses or row.status in wanted.statuses)
+        and all(
+            not getattr(wanted, name) or getattr(wanted, name) == getattr(row, name)
+            for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id")
+        )
+        and (not wanted.since_ms or row.started_at_ms >= wanted.since_ms)
+        and (not wanted.until_ms or row.started_at_ms < wanted.until_ms)
+    )
+
+
+@contextlib.asynccontextmanager
+async def world(*, owner: bool = True, **more: Any) -> AsyncIterator[World]:
+    """A World whose hub, publisher and owner are at work."""
+    made = World(**more)
+    await made.layer.publisher.open()
+    events = made.log.tail(TOPICS.events, dict.fromkeys(range(PARTITIONS), 0))
+    previews = made.log.tail(TOPICS.previews, dict.fromkeys(range(PARTITIONS), 0))
+    work = asyncio.create_task(made.layer.run(events, previews, *([made.own] if owner else [])))
+    try:
+        await asyncio.sleep(0)
+        yield made
+    finally:
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+
+
+async def pieces_of(stream: RunStream) -> list[Piece]:
+    """Everything a stream gives until its end."""
+    found: list[Piece] = []
+    async with asyncio.timeout(WAIT_S):
+        while (pieces := await stream.next()) is not None:
+            found += pieces
+    return found
+
+
+async def until_type(stream: RunStream, kind: str) -> list[Piece]:
+    """What a stream gives up to a frame of that type."""
+    found: list[Piece] = []
+    async with asyncio.timeout(WAIT_S):
+        while not any(piece.type == kind for piece in found):
+            pieces = await stream.next()
+            assert pieces is not None, f"the stream ended ({stream.ended_because}) before {kind}: {types_of(found)}"
+            found += pieces
+    return found
+
+
+def types_of(pieces: Sequence[Piece]) -> list[str]:
+    return [piece.type for piece in pieces]
+
+
+async def declined(asked: Any) -> Declined:
+    """What a use case was declined with."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            given = await asked
+    except Declined as found:
+        return found
+    raise AssertionError(f"it was not declined but gave {given!r}")
+
+
+async def until(check: Callable[[], object]) -> None:
+    """Until it is so; lets the others work meanwhile."""
+    async with asyncio.timeout(WAIT_S):
+        while not check():
+            await asyncio.sleep(0)
