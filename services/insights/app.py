@@ -1,0 +1,289 @@
+"""The Faust app: one agent reads the tallies, one windowed table holds the minutes, what cannot be read is parked.
+
+The agent takes batches: a table write for each record costs a third of the records a second (docs/decisions/0005). A
+batch is judged, folded and written to the table without an await in between, so it counts whole or not at all; only
+then its unreadable records are parked, each acknowledged by the broker, and only then its positions count as done.
+
+Faust takes a record as done also when the agent raises. So nothing may raise past a record that is not parked: what
+one record does wrong parks that record, and anything else (the dead-letter topic is away, a bug here) stops the agent
+before its batch is done and ends the process, which is started again and meets the record again.
+
+Faust also can go deaf, and goes on as if nothing were when a seek takes too long. `watch` asks the broker itself how
+far the topic is and raises Stalled when we do not move.
+
+Before: services/insights/main builds it. After: tally decides and adds, rereading is the Faust below, report shows.
+"""
+
+import asyncio
+import logging
+import socket
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from aiokafka.errors import KafkaError
+from faust.contrib.asgi import bind_to_running_loop
+from faust.exceptions import FaustError
+from faust.tables.wrappers import WindowWrapper
+from faust.types.auth import CredentialsT
+
+from connectors.errors import Permanent, Transient
+from schemas.codec import Codec, Undecodable, local_codec
+from schemas.stream_records import RunTally
+from services.insights.parking import letter_for, position_key
+from services.insights.report import View
+from services.insights.rereading import RereadingApp, RereadingConsumer, WindowTable, faust_settings
+from services.insights.settings import InsightsSettings
+from services.insights.tally import (
+    EMPTY,
+    MINUTE_MS,
+    Admission,
+    Implausible,
+    Minute,
+    Outcome,
+    minute_of,
+    minute_start_ms,
+)
+
+log = logging.getLogger("loomlog.insights")
+
+PARTITIONS = 4
+"""Of the thin topic (redpanda/topics.yaml); the table's changelog topic must have as many."""
+BATCH_RECORDS = 1_000
+BATCH_WAIT_S = 0.25
+"""A run shows up this much later at most, for twice the records a second."""
+REQUEST_S = 15.0
+PARK_S = 10.0
+"""Longest wait for the broker to take a letter."""
+START_S = 60.0
+STOP_S = 4.0
+"""A stop that takes longer is given up: a restart loses nothing."""
+WATCH_S = 5.0
+STALLED_S = 30.0
+"""The broker is there, and for this long Faust has no partition or does not read: it has gone deaf."""
+UNANSWERED_S = 300.0
+"""The broker may be away for a while; after this long a fresh start is the better guess."""
+UNREADABLE = "unreadable"
+"""Outcome of records that were parked, now or before the restart."""
+
+
+class Stalled(Exception):
+    """Faust no longer does its work; only a new process helps."""
+
+
+class Insights:
+    """Everything of one process. Build and use it inside a running loop."""
+
+    def __init__(
+        self,
+        settings: InsightsSettings,
+        *,
+        member: str,
+        credentials: CredentialsT | None = None,
+        codec: Codec | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """`member` names this process in the group; the next process with the same name takes its place at once."""
+        self._settings = settings
+        self._codec = codec or local_codec()
+        self._now_ms = now_ms
+        self._admission = Admission(history_minutes=settings.history_minutes)
+        self._records: Counter[str] = Counter()
+        self._parked: Counter[str] = Counter()
+        self._ends: dict[int, int] = {}
+        self._position = 0
+        self._failed = asyncio.Event()
+        self._failure: Exception | None = None
+        self.app = RereadingApp(
+            settings.group,
+            source=settings.source_topic,
+            since_ms=self._since_ms,
+            on_begin=self._begin,
+            **faust_settings(
+                settings, credentials=credentials, member=member, partitions=PARTITIONS, request_s=REQUEST_S
+            ),
+        )
+        source = self.app.topic(settings.source_topic, key_type=bytes, value_type=bytes, allow_empty=True)
+        table = self.app.Table(
+            "minutes", default=lambda: EMPTY, key_type=int, partitions=PARTITIONS, help="Minutes by events partition."
+        )
+        self._table = cast(WindowTable, table)
+        windows = table.tumbling(MINUTE_MS / 1000, expires=(settings.history_minutes + 1) * MINUTE_MS / 1000)
+        self._windows = cast(WindowWrapper, windows)
+        self.app.agent(source, name="tallies")(self.read)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Runs the app. Raises Transient when the broker does not answer, Permanent when a topic is not as it must."""
+        bind_to_running_loop(self.app)
+        self.app.finalize()
+        try:
+            try:
+                async with asyncio.timeout(START_S):
+                    await self.app.start()
+                    await self._check_topics()
+            except (KafkaError, FaustError, TimeoutError) as error:
+                raise Transient(
+                    f"insights could not start on the broker at {', '.join(self._settings.broker.bootstrap)} "
+                    f"({type(error).__name__}: {error}); is it running, and may we use it?",
+                    kind="unavailable",
+                ) from error
+            yield
+        finally:
+            try:
+                async with asyncio.timeout(STOP_S):
+                    await self.app.stop()
+            except TimeoutError:
+                log.warning("Faust did not stop within %.0f s; the process ends without it", STOP_S)
+
+    async def watch(self) -> None:
+        """Runs until something ends it, and raises what: a failed batch, a crash of Faust, or Stalled."""
+        loop = asyncio.get_running_loop()
+        well_at = loop.time()
+        while not (await self.app.wait_first(asyncio.sleep(WATCH_S), self._failed.wait())).stopped:
+            if self._failure is not None:
+                raise self._failure
+            trouble, bearable_s = await self._trouble()
+            if not trouble:
+                well_at = loop.time()
+            elif loop.time() - well_at > bearable_s:
+                raise Stalled(f"for {bearable_s:.0f} s: {trouble}")
+        if self.app.crash_reason is not None:
+            raise self.app.crash_reason
+        raise Stalled("Faust has stopped by itself")
+
+    async def _trouble(self) -> tuple[str, float]:
+        """What is wrong now, empty when nothing is, and for how many seconds that is bearable."""
+        before = self.app.progress.position
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                self._ends = await cast(RereadingConsumer, self.app.consumer).ends(PARTITIONS)
+        except (KafkaError, FaustError, TimeoutError) as error:
+            return f"the broker does not answer ({type(error).__name__})", UNANSWERED_S
+        if self.app.rebalancing or not self.app.progress.partitions:
+            return f"no partition of {self._settings.source_topic} was given to this process", STALLED_S
+        if self.lag_records and self.app.progress.position == self._position == before:
+            return f"{self.lag_records} records of {self._settings.source_topic} wait and none was read", STALLED_S
+        self._position = self.app.progress.position
+        return "", 0.0
+
+    @property
+    def lag_records(self) -> int:
+        """Records not dealt with, as of the last look at the broker."""
+        return self.app.progress.lag(self._ends)
+
+    def view(self) -> View:
+        """What to report now."""
+        return View(
+            now_ms=self._now_ms(),
+            history_minutes=self._settings.history_minutes,
+            cells={
+                (partition, round(start_s * 1000)): minute for (partition, (start_s, _)), minute in self._table.items()
+            },
+            records={outcome.value: 0 for outcome in Outcome} | {UNREADABLE: 0} | self._records,
+            parked=dict(self._parked),
+            lag_records=self.lag_records,
+            is_whole=self.app.progress.is_whole and not self.app.rebalancing,
+        )
+
+    async def read(self, stream: Any) -> None:
+        """The agent. Does not return after a failed batch, so that Faust takes nothing more as done."""
+        async for events in stream.take_events(BATCH_RECORDS, within=BATCH_WAIT_S):
+            try:
+                await self.take([event.message for event in events])
+            except Exception as error:  # noqa: BLE001  # raised, Faust would take the batch as done and go on
+                self._failure = error
+                self._failed.set()
+            if self._failure is not None:
+                await asyncio.Event().wait()  # watch has seen it and the whole process stops
+
+    async def take(self, messages: Sequence[Any]) -> None:
+        """Counts or parks a batch of Faust's messages. Raises Transient when a letter could not be written."""
+        generation = self.app.consumer_generation_id
+        # What was fetched before a rebalance comes again after it, in its place.
+        current = [message for message in messages if message.generation_id == generation]
+        if lost := {message.partition for message in current} - self.app.progress.partitions:
+            raise Stalled(f"Faust reads partitions {sorted(lost)} from a position that is not ours")
+        added: dict[tuple[int, int], Minute] = {}
+        unreadable: list[tuple[Any, Exception]] = []
+        for message in current:
+            try:
+                self._count(message.value, added)
+            except Exception as error:  # noqa: BLE001  # one record's fault, or a bug that one record shows: park it
+                unreadable.append((message, error))
+        for (partition, start_ms), minute in added.items():
+            windows = self._windows.relative_to(start_ms / 1000)
+            windows[partition] = windows[partition].value().plus(minute)
+        for message, reason in unreadable:
+            await self._park(message, reason)
+        if self.app.consumer_generation_id == generation:
+            for message in current:
+                self.app.progress.done(message.partition, message.offset)
+
+    async def _check_topics(self) -> None:
+        # Faust itself would wait for ever for a topic that does not exist.
+        counts = await cast(RereadingConsumer, self.app.consumer).partition_counts()
+        for topic, expected in ((self._settings.source_topic, PARTITIONS), (self._settings.dead_letter_topic, None)):
+            found = counts.get(topic, 0)
+            if found != expected if expected else not found:
+                raise Permanent(
+                    f"topic {topic} has {found} partitions, expected {expected or 'at least 1'}; "
+                    "make the topics with `python -m redpanda.apply`",
+                    kind="not_found",
+                )
+
+    def _since_ms(self) -> int:
+        return minute_start_ms(self._now_ms()) - self._settings.history_minutes * MINUTE_MS
+
+    def _begin(self) -> None:
+        self._admission = Admission(history_minutes=self._settings.history_minutes)
+        self._table.empty()
+
+    def _count(self, value: bytes | None, added: dict[tuple[int, int], Minute]) -> None:
+        if value is None:
+            raise Undecodable("the record has no value; this topic holds no tombstones")
+        tally = self._codec.decode(value).record
+        if not isinstance(tally, RunTally):
+            raise Implausible(f"the record is a {type(tally).__name__}, expected a RunTally")
+        addition = minute_of(tally)
+        outcome = self._admission.judge(tally, self._now_ms())
+        self._records[outcome] += 1
+        if outcome is Outcome.COUNTED:
+            cell = (tally.partition, minute_start_ms(tally.ended_at_ms))
+            added[cell] = added.get(cell, EMPTY).plus(addition)
+
+    async def _park(self, message: Any, error: Exception) -> None:
+        self._records[UNREADABLE] += 1
+        if not self.app.progress.is_new(message.partition, message.offset):
+            return
+        letter = letter_for(
+            topic=message.topic,
+            partition=message.partition,
+            offset=message.offset,
+            timestamp_ms=round(message.timestamp * 1000),
+            key=message.key,
+            value=message.value,
+            headers=tuple(message.headers),
+            error=error,
+            at_ms=self._now_ms(),
+        )
+        key = position_key(message.topic, message.partition, message.offset)
+        try:
+            async with asyncio.timeout(PARK_S):
+                await self.app.producer.send_and_wait(
+                    self._settings.dead_letter_topic, key, self._codec.encode(letter), None, None, None
+                )
+        except (KafkaError, FaustError, TimeoutError) as problem:
+            raise Transient(
+                f"{key.decode()} could not be parked in {self._settings.dead_letter_topic} within {PARK_S:.0f} s "
+                f"({type(problem).__name__}: {problem}); it is not lost, the next start tries again",
+                kind="unavailable",
+            ) from problem
+        self._parked[letter.kind] += 1
+
+
+def member_name(port: int) -> str:
+    """A name that two living processes cannot share: the port is taken by one of them."""
+    return f"insights-{socket.gethostname()}-{port}"

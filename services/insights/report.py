@@ -1,0 +1,208 @@
+"""The windows as people and Prometheus read them: rates over the last minutes, as JSON and as metrics.
+
+A window of N minutes is the running minute and the N before it; sums are divided by the time that really covers, so
+a single run shows at once and a rate never waits for a minute to end. Metrics are gauges over windows: after a restart
+the windows are read again, and counters would make Prometheus see those runs twice. Only records read are counters.
+
+Prometheus gets the rows of agents, models and tools for one window (BREAKDOWN_MINUTES), JSON for all of them.
+
+Pure. Before: services/insights/app gathers a View. After: web serves it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.insights.tally import EMPTY, MINUTE_MS, Minute, Rates, minute_start_ms
+
+WINDOW_MINUTES = (1, 5, 15)
+BREAKDOWN_MINUTES = 5
+"""Window of the rows in the metrics; rows of each window would triple the number of time series."""
+PERCENTILES = {"p50": 0.50, "p95": 0.95}
+PREFIX = "loomlog_insights"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Everything a report is made of, at one moment."""
+
+    now_ms: int
+    history_minutes: int
+    cells: Mapping[tuple[int, int], Minute]
+    """By events partition and start of the minute in milliseconds."""
+    records: Mapping[str, int]
+    """Records read since the process began, by outcome."""
+    parked: Mapping[str, int]
+    """Letters written to the dead-letter topic since then, by kind."""
+    lag_records: int
+    is_whole: bool
+    """False while the history is being read again: the windows are still too small."""
+
+
+def as_json(view: View) -> dict[str, Any]:
+    """The report for `loomlog status`: windows, the minutes one by one, and what was read."""
+    by_minute = _by_minute(view)
+    return {
+        "at_ms": view.now_ms,
+        "is_whole": view.is_whole,
+        "lag_records": view.lag_records,
+        "history_minutes": view.history_minutes,
+        "windows": {f"{minutes}m": _window_json(view, minutes) for minutes in _windows(view)},
+        "minutes": [
+            {
+                "start_ms": start_ms,
+                "runs": minute.runs,
+                "failed": minute.statuses.get(("failed",), 0),
+                "tokens": minute.input_tokens + minute.output_tokens,
+                "cost_micros": {currency: micros for (currency,), micros in sorted(minute.cost_micros.items())},
+            }
+            for start_ms, minute in sorted(by_minute.items())
+        ],
+        "records": dict(sorted(view.records.items())),
+        "parked": dict(sorted(view.parked.items())),
+    }
+
+
+def as_metrics(view: View) -> bytes:
+    """The report as Prometheus text."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(view))
+    return generate_latest(registry)
+
+
+def window(view: View, minutes: int) -> tuple[Minute, float]:
+    """What the window holds, and the seconds it covers."""
+    running = minute_start_ms(view.now_ms)
+    first = running - minutes * MINUTE_MS
+    found = _sum(minute for (_, start_ms), minute in view.cells.items() if start_ms >= first)
+    return found, minutes * 60 + (view.now_ms - running) / 1000
+
+
+def _window_json(view: View, minutes: int) -> dict[str, Any]:
+    found, covered_s = window(view, minutes)
+    per_minute = 60 / covered_s
+    first = minute_start_ms(view.now_ms) - minutes * MINUTE_MS
+    partitions: dict[int, int] = {}
+    for (partition, start_ms), minute in view.cells.items():
+        if start_ms >= first:
+            partitions[partition] = partitions.get(partition, 0) + minute.runs
+    return {
+        "covered_s": covered_s,
+        "runs": found.runs,
+        "runs_per_minute": found.runs * per_minute,
+        "statuses": {status: count for (status,), count in sorted(found.statuses.items())},
+        "error_ratio": _failed_ratio(found),
+        "input_tokens_per_minute": found.input_tokens * per_minute,
+        "output_tokens_per_minute": found.output_tokens * per_minute,
+        "cost_micros_per_minute": {
+            currency: micros * per_minute for (currency,), micros in sorted(found.cost_micros.items())
+        },
+        "duration_ms": {name: found.percentile_ms(share) for name, share in PERCENTILES.items()},
+        "agents": _rows(found.agents, ("tenant", "agent"), "runs"),
+        "models": _rows(found.models, ("provider", "model"), "calls"),
+        "tools": _rows(found.tools, ("tool",), "calls"),
+        "partitions": {str(partition): runs for partition, runs in sorted(partitions.items())},
+    }
+
+
+def _rows(rates: Rates, columns: tuple[str, ...], what: str) -> list[dict[str, Any]]:
+    """The busiest first."""
+    ordered = sorted(rates.items(), key=lambda row: (-row[1].total, row[0]))
+    return [
+        dict(zip(columns, name, strict=True))
+        | {what: rate.total, "errors": rate.errors, "error_ratio": rate.error_ratio}
+        for name, rate in ordered
+    ]
+
+
+class _Families(Collector):
+    """The metrics of one view, for generate_latest."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._windows()
+        yield from self._breakdowns()
+        yield from self._reading()
+
+    def _windows(self) -> Iterator[Metric]:
+        runs = _gauge("runs_per_minute", "Runs that ended, a minute.", ["window", "status"])
+        tokens = _gauge("tokens_per_minute", "Tokens of these runs, a minute.", ["window", "direction"])
+        cost = _gauge("cost_micros_per_minute", "Cost in millionths of the currency.", ["window", "currency"])
+        took = _gauge("run_duration_seconds", "Duration of runs.", ["window", "quantile"])
+        errors = _gauge("run_error_ratio", "Share of the runs that failed.", ["window"])
+        for minutes in _windows(self._view):
+            found, covered_s = window(self._view, minutes)
+            label, per_minute = f"{minutes}m", 60 / covered_s
+            for status in sorted({("completed",), ("failed",), ("cancelled",), *found.statuses}):
+                runs.add_metric([label, *status], found.statuses.get(status, 0) * per_minute)
+            tokens.add_metric([label, "input"], found.input_tokens * per_minute)
+            tokens.add_metric([label, "output"], found.output_tokens * per_minute)
+            for currency, micros in found.cost_micros.items():
+                cost.add_metric([label, *currency], micros * per_minute)
+            for share in PERCENTILES.values():
+                if (value := found.percentile_ms(share)) is not None:
+                    took.add_metric([label, str(share)], value / 1000)
+            errors.add_metric([label], _failed_ratio(found))
+        yield from (runs, tokens, cost, took, errors)
+
+    def _breakdowns(self) -> Iterator[Metric]:
+        minutes = min(BREAKDOWN_MINUTES, self._view.history_minutes)
+        found, _ = window(self._view, minutes)
+        about = f"in the last {minutes} minutes"
+        yield from _rate_gauges("agent", "runs", f"Runs of an agent {about}", ["tenant", "agent"], found.agents)
+        yield from _rate_gauges("model", "calls", f"Calls of a model {about}", ["provider", "model"], found.models)
+        yield from _rate_gauges("tool", "calls", f"Calls of a tool {about}", ["tool"], found.tools)
+
+    def _reading(self) -> Iterator[Metric]:
+        records = CounterMetricFamily(f"{PREFIX}_records", "Records read, by outcome.", labels=["outcome"])
+        for outcome, count in sorted(self._view.records.items()):
+            records.add_metric([outcome], count)
+        parked = CounterMetricFamily(f"{PREFIX}_parked", "Letters to the dead-letter topic.", labels=["kind"])
+        for kind, count in sorted(self._view.parked.items()):
+            parked.add_metric([kind], count)
+        lag = _gauge("lag_records", "Records not read yet.", [])
+        lag.add_metric([], self._view.lag_records)
+        whole = _gauge("is_whole", "1 when the windows are complete, 0 while the history is read again.", [])
+        whole.add_metric([], int(self._view.is_whole))
+        yield from (records, parked, lag, whole)
+
+
+def _gauge(name: str, about: str, labels: list[str]) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"{PREFIX}_{name}", about, labels=labels)
+
+
+def _rate_gauges(what: str, unit: str, about: str, labels: list[str], rates: Rates) -> Iterator[Metric]:
+    totals = _gauge(f"{what}_{unit}", f"{about}.", labels)
+    errors = _gauge(f"{what}_error_ratio", f"{about}: share of errors.", labels)
+    for name, rate in sorted(rates.items()):
+        totals.add_metric(name, rate.total)
+        errors.add_metric(name, rate.error_ratio)
+    yield from (totals, errors)
+
+
+def _windows(view: View) -> list[int]:
+    return [minutes for minutes in WINDOW_MINUTES if minutes <= view.history_minutes]
+
+
+def _failed_ratio(minute: Minute) -> float:
+    return minute.statuses.get(("failed",), 0) / minute.runs if minute.runs else 0.0
+
+
+def _by_minute(view: View) -> dict[int, Minute]:
+    found: dict[int, Minute] = {}
+    for (_, start_ms), minute in view.cells.items():
+        found[start_ms] = found.get(start_ms, EMPTY).plus(minute)
+    return found
+
+
+def _sum(minutes: Iterable[Minute]) -> Minute:
+    found = EMPTY
+    for minute in minutes:
+        found = found.plus(minute)
+    return found

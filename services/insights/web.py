@@ -1,0 +1,95 @@
+"""The report over HTTP, on this machine only: /metrics for Prometheus, /insights for `loomlog status`, /healthz.
+
+No token: it listens on 127.0.0.1 and answers only to that name, so that a web page cannot read it through a name of its
+own. Served by uvicorn in the loop that runs Faust; Faust's own web server stays off.
+
+Before: services/insights/app gathers the View. After: Prometheus, the command line, a supervisor.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from services.insights.report import View, as_json, as_metrics
+
+ADDRESS = "127.0.0.1"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+BACKLOG = 16
+"""Waiting connections; a scraper and a person are the expected crowd."""
+MAX_REQUESTS_AT_ONCE = 16
+"""Further ones are answered 503."""
+GRACE_S = 1
+"""How long a stop waits for an answer under way."""
+
+
+def web_app(view: Callable[[], View]) -> Starlette:
+    """The three routes over whatever `view` gives at that moment."""
+
+    async def insights(request: Request) -> Response:
+        return JSONResponse(as_json(view()))
+
+    async def metrics(request: Request) -> Response:
+        return Response(as_metrics(view()), media_type=METRICS_TYPE)
+
+    async def healthz(request: Request) -> Response:
+        now = view()
+        return JSONResponse({"status": "ok", "is_whole": now.is_whole, "lag_records": now.lag_records})
+
+    return Starlette(
+        routes=[Route("/insights", insights), Route("/metrics", metrics), Route("/healthz", healthz)],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[ADDRESS, "localhost"])],
+    )
+
+
+def bound_socket(port: int) -> socket.socket:
+    """A listening socket; OSError names the port when it is taken."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((ADDRESS, port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise OSError(
+            error.errno,
+            f"cannot listen on {ADDRESS}:{port}: {error.strerror}; is another insights running? "
+            "Set LOOMLOG_INSIGHTS_PORT",
+        ) from error
+    return listening
+
+
+async def serve(app: Starlette, listening: socket.socket) -> None:
+    """Serves until cancelled; then closes within GRACE_S."""
+    server = _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            limit_concurrency=MAX_REQUESTS_AT_ONCE,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+    )
+    serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+    try:
+        await asyncio.shield(serving)
+    finally:
+        server.should_exit = True
+        await serving
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # Signals belong to main, which stops Faust and this server together.
+        yield

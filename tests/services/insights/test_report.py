@@ -1,0 +1,110 @@
+"""The report, as JSON and as metrics."""
+
+import json
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from schemas.stream_records import ToolTally
+from services.insights.report import View, as_json, as_metrics
+from services.insights.tally import EMPTY, MINUTE_MS, Minute, minute_of, minute_start_ms
+from tests.services.insights.given import NOW_MS, tally
+
+RUNNING = minute_start_ms(NOW_MS)
+
+
+def view(cells: dict[tuple[int, int], Minute], **changes: object) -> View:
+    given: dict[str, object] = {
+        "now_ms": NOW_MS,
+        "history_minutes": 15,
+        "cells": cells,
+        "records": {"counted": 3, "stale": 1},
+        "parked": {"undecodable": 2},
+        "lag_records": 4,
+        "is_whole": True,
+    }
+    return View(**(given | changes))  # type: ignore[arg-type]  # a wrong field fails in the test at once
+
+
+def runs(count: int, **changes: object) -> Minute:
+    total = EMPTY
+    for _ in range(count):
+        total = total.plus(minute_of(tally(**changes)))
+    return total
+
+
+def samples(given: View) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(as_metrics(given).decode())
+        for sample in family.samples
+    }
+
+
+def test_a_rate_divides_by_the_time_the_window_really_covers() -> None:
+    window = as_json(view({(0, RUNNING): runs(3)}))["windows"]["1m"]
+    assert window["covered_s"] == 90.0
+    assert window["runs_per_minute"] == 2.0
+    assert window["input_tokens_per_minute"] == 200.0
+    assert window["cost_micros_per_minute"] == {"USD": 600.0}
+
+
+def test_a_window_ends_where_it_should() -> None:
+    cells = {(0, RUNNING - n * MINUTE_MS): runs(1) for n in range(16)}
+    windows = as_json(view(cells))["windows"]
+    assert {name: window["runs"] for name, window in windows.items()} == {"1m": 2, "5m": 6, "15m": 16}
+
+
+def test_no_window_is_longer_than_the_history() -> None:
+    assert list(as_json(view({}, history_minutes=6))["windows"]) == ["1m", "5m"]
+
+
+def test_rows_name_what_they_are_about_and_the_busiest_is_first() -> None:
+    busy = runs(3, agent="busy", status="failed", tools=(ToolTally(name="Bash", calls=4, errors=1),))
+    window = as_json(view({(0, RUNNING): runs(1), (1, RUNNING): busy}))["windows"]["5m"]
+    assert window["agents"] == [
+        {"tenant": "acme", "agent": "busy", "runs": 3, "errors": 3, "error_ratio": 1.0},
+        {"tenant": "acme", "agent": "writer", "runs": 1, "errors": 0, "error_ratio": 0.0},
+    ]
+    assert window["tools"] == [{"tool": "Bash", "calls": 12, "errors": 3, "error_ratio": 0.25}]
+    assert window["models"] == [{"provider": "mock", "model": "m1", "calls": 8, "errors": 0, "error_ratio": 0.0}]
+    assert window["partitions"] == {"0": 1, "1": 3}
+    assert window["error_ratio"] == 0.75
+
+
+def test_the_minutes_come_one_by_one_over_all_partitions() -> None:
+    cells = {(0, RUNNING): runs(1), (1, RUNNING): runs(2, status="failed"), (0, RUNNING - MINUTE_MS): runs(1)}
+    assert as_json(view(cells))["minutes"] == [
+        {"start_ms": RUNNING - MINUTE_MS, "runs": 1, "failed": 0, "tokens": 120, "cost_micros": {"USD": 300}},
+        {"start_ms": RUNNING, "runs": 3, "failed": 2, "tokens": 360, "cost_micros": {"USD": 900}},
+    ]
+
+
+def test_an_empty_report_is_a_report() -> None:
+    empty = as_json(view({}))
+    assert json.loads(json.dumps(empty)) == empty
+    assert empty["windows"]["1m"]["duration_ms"] == {"p50": None, "p95": None}
+    assert samples(view({}))["loomlog_insights_run_error_ratio", (("window", "1m"),)] == 0.0
+
+
+def test_metrics_say_the_same_as_the_json() -> None:
+    given = view({(0, RUNNING): runs(2), (1, RUNNING): runs(1, status="failed", model_errors=1)})
+    found, window = samples(given), as_json(given)["windows"]["5m"]
+    label = ("window", "5m")
+    assert found["loomlog_insights_runs_per_minute", (("status", "failed"), label)] == 1 * 60 / window["covered_s"]
+    assert (
+        found["loomlog_insights_run_duration_seconds", (("quantile", "0.95"), label)] * 1000
+        == (window["duration_ms"]["p95"])
+    )
+    assert found["loomlog_insights_agent_error_ratio", (("agent", "writer"), ("tenant", "acme"))] == 1 / 3
+    assert found["loomlog_insights_model_calls", (("model", "m1"), ("provider", "mock"))] == 7
+    assert found["loomlog_insights_records_total", (("outcome", "stale"),)] == 1
+    assert found["loomlog_insights_parked_total", (("kind", "undecodable"),)] == 2
+    assert found["loomlog_insights_lag_records", ()] == 4
+    assert found["loomlog_insights_is_whole", ()] == 1
+
+
+def test_every_metric_begins_with_our_name_and_a_name_with_quotes_stays_one_label() -> None:
+    agent = 'a"b\\c\nd'
+    found = samples(view({(0, RUNNING): runs(1, agent=agent)}))
+    assert all(name.startswith("loomlog_insights_") for name, _ in found)
+    assert found["loomlog_insights_agent_runs", (("agent", agent), ("tenant", "acme"))] == 1

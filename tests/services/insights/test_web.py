@@ -1,0 +1,51 @@
+"""The three routes, served for real on a free port."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from services.insights.report import View
+from services.insights.web import bound_socket, serve, web_app
+from tests.services.insights.given import NOW_MS
+
+EMPTY_VIEW = View(now_ms=NOW_MS, history_minutes=15, cells={}, records={}, parked={}, lag_records=0, is_whole=False)
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[httpx.AsyncClient]:
+    with bound_socket(0) as listening:
+        serving = asyncio.create_task(serve(web_app(lambda: EMPTY_VIEW), listening))
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        try:
+            async with httpx.AsyncClient(base_url=address, timeout=5, trust_env=False) as client:
+                yield client
+        finally:
+            serving.cancel()
+            async with asyncio.timeout(5):
+                await asyncio.gather(serving, return_exceptions=True)
+
+
+async def test_the_report_is_served_as_json_and_as_metrics() -> None:
+    async with served() as client:
+        assert (await client.get("/insights")).json()["is_whole"] is False
+        metrics = await client.get("/metrics")
+        assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert "loomlog_insights_is_whole 0.0" in metrics.text
+        assert (await client.get("/healthz")).json() == {"status": "ok", "is_whole": False, "lag_records": 0}
+
+
+async def test_a_page_that_names_another_host_and_an_unknown_route_are_refused() -> None:
+    async with served() as client:
+        assert (await client.get("/insights", headers={"host": "evil.example"})).status_code == 400
+        assert (await client.get("/elsewhere")).status_code == 404
+        assert (await client.post("/insights")).status_code == 405
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with bound_socket(0) as listening:
+        port = listening.getsockname()[1]
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}.*LOOMLOG_INSIGHTS_PORT"):
+            bound_socket(port)
