@@ -1,0 +1,221 @@
+"""What the topics should be, and what has to be done to make a cluster so: values in, values out, no network.
+
+`load_topics` reads topics.yaml for one profile; `plan` compares it with what a cluster has. A plan never contains a
+step that could hurt: partitions of a keyed topic are not added (every key would move to another partition and one
+run's history would lie in two), replicas are not changed (that moves data and is the cluster's own tool's work). Such
+differences become `refuse` changes with the sentence an operator needs, and `redpanda.apply` then changes nothing at
+all.
+
+Not chosen: deleting topics that the file does not name. A topic holds history; removing it is never a side effect.
+
+Before: topics.yaml.  After: redpanda.apply, which carries the plan out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+TOPICS_FILE = Path(__file__).parent / "topics.yaml"
+PREFIX = "loom"
+FAMILY = "family"
+# Enough for one machine; a cluster chooses before its first records, see README.md.
+FAMILY_PARTITIONS = 4
+
+Profile = Literal["local", "cluster"]
+
+
+class TopicProblem(Exception):
+    """Topics cannot be what topics.yaml says; str() is a sentence for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as it should be."""
+
+    name: str
+    partitions: int
+    replicas: int
+    keyed: bool
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExistingTopic:
+    """A topic as a cluster has it: `settings` are all values in force, `own` those set on this topic itself."""
+
+    name: str
+    partitions: int
+    replicas: int
+    settings: Mapping[str, str]
+    own: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicChange:
+    """One step of a plan.
+
+    create, grow (partitions) and alter (settings) change the cluster; refuse stops everything; ignored says that this
+    broker does not know a setting (Redpanda accepts and drops some of Kafka's), so there is nothing to compare.
+    """
+
+    kind: Literal["create", "grow", "alter", "refuse", "ignored"]
+    topic: str
+    text: str
+    partitions: int = 0
+    replicas: int = 0
+    settings: Mapping[str, str]
+
+    @property
+    def changes_something(self) -> bool:
+        return self.kind in ("create", "grow", "alter")
+
+
+def load_topics(
+    profile: Profile = "local",
+    *,
+    partitions: int = FAMILY_PARTITIONS,
+    replicas: int | None = None,
+    prefix: str = PREFIX,
+    path: Path = TOPICS_FILE,
+) -> list[Topic]:
+    """The topics of one profile. `partitions` is for the families' topics, `replicas` overrides the profile's, `prefix`
+    replaces the leading `loom`.
+
+    Raises TopicProblem when the file does not have the expected shape, naming the entry.
+    """
+    document = _section(yaml.safe_load(path.read_text("utf-8")), str(path), {"profiles", "every", "topics"})
+    profiles = document["profiles"]
+    if profile not in profiles:
+        raise TopicProblem(f"{path.name} has no profile {profile!r}; it has {', '.join(sorted(profiles))}")
+    chosen = _section(profiles[profile], f"profiles.{profile}", {"replicas", "durable"})
+    copies = chosen["replicas"] if replicas is None else replicas
+    if copies < 1:
+        raise TopicProblem(f"replicas must be 1 or more, not {copies}")
+    if partitions < 1:
+        raise TopicProblem(f"partitions must be 1 or more, not {partitions}")
+    topics = []
+    for name, entry in document["topics"].items():
+        fields = _section(entry, name, {"about", "durable", "keyed", "partitions", "settings"})
+        settings = {**document["every"], **fields["settings"]}
+        if fields["durable"]:
+            settings.update(chosen["durable"])
+            # A topic with two copies cannot wait for more than two, and one that waits for both stops with either.
+            settings["min.insync.replicas"] = min(settings["min.insync.replicas"], copies)
+        topics.append(
+            Topic(
+                name=_renamed(name, prefix),
+                partitions=partitions if fields["partitions"] == FAMILY else fields["partitions"],
+                replicas=copies,
+                keyed=fields["keyed"],
+                settings={key: _text(value) for key, value in settings.items()},
+            )
+        )
+    return topics
+
+
+def plan(wanted: Sequence[Topic], existing: Mapping[str, ExistingTopic]) -> list[TopicChange]:
+    """The steps that make `existing` equal to `wanted`, in the order of `wanted`; empty when nothing differs."""
+    changes: list[TopicChange] = []
+    for topic in wanted:
+        found = existing.get(topic.name)
+        if found is None:
+            changes.append(_create(topic))
+        else:
+            changes += [
+                *_compare_partitions(topic, found),
+                *_compare_replicas(topic, found),
+                *_compare_settings(topic, found),
+            ]
+    return changes
+
+
+def _create(topic: Topic) -> TopicChange:
+    return TopicChange(
+        kind="create",
+        topic=topic.name,
+        text=f"make it with {topic.partitions} partitions, {topic.replicas} replicas, {_listed(topic.settings)}",
+        partitions=topic.partitions,
+        replicas=topic.replicas,
+        settings=topic.settings,
+    )
+
+
+def _compare_partitions(topic: Topic, found: ExistingTopic) -> list[TopicChange]:
+    if found.partitions == topic.partitions:
+        return []
+    if found.partitions > topic.partitions:
+        reason = "no Kafka-compatible log can take partitions away"
+    elif topic.keyed:
+        reason = "its keys would move to other partitions and the history of one run would lie in two of them"
+    else:
+        text = f"partitions {found.partitions} -> {topic.partitions}"
+        return [TopicChange(kind="grow", topic=topic.name, text=text, partitions=topic.partitions, settings={})]
+    text = (
+        f"it has {found.partitions} partitions, expected {topic.partitions}: {reason}. Keep {found.partitions} "
+        "(LOOMLOG_PARTITIONS for a family's topics, topics.yaml for others), or make a new cluster and copy the log"
+    )
+    return [TopicChange(kind="refuse", topic=topic.name, text=text, settings={})]
+
+
+def _compare_replicas(topic: Topic, found: ExistingTopic) -> list[TopicChange]:
+    # More copies than asked for is somebody's choice and harms nothing.
+    if found.replicas >= topic.replicas:
+        return []
+    text = (
+        f"it has {found.replicas} replicas, expected {topic.replicas}: it would be less durable than it claims. "
+        "Add replicas with the cluster's own tool (kafka-reassign-partitions, rpk topic alter-config), then run "
+        "this again"
+    )
+    return [TopicChange(kind="refuse", topic=topic.name, text=text, settings={})]
+
+
+def _compare_settings(topic: Topic, found: ExistingTopic) -> list[TopicChange]:
+    unknown = {key: value for key, value in topic.settings.items() if key not in found.settings}
+    differing = {
+        key: value
+        for key, value in topic.settings.items()
+        if key not in unknown and not _same(value, found.settings[key])
+    }
+    changes = []
+    if differing:
+        # The request replaces all of a topic's own settings, so what an operator set beside ours goes along unchanged.
+        full = {**found.own, **topic.settings}
+        text = ", ".join(f"{key} {found.settings[key]} -> {value}" for key, value in differing.items())
+        changes.append(TopicChange(kind="alter", topic=topic.name, text=text, settings=full))
+    if unknown:
+        text = f"this broker does not report {_listed(unknown)}, so they cannot be compared"
+        changes.append(TopicChange(kind="ignored", topic=topic.name, text=text, settings=unknown))
+    return changes
+
+
+def _same(wanted: str, found: str) -> bool:
+    if wanted == found:
+        return True
+    try:
+        return float(wanted) == float(found)  # 0.1 and 0.10 are the same setting
+    except ValueError:
+        return False
+
+
+def _renamed(name: str, prefix: str) -> str:
+    if not name.startswith(f"{PREFIX}."):
+        raise TopicProblem(f"topic {name!r} in topics.yaml must begin with {PREFIX!r} and a dot")
+    return prefix + name.removeprefix(PREFIX)
+
+
+def _section(value: Any, place: str, keys: set[str]) -> dict[str, Any]:
+    if not isinstance(value, dict) or set(value) != keys:
+        found = ", ".join(sorted(value)) if isinstance(value, dict) else repr(value)
+        raise TopicProblem(f"{place} must have exactly {', '.join(sorted(keys))}; it has {found}")
+    return value
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _listed(settings: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in settings.items())

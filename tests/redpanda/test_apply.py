@@ -1,0 +1,106 @@
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from redpanda.apply import apply, main
+from redpanda.cluster import ClusterProblem, connect
+from redpanda.topics import Topic, TopicProblem, load_topics
+from services.cli.stack.ports import pick_port
+
+pytestmark = pytest.mark.integration
+
+
+async def test_the_second_run_finds_nothing_to_do(kafka: str, topic_prefix: str) -> None:
+    first = await apply(kafka, prefix=topic_prefix)
+    assert {change.kind for change in first} == {"create"}
+    assert len(first) == len(load_topics())
+    assert await apply(kafka, prefix=topic_prefix) == []
+
+
+async def test_a_check_changes_nothing(kafka: str, topic_prefix: str) -> None:
+    assert await apply(kafka, prefix=topic_prefix, check=True)
+    assert {change.kind for change in await apply(kafka, prefix=topic_prefix, check=True)} == {"create"}
+
+
+async def test_the_broker_has_the_settings_of_the_file(kafka: str, topic_prefix: str) -> None:
+    await apply(kafka, prefix=topic_prefix)
+    wanted = {topic.name: topic for topic in load_topics(prefix=topic_prefix)}
+    async with connect(kafka, timeout_s=10) as cluster:
+        found = await cluster.existing(list(wanted))
+    assert found.keys() == wanted.keys()
+    for name, topic in wanted.items():
+        assert found[name].partitions == topic.partitions
+        assert {key: found[name].settings[key] for key in topic.settings} == dict(topic.settings)
+
+
+def named(topics: list[Topic], name: str) -> Topic:
+    return next(topic for topic in topics if topic.name.endswith(name))
+
+
+async def test_a_changed_setting_is_altered_and_an_operators_own_setting_survives(
+    kafka: str, topic_prefix: str
+) -> None:
+    topic = named(load_topics(prefix=topic_prefix), ".commands")
+    await apply(kafka, topics=[topic])
+    async with connect(kafka, timeout_s=10) as cluster:
+        await cluster.alter(topic.name, {**topic.settings, "segment.ms": "777000", "retention.ms": "1000"})
+    (change,) = await apply(kafka, topics=[topic])
+    assert (change.kind, change.text) == ("alter", f"retention.ms 1000 -> {topic.settings['retention.ms']}")
+    async with connect(kafka, timeout_s=10) as cluster:
+        found = (await cluster.existing([topic.name]))[topic.name]
+    assert found.settings["segment.ms"] == "777000"
+    assert await apply(kafka, topics=[topic]) == []
+
+
+async def test_a_refusal_stops_everything_before_the_first_change(kafka: str, topic_prefix: str) -> None:
+    topics = load_topics(prefix=topic_prefix)
+    events = named(topics, ".events")
+    await apply(kafka, topics=[events])
+    with pytest.raises(TopicProblem, match=r"Nothing was changed\. .*\.events: it has 4 partitions.*keys would move"):
+        await apply(kafka, topics=[named(topics, ".commands"), replace(events, partitions=8)])
+    async with connect(kafka, timeout_s=10) as cluster:
+        assert list(await cluster.existing([topic.name for topic in topics])) == [events.name]
+
+
+async def test_a_topic_without_keys_grows(kafka: str, topic_prefix: str) -> None:
+    topic = named(load_topics(prefix=topic_prefix), ".dead-letter")
+    await apply(kafka, topics=[topic])
+    (change,) = await apply(kafka, topics=[replace(topic, partitions=2)])
+    assert change.kind == "grow"
+    assert await apply(kafka, topics=[replace(topic, partitions=2)]) == []
+
+
+async def test_an_error_inside_the_answer_is_raised(kafka: str, topic_prefix: str) -> None:
+    topic = named(load_topics(prefix=topic_prefix), ".events")
+    with pytest.raises(ClusterProblem, match=r"making topic .*\.events.*(InvalidReplicationFactor|replication)"):
+        await apply(kafka, topics=[replace(topic, replicas=3)])
+    with pytest.raises(ClusterProblem, match=r"making topic .*no\.such\.setting"):
+        await apply(kafka, topics=[replace(topic, settings={"no.such.setting": "1"})])
+    await apply(kafka, topics=[topic])
+    with pytest.raises(ClusterProblem, match=r"changing the settings of topic .*\.events"):
+        await apply(kafka, topics=[replace(topic, settings={"retention.ms": "soon"})])
+
+
+async def test_a_cluster_that_is_not_there_is_said_in_time() -> None:
+    with pytest.raises(ClusterProblem, match="connecting to"):
+        await apply(f"127.0.0.1:{pick_port()}", timeout_s=1)
+
+
+async def test_the_command_line_reports_and_its_exit_code_says_whether_something_is_left(
+    kafka: str, topic_prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--bootstrap", kafka, "--prefix", topic_prefix]
+    assert await asyncio.to_thread(main, [*arguments, "--check", "--json"]) == 1
+    changes = json.loads(capsys.readouterr().out)
+    assert {change["kind"] for change in changes} == {"create"}
+    assert await asyncio.to_thread(main, arguments) == 0
+    assert "create" in capsys.readouterr().out
+    assert await asyncio.to_thread(main, [*arguments, "--check"]) == 0
+    assert "as they should be (local)" in capsys.readouterr().out
+    assert await asyncio.to_thread(main, [*arguments, "--replicas", "3"]) == 1
+    assert "expected 3" in capsys.readouterr().err
+    nobody = ["--bootstrap", f"127.0.0.1:{pick_port()}", "--timeout-s", "1"]
+    assert await asyncio.to_thread(main, nobody) == 2
+    assert "Is the broker up" in capsys.readouterr().err
