@@ -1,0 +1,99 @@
+"""How commands are run: failures become one sentence on stderr and an exit code, whatever part of us they come from.
+
+Errors of the parts a command uses are told apart here and only here: the outside not answering is 3, the rest 1. A bug
+stays a stack trace: it is for us, not for the person at the terminal.
+
+Before: main.py. After: the shell.
+"""
+
+import asyncio
+import importlib
+import logging
+import sys
+from collections.abc import Coroutine, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from connectors.errors import OutsideError, Transient
+from services.cli.failures import FAILED, INTERRUPTED, UNREACHABLE, Failure
+from services.cli.output import BAD, error_console
+from services.cli.stack.problems import StackProblem
+
+Result = TypeVar("Result")
+QUIET = ("aiokafka", "psycopg", "httpx")
+"""What these have to say reaches people as the sentence of a failure, once; they would say it on stderr many times."""
+
+
+class Commands(TyperGroup):
+    """A group of commands that ends in the way described above.
+
+    `modules` names commands by the place of their function or group, `module:name`. Such a module is imported when its
+    command is asked for: the drivers that some commands need take longer to import than most commands to run.
+    """
+
+    modules: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        nothing_yet: dict[str, Any] = dict.fromkeys(self.modules)
+        self.commands = nothing_yet | dict(self.commands)  # what "did you mean" chooses from
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of the table."""
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, imported now; None when there is none."""
+        place = self.modules.get(cmd_name)
+        return super().get_command(ctx, cmd_name) if place is None else _imported(cmd_name, place)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command."""
+        for name in QUIET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        try:
+            return super().invoke(ctx)
+        except Failure as failure:
+            _end(str(failure), failure.exit_code)
+        except StackProblem as problem:
+            _end(str(problem), FAILED)
+        except OutsideError as error:
+            _end(f"{error}.", UNREACHABLE if isinstance(error, Transient) else FAILED)
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runs the asynchronous part of a command; an ExceptionGroup with one error in it becomes that error."""
+    try:
+        return asyncio.run(work)
+    except BaseExceptionGroup as group:
+        raise _only(group) from None
+
+
+def _imported(name: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False)
+        alone.command(name)(found)
+        found = alone
+    command = get_command(found)
+    command.name = name
+    return command
+
+
+def _only(group: BaseException) -> BaseException:
+    """The one error there is; two tasks that met the same one have not met two."""
+    while isinstance(group, BaseExceptionGroup) and len({repr(error) for error in group.exceptions}) == 1:
+        group = group.exceptions[0]
+    return group
+
+
+def _end(sentence: str, code: int) -> None:
+    sys.stdout.flush()
+    error_console().print(sentence, style=BAD)
+    raise typer.Exit(code)

@@ -1,0 +1,267 @@
+"""`loomlog replay RUN`: proves a run from the log. Exit 1 when anything does not hold.
+
+The audit index says where the run lies, the log what happened; without Postgres its whole partition is read instead. A
+run that goes on with an earlier one needs that one's conversation first, so the chain is folded from its beginning.
+
+Before: main.py. After: event_log.py, replaying.py.
+"""
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from connectors.errors import OutsideError
+from connectors.kafka import topic_partitions
+from connectors.partitioner import partition_of
+from connectors.postgres import Reader, open_reader
+from connectors.protocols import LogRanges
+from projections.audit import ENDED, AuditRow, find_run
+from projections.builds import PREFIX as SCHEMA
+from projections.frames import moment
+from projections.runs import RunRow, run_by_id
+from projections.tables import EVERY_TENANT
+from schemas.codec import Undecodable, read_envelope
+from schemas.conversation import Message
+from schemas.ids import partition_key
+from schemas.reader import RawEvent, TermReader
+from services.cli.commands import run
+from services.cli.connections import kafka_options, postgres_options
+from services.cli.event_log import EVENTS_TOPIC, open_ranges, plain, read_range, term_before
+from services.cli.event_text import IN_THE_ID, fields_of, fitted
+from services.cli.failures import FAILED, Failure, Unreachable
+from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
+from services.cli.replaying import Replayed, continued, differences, replay
+from services.cli.settings import CliSettings, cli_settings
+from services.cli.wording import counted, duration
+from services.stream.past import MAX_CHAIN
+
+PROJECTION_WAIT_S = 5.0
+"""The read models are milliseconds behind; longer than this is said."""
+LOOK_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A replay, and how it compares. `not_compared` says why the read models were not looked at."""
+
+    replayed: Replayed
+    partition: int
+    stale: int
+    """Records of the run that nobody heeds, because their writer had been replaced."""
+    chain: int
+    """Earlier runs whose conversation it goes on with."""
+    drift: tuple[str, ...]
+    not_compared: str = ""
+
+
+def replay_run(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run (r_...).")],
+    timeline: Annotated[bool, typer.Option(help="Print every event.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
+) -> None:
+    """Fold a run again from its records, call nothing, and compare; exit 1 on drift."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    report = run(_report(cli, run_id))
+    if as_json:
+        print_json(_json(report))
+    else:
+        _print(console(), report, timeline=timeline)
+    if report.drift:
+        raise typer.Exit(FAILED)
+
+
+async def _report(cli: CliSettings, run_id: str) -> Report:
+    options = kafka_options(cli.settings, cli.kafka())
+    count = await topic_partitions(options, EVENTS_TOPIC)
+    if not count:
+        raise Failure(f"There is no topic {EVENTS_TOPIC} at {options.bootstrap}. `loomlog topics apply` makes it.")
+    partition = partition_of(partition_key(run_id).encode(), count)
+    reader, why_not = await _reader(cli)
+    try:
+        async with open_ranges(options) as ranges:
+            place = await _place(reader, run_id)
+            events, stale = await _events(ranges, partition, run_id, place)
+            if not events:
+                raise Failure(f"There is no run {run_id} in {EVENTS_TOPIC}/{partition}, where it would lie.")
+            history, chain = await _history(ranges, partition, events[0])
+            replayed = await asyncio.to_thread(replay, run_id, events, history=history)
+        drift = list(replayed.drift)
+        if reader is not None and not why_not:
+            other, why_not = await _compared(reader, replayed)
+            drift += other
+    finally:
+        if reader is not None:
+            await reader.close()
+    return Report(
+        replayed=replayed,
+        partition=partition,
+        stale=stale,
+        chain=chain,
+        drift=tuple(drift),
+        not_compared=why_not,
+    )
+
+
+async def _reader(cli: CliSettings) -> tuple[Reader | None, str]:
+    """The read models, or why there are none."""
+    try:
+        return await open_reader(postgres_options(cli.settings, cli.postgres()), schema=SCHEMA, max_connections=1), ""
+    except Unreachable as error:
+        return None, str(error)
+
+
+async def _place(reader: Reader | None, run_id: str) -> AuditRow | None:
+    try:
+        return None if reader is None else await find_run(reader, EVERY_TENANT, run_id)
+    except OutsideError:
+        return None  # the partition is read whole then; the comparison will say what is away
+
+
+async def _events(ranges: LogRanges, partition: int, run_id: str, place: AuditRow | None) -> tuple[list[RawEvent], int]:
+    """(the accepted events of the run, how many stale records it has)."""
+    start = await ranges.beginning_offset(EVENTS_TOPIC, partition)
+    end = await ranges.end_offset(EVENTS_TOPIC, partition)
+    if place is not None and place.partition == partition:
+        start = max(start, place.first_offset)
+        # Of a run that has ended nothing follows; of any other the log may be further than the index.
+        end = min(end, place.last_offset + 1) if place.status in ENDED else end
+    return await _accepted(ranges, partition, run_id, start, end)
+
+
+async def _accepted(ranges: LogRanges, partition: int, run_id: str, start: int, end: int) -> tuple[list[RawEvent], int]:
+    term = await term_before(ranges, EVENTS_TOPIC, partition, start)
+    reader = TermReader(term=term, next_offset=start)
+    events: list[RawEvent] = []
+    stale = 0
+    for record in await read_range(ranges, EVENTS_TOPIC, partition, start, end):
+        try:
+            skipped = reader.stale
+            event = reader.read(record.offset, record.value)
+            if event is not None and event.aggregate == run_id:
+                events.append(event)
+            elif reader.stale > skipped and read_envelope(record.value or b"")[0].aggregate == run_id:
+                stale += 1
+        except Undecodable:
+            continue  # of no run; if it had been one of ours, the seq has a gap and the chain is broken
+    return events, stale
+
+
+async def _history(ranges: LogRanges, partition: int, first: RawEvent) -> tuple[tuple[Message, ...], int]:
+    """(the conversation a run with this first event goes on with, of how many runs it is)."""
+    chain: list[tuple[str, list[RawEvent]]] = []
+    earlier = continued(first)
+    while earlier is not None:
+        if len(chain) >= MAX_CHAIN:
+            raise Failure(f"More than {MAX_CHAIN} runs are chained at {earlier.run_id}: the log is damaged.")
+        found, _ = await _accepted(ranges, partition, earlier.run_id, earlier.first_offset, earlier.last_offset + 1)
+        if not found:
+            raise Failure(
+                f"The run {earlier.run_id}, which this one goes on with, is not at offset {earlier.first_offset} of "
+                f"{EVENTS_TOPIC}/{partition}: the log is not whole."
+            )
+        chain.append((earlier.run_id, found))
+        earlier = continued(found[0])
+    history: tuple[Message, ...] = ()
+    for run_id, events in reversed(chain):
+        history = replay(run_id, events, history=history).history
+    return history, len(chain)
+
+
+async def _compared(reader: Reader, replayed: Replayed) -> tuple[list[str], str]:
+    """(what differs, why nothing was compared); waits shortly for read models that are behind."""
+    deadline = asyncio.get_running_loop().time() + PROJECTION_WAIT_S
+    while True:
+        try:
+            place = await find_run(reader, EVERY_TENANT, replayed.run_id)
+            row: RunRow | None = await run_by_id(reader, EVERY_TENANT, replayed.run_id)
+        except OutsideError as error:
+            return [], str(error)
+        reached = place.last_seq if place is not None else 0
+        if reached > replayed.seq:
+            return [], f"the run has gone on meanwhile, to seq {reached}"
+        if reached == replayed.seq or (place is not None and place.halted_offset is not None):
+            return differences(replayed, place, row), ""
+        if asyncio.get_running_loop().time() > deadline:
+            return [], f"the read models are at seq {reached} of {replayed.seq}; `loomlog projections lag` shows why"
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _json(report: Report) -> dict[str, Any]:
+    replayed = report.replayed
+    return {
+        "run_id": replayed.run_id,
+        "topic": EVENTS_TOPIC,
+        "partition": report.partition,
+        "first_offset": replayed.entries[0].offset if replayed.entries else None,
+        "last_offset": replayed.last_offset,
+        "seq": replayed.seq,
+        "status": replayed.status,
+        "state_sha256": replayed.state_sha256,
+        "tail_digest": replayed.tail_digest.hex(),
+        "stale": report.stale,
+        "continues": report.chain,
+        "compared": not report.not_compared,
+        "not_compared": report.not_compared or None,
+        "drift": list(report.drift),
+        "events": [
+            {
+                "seq": entry.seq,
+                "offset": entry.offset,
+                "term": entry.term,
+                "at": moment(entry.at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "type": entry.type,
+                "cause_id": entry.cause_id or None,
+                "payload": plain(entry.payload),
+            }
+            for entry in replayed.entries
+        ],
+    }
+
+
+def _print(out: Console, report: Report, *, timeline: bool) -> None:
+    replayed = report.replayed
+    out.print(Text.assemble(("run ", DIM), (replayed.run_id, NAME), ("  in ", DIM), f"run.events/{report.partition}"))
+    if timeline:
+        _print_timeline(out, replayed)
+    out.print()
+    whole = counted(replayed.seq, "event")
+    _print_line(out, "history", f"{whole}, seq dense, hash chain whole, tail {replayed.tail_digest.hex()[:16]}", report)
+    if report.stale:
+        _print_line(out, "stale", f"{counted(report.stale, 'record')} of replaced owners, ignored by everybody", None)
+    if report.chain:
+        _print_line(out, "continues", counted(report.chain, "earlier run"), None)
+    _print_line(out, "state", f"{replayed.status}, sha256 {replayed.state_sha256}", None)
+    said = "folded twice, equal to the read models"
+    if report.not_compared:
+        said = f"folded twice, equal; not compared with the read models: {report.not_compared}"
+    if report.drift:
+        out.print(Text("drift", style=BAD))
+        for sentence in report.drift:
+            out.print(Text(f"  {sentence}", style=BAD))
+    else:
+        _print_line(out, "replay", said, None, style=ODD if report.not_compared else GOOD)
+
+
+def _print_timeline(out: Console, replayed: Replayed) -> None:
+    began = replayed.entries[0].at_ms if replayed.entries else 0
+    width = len(str(replayed.last_offset))
+    for entry in replayed.entries:
+        after = duration((entry.at_ms - began) / 1000)
+        line = Text.assemble(
+            (f"{entry.seq:5}  {entry.offset:{width}}  {after:>9}  ", DIM),
+            (f"{entry.type:<18}", "bold"),
+            (f"  {fields_of(entry.payload, skip=IN_THE_ID)}", DIM),
+        )
+        out.print(fitted(line, out))
+
+
+def _print_line(out: Console, name: str, text: str, report: Report | None, *, style: str = "") -> None:
+    if report is not None and report.replayed.drift:
+        return  # what the fold found wrong is said in full below
+    out.print(Text.assemble((f"{name:<10}", DIM), (text, style)))

@@ -1,0 +1,280 @@
+"""`loomlog run` and `loomlog runs ...`: starting, listing, showing, following and cancelling runs, all over the API.
+
+Before: main.py. After: api.py, following.py, live.py.
+"""
+
+import asyncio
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from services.cli.api import Api, Refusal
+from services.cli.commands import run
+from services.cli.failures import FAILED, Failure, WrongUse
+from services.cli.following import Followed, Frame
+from services.cli.live import final_row, show_run, view_for
+from services.cli.output import DIM, NAME, console, print_json, print_json_line, print_table
+from services.cli.run_text import ended_line, print_facts, run_line, table_row
+from services.cli.settings import cli_settings
+
+PROMPT_BYTES_MAX = 16 * 1024 * 1024
+"""What the API takes by default; a longer prompt from a pipe is a mistake."""
+PAGES_MAX = 200
+"""Of a transcript: a million frames."""
+SUCCEEDED = "completed"
+
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run (r_...) or its handle (a_...).")]
+
+runs_app = typer.Typer(help="List, show, follow and cancel runs.", no_args_is_help=True)
+
+
+def api_of_here() -> Api:
+    """The API this installation has, with the token of the environment."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    return Api(cli.api_url, cli.token)
+
+
+def start(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Name of the agent.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What it is to do; - reads it from stdin.")],
+    session: Annotated[str, typer.Option("--session", help="Go on with this session (s_...).")] = "",
+    follow: Annotated[bool, typer.Option(help="Show the run until it ends.")] = True,
+    idempotency_key: Annotated[
+        str, typer.Option("--idempotency-key", help="The same key again gives the same run, not a second one.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Start a run, and follow it."""
+    text = _prompt(prompt)
+    # A session is gone on with as its own route does it: with what was said in it before.
+    path = f"/v1/sessions/{session}/messages?ids=1" if session else "/v1/runs?ids=1"
+    body = {"agent": agent, "prompt": text}
+    run(_start(path, body, idempotency_key or str(uuid.uuid4()), follow=follow, as_json=as_json))
+
+
+async def _start(path: str, body: Mapping[str, Any], key: str, *, follow: bool, as_json: bool) -> None:
+    async with api_of_here() as api:
+        followed = Followed(api, body=body, idempotency_key=key, path=path)
+        if follow:
+            await _follow(api, followed, as_json=as_json)
+            return
+        await accepted(followed)
+        ids = followed.ids
+        if as_json:
+            print_json(
+                {
+                    "run_id": ids.run_id,
+                    "session_id": ids.session_id,
+                    "agent_id": ids.agent_id,
+                    "position": ids.position or None,
+                    "idempotency_key": key,
+                }
+            )
+            return
+        out = console()
+        out.print(run_line(ids))
+        out.print(Text(f"`loomlog runs follow {ids.run_id}` shows it.", style=DIM))
+
+
+async def accepted(followed: Followed) -> None:
+    """Until the run's ids are known and its first event is in the log."""
+    frames = followed.frames()
+    try:
+        async for frame in frames:
+            if frame.name == "agent":
+                return
+    finally:
+        await frames.aclose()
+
+
+@runs_app.command("follow")
+def follow_run(run_id: RunId, as_json: Json = False) -> None:
+    """Show a run from its beginning until it ends."""
+    run(_follow_known(run_id, as_json=as_json))
+
+
+async def _follow_known(run_id: str, *, as_json: bool) -> None:
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        await _follow(api, Followed(api, run_id=row["run_id"]), as_json=as_json)
+
+
+async def _follow(api: Api, followed: Followed, *, as_json: bool) -> None:
+    """Ends with exit code 1 when the run did not complete."""
+    try:
+        row = await (_lines(api, followed) if as_json else show_run(api, followed, console()))
+    except asyncio.CancelledError:
+        _say_it_goes_on(followed)
+        raise
+    if row["status"] != SUCCEEDED:
+        raise typer.Exit(FAILED)
+
+
+async def _lines(api: Api, followed: Followed) -> Mapping[str, Any]:
+    """The frames as JSON lines, and the run itself as the last one."""
+    async for frame in followed.frames():
+        print_json_line({"event": frame.name, "id": frame.seq, "data": frame.data})
+    row = await final_row(api, followed.ids.run_id)
+    print_json_line({"event": "run", "id": None, "data": row})
+    return row
+
+
+def _say_it_goes_on(followed: Followed) -> None:
+    run_id = followed.ids.run_id
+    if run_id:
+        print("\nNo longer followed; the run goes on.", file=sys.stderr)
+        print(f"  loomlog runs follow {run_id}", file=sys.stderr)
+        print(f"  loomlog runs cancel {run_id} --reason ...", file=sys.stderr)
+
+
+@runs_app.command("ls")
+def list_runs(
+    status: Annotated[str, typer.Option(help="running, completed, failed, cancelled; several with commas.")] = "all",
+    agent: Annotated[str, typer.Option(help="Only runs of this agent.")] = "",
+    session: Annotated[str, typer.Option(help="Only runs of this session.")] = "",
+    user: Annotated[str, typer.Option(help="Only runs of this user.")] = "",
+    tenant: Annotated[str, typer.Option(help="Only runs of this tenant (administrators).")] = "",
+    since: Annotated[str, typer.Option(help="Only runs started at or after this time (RFC 3339).")] = "",
+    until: Annotated[str, typer.Option(help="Only runs started before this time (RFC 3339).")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Most runs to list.")] = 20,
+    cursor: Annotated[str, typer.Option(help="`next` of an earlier answer.")] = "",
+    as_json: Json = False,
+) -> None:
+    """List runs, newest first."""
+    params: dict[str, str | int] = {
+        "status": status,
+        "agent": agent,
+        "session_id": session,
+        "user_id": user,
+        "tenant": tenant,
+        "from": since,
+        "to": until,
+        "limit": limit,
+        "cursor": cursor,
+    }
+    found = run(_get("/v1/runs", params))
+    if as_json:
+        print_json(found)
+        return
+    out = console()
+    if not found["runs"]:
+        out.print("No runs." if status == "all" else f"No runs that are {status}.")
+        out.print(Text('`loomlog run assistant "Hello"` starts one.', style=DIM))
+        return
+    now = datetime.now(UTC)
+    print_table(
+        out,
+        ("RUN", "AGENT", "STATUS", "TURNS", "CALLS", "TOKENS", "COST", "TOOK", "STARTED"),
+        [table_row(row, now) for row in found["runs"]],
+        right=(3, 4, 5, 6, 7),
+    )
+    if found["next"]:
+        out.print(Text(f"There are more: --cursor {found['next']}", style=DIM))
+
+
+@runs_app.command("show")
+def show(run_id: RunId, as_json: Json = False) -> None:
+    """Show what is known of a run: its facts and everything that was said and done."""
+    row, frames = run(_whole(run_id))
+    if as_json:
+        print_json({"run": row, "frames": frames})
+        return
+    out = console()
+    print_facts(out, row)
+    out.print()
+    # The clock stands still: nothing is under way in what is stored.
+    view = view_for(out, clock=lambda: 0.0)
+    for frame in frames:
+        for line in view.take(_stored(frame)):
+            out.print(line)
+    out.print(ended_line(row))
+    out.print(Text(f"`loomlog replay {row['run_id']}` folds it again from the log and compares.", style=DIM))
+
+
+@runs_app.command("cancel")
+def cancel(
+    run_id: RunId,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept with the run.", prompt=False)],
+    as_json: Json = False,
+) -> None:
+    """End a run that is under way."""
+    answer, position = run(_cancel(run_id, reason))
+    if as_json:
+        print_json({**answer, "position": position or None})
+    elif answer["cancelled"]:
+        line = Text.assemble("Cancelled ", (answer["run_id"], NAME), ("  event ", DIM), position)
+        console().print(line)
+    if not answer["cancelled"]:
+        raise Failure(f"{answer['run_id']} had ended before: {answer['status']} ({answer['reason']}).")
+
+
+async def row_of(api: Api, run_id: str) -> Mapping[str, Any]:
+    """The run of an id or a handle. Raises Refusal."""
+    path = "/v1/runs" if run_id.startswith("r_") else "/v1/agents"
+    try:
+        row: Mapping[str, Any] = await api.get(f"{path}/{run_id}")
+    except Refusal as refusal:
+        if refusal.status == 404:
+            raise Failure(f"There is no run {run_id}. `loomlog runs ls` lists them.") from refusal
+        raise
+    return row
+
+
+async def _get(path: str, params: Mapping[str, str | int]) -> Any:
+    async with api_of_here() as api:
+        return await api.get(path, params)
+
+
+async def _whole(run_id: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+    """The row and the stored frames of that run."""
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        frames: list[Mapping[str, Any]] = []
+        cursor = ""
+        for _ in range(PAGES_MAX):
+            page = await api.get(f"/v1/sessions/{row['session_id']}/transcript", {"cursor": cursor})
+            frames += [frame for frame in page["events"] if frame["run_id"] == row["run_id"]]
+            cursor = page.get("next") or ""
+            if not cursor:
+                break
+        return row, frames
+
+
+async def _cancel(run_id: str, reason: str) -> tuple[Mapping[str, Any], str]:
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        answer = await api.post(f"/v1/agents/{row['agent_id']}/cancel", {"reason": reason})
+        return answer.value, answer.position
+
+
+def _prompt(prompt: str) -> str:
+    if prompt != "-":
+        return prompt
+    text = sys.stdin.read(PROMPT_BYTES_MAX + 1)
+    if not text.strip():
+        raise WrongUse("The prompt is - but nothing came on stdin.")
+    if len(text) > PROMPT_BYTES_MAX:
+        raise WrongUse(f"The prompt on stdin has more than {PROMPT_BYTES_MAX} characters.")
+    return text
+
+
+def _stored(frame: Mapping[str, Any]) -> Frame:
+    """A frame of the transcript as a stream would show it."""
+    name = frame["type"]
+    if name == "user_input":
+        said = " ".join(
+            str(block.get("text") or f"({block.get('media_type') or block['type']})")
+            for segment in frame.get("payload") or ()
+            if segment["role"] == "user"
+            for block in segment["content"]
+        )
+        return Frame(name="steer", data={"user_input": {"text": said}}, seq=frame["seq"])
+    return Frame(name=name, data=frame["event"], seq=frame["seq"])

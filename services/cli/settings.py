@@ -1,0 +1,92 @@
+"""What the command line is told, and where everything is: settings, the state folder, the stack that runs in it.
+
+Addresses are looked for in this order: what the environment says, what the stack that runs in this state folder says
+(stack.json and wiring.json), the default. So every command works without any setting beside `loomlog up`, and against
+an installation elsewhere with LOOMLOG_BASE_URL, LOOMLOG_KAFKA and LOOMLOG_POSTGRES.
+
+LOOMLOG_TOKEN is the command line's own: the token it shows. It is no setting of the services and not handed to them.
+
+Before: every command, once. After: api.py, log.py, stack/.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from connectors.configuration import ConfigurationProblem, Settings, read_settings
+from services.cli.failures import Unreachable, WrongUse
+from services.cli.stack.home import Home
+from services.cli.stack.record import StackRecord
+from services.cli.stack.status import StackStatus, stack_status
+from services.cli.wiring_record import Wiring, load_wiring
+
+TOKEN = "LOOMLOG_TOKEN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CliSettings:
+    """Everything a command needs to know. `environ` is the environment without what is ours alone."""
+
+    settings: Settings
+    home: Home
+    stack: StackStatus
+    wiring: Wiring | None
+    """What the services of the running stack were told; None when none runs or it is still starting."""
+    environ: Mapping[str, str] = field(repr=False)
+    token: str = field(repr=False)
+
+    @property
+    def api_url(self) -> str:
+        if self.settings.base_url:
+            return self.settings.base_url
+        return self.wiring.api_url if self.wiring is not None else self.settings.api_url
+
+    @property
+    def insights_url(self) -> str:
+        """Empty when nobody serves insights here."""
+        return self.wiring.insights_url if self.wiring is not None else ""
+
+    @property
+    def record(self) -> StackRecord | None:
+        """What runs here; None also when only the list of a stack is left that is dead."""
+        return self.stack.record if self.stack.supervised or self.stack.alive else None
+
+    def kafka(self) -> str:
+        """Bootstrap servers. Raises Unreachable when nothing runs here and none are named."""
+        found = self.settings.kafka or (self.record.kafka if self.record is not None else "")
+        if not found:
+            raise Unreachable(self._nothing_runs("LOOMLOG_KAFKA"))
+        return found
+
+    def postgres(self) -> str:
+        """Connection string of the read models. Raises Unreachable."""
+        found = self.settings.postgres or (self.record.postgres if self.record is not None else "")
+        if not found:
+            raise Unreachable(self._nothing_runs("LOOMLOG_POSTGRES"))
+        return found
+
+    def _nothing_runs(self, name: str) -> str:
+        return f"Nothing runs in {self.home.root}: start it with `loomlog up`, or set {name} to use one elsewhere."
+
+
+def cli_settings(environ: Mapping[str, str], *, working_directory: Path) -> CliSettings:
+    """Raises WrongUse with every setting that cannot be used."""
+    own = {name: value for name, value in environ.items() if name != TOKEN}
+    try:
+        settings, _ = read_settings(own, working_directory=working_directory)
+    except ConfigurationProblem as problem:
+        raise WrongUse(str(problem)) from problem
+    root = settings.home.expanduser().absolute()
+    home = Home(root=root, cache=root / "cache")
+    stack = stack_status(home)
+    wiring = load_wiring(home.root) if stack.supervised else None
+    # One that a killed supervisor left behind speaks of another stack.
+    is_current = wiring is not None and stack.supervisor is not None and wiring.supervisor_pid == stack.supervisor.pid
+    return CliSettings(
+        settings=settings,
+        home=home,
+        stack=stack,
+        wiring=wiring if is_current else None,
+        environ=own,
+        token=environ.get(TOKEN, "").strip() or settings.auth_token,
+    )

@@ -1,0 +1,203 @@
+"""Supervision: named child processes, started together, kept running, stopped in reverse order.
+
+A `Supervisor` starts groups of children. A group is started concurrently and waited for; groups are stopped last
+first. The first start of a child must succeed (a wrong setting should be a message, not a loop); later deaths are
+answered with a restart after a growing pause, and after MAX_RESTARTS in a row the supervisor gives up and says why.
+After every change the states are handed to `record`, so that other terminals can find and stop it all.
+
+Not chosen: systemd, supervisord, honcho. The stack has to work the same in a bare container and on a laptop, and what
+is special here (readiness, what to do before a start and after an exit) would have to be glued to them anyway.
+
+Before: local.  After: child, record, logfile.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from services.cli.stack.child import Child, Exit, Kept
+from services.cli.stack.logfile import bound_log
+from services.cli.stack.problems import StackProblem
+from services.cli.stack.record import ChildRecord, ChildState
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 10.0
+# A child that was ready this long had started well: its death counts as the first. Short, because somebody who kills
+# processes to see what happens should not be stopped from it by a growing pause.
+STABLE_S = 2.0
+# In a row, none of which became ready or stayed so; with the pauses above half a minute of trying.
+MAX_RESTARTS = 10
+LOG_CHECK_INTERVAL_S = 5.0
+
+
+class Supervisor:
+    """`async with Supervisor(...) as supervisor: await supervisor.start(a, b); await supervisor.wait()`.
+
+    Leaving the block stops everything, whatever the reason for leaving.
+    """
+
+    def __init__(
+        self,
+        *,
+        logs: Path,
+        record: Callable[[Sequence[ChildRecord]], Awaitable[None]],
+        say: Callable[[str], None],
+        first_pause_s: float = FIRST_PAUSE_S,
+        max_restarts: int = MAX_RESTARTS,
+    ) -> None:
+        self._logs = logs
+        self._record = record
+        self._say = say
+        self._first_pause_s = first_pause_s
+        self._max_restarts = max_restarts
+        self._kept: list[Kept] = []
+        self._groups = 0
+        self._stopping = False
+        self._recording = asyncio.Lock()
+        self._future: asyncio.Future[None] | None = None
+        self._told = False
+        self._said: set[str] = set()
+        self._log_task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._future = asyncio.get_running_loop().create_future()
+        self._log_task = asyncio.create_task(self._bound_logs(), name="logs")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._stop()
+        except asyncio.CancelledError:
+            for kept in self._kept:
+                kept.kill()
+            raise
+        finally:
+            if self._log_task is not None:
+                self._log_task.cancel()
+        if kind is None and not self._told:
+            self._raise_failure()
+
+    async def start(self, *children: Child) -> None:
+        """Start a group concurrently and wait until all of it is ready. Raises StackProblem when a child cannot be."""
+        self._groups += 1
+        group = [self._begin(child) for child in children]
+        pending: set[asyncio.Future[Any]] = {asyncio.create_task(kept.was_ready.wait()) for kept in group}
+        try:
+            while pending:
+                await asyncio.wait({*pending, self._failing}, return_when=asyncio.FIRST_COMPLETED)
+                self._raise_failure()
+                pending = {waiter for waiter in pending if not waiter.done()}
+        finally:
+            for waiter in pending:
+                waiter.cancel()
+
+    async def wait(self) -> None:
+        """Wait until a child is given up. Raises StackProblem then; otherwise it never ends by itself."""
+        await asyncio.wait((self._failing,))
+        self._raise_failure()
+
+    def children(self) -> tuple[ChildRecord, ...]:
+        """What is true of each child now, in the order of their starts."""
+        return tuple(kept.recorded() for kept in self._kept)
+
+    def _begin(self, child: Child) -> Kept:
+        if any(kept.child.name == child.name for kept in self._kept):
+            raise ValueError(f"a child named {child.name!r} is there already; names have to differ")
+        kept = Kept(child=child, group=self._groups, log=self._logs / f"{child.name}.log")
+        kept.task = asyncio.create_task(self._keep(kept), name=f"keep {child.name}")
+        kept.task.add_done_callback(self._ended)
+        self._kept.append(kept)
+        return kept
+
+    async def _keep(self, kept: Kept) -> None:
+        """One life after the other, until it is stopped or given up."""
+        name = kept.child.name
+        deaths = 0
+
+        async def change(state: ChildState) -> None:
+            await self._change(kept, state)
+
+        while True:
+            life = await kept.live(change)
+            if kept.asked:
+                return
+            if kept.child.after_exit is not None and await kept.child.after_exit(life.exit):
+                continue
+            deaths = 1 if life.ready_for_s >= STABLE_S else deaths + 1
+            first = not kept.was_ready.is_set()
+            if first or deaths > self._max_restarts:
+                await change("failed")
+                times = "" if first else f", {deaths} times in a row, and is not started again"
+                raise StackProblem(f"{name} {life.problem}{times}.{kept.last_words()}")
+            pause_s = min(LONGEST_PAUSE_S, self._first_pause_s * 2 ** (deaths - 1))
+            kept.restarts += 1
+            self._say(f"{name} {life.problem}; starting it again in {pause_s:g} s (restart {kept.restarts})")
+            await change("waiting")
+            await asyncio.sleep(pause_s)
+
+    async def _stop(self) -> None:
+        self._stopping = True
+        for group in sorted({kept.group for kept in self._kept}, reverse=True):
+            await asyncio.gather(*(self._stop_one(kept) for kept in self._kept if kept.group == group))
+
+    async def _stop_one(self, kept: Kept) -> None:
+        kept.asked = True
+        if kept.running():
+            await self._change(kept, "stopping")
+            if not await kept.end():
+                self._say(
+                    f"{kept.child.name} did not stop within {kept.child.stop_timeout_s:g} s of "
+                    f"{kept.child.stop_signal.name} and was killed"
+                )
+            code = kept.process.returncode if kept.process is not None else None
+            if kept.child.after_exit is not None and code is not None:
+                await kept.child.after_exit(Exit(code=code, was_ready=kept.was_ready.is_set(), asked=True))
+        assert kept.task is not None, "a child is kept by a task from the beginning"
+        kept.task.cancel()  # it may be preparing a start, or pausing before one
+        await asyncio.wait((kept.task,))
+        await self._change(kept, "stopped")
+
+    @property
+    def _failing(self) -> "asyncio.Future[None]":
+        """Gets the exception of the first child that is given up."""
+        assert self._future is not None, "a supervisor is used inside `async with`"
+        return self._future
+
+    def _raise_failure(self) -> None:
+        if self._failing.done():
+            self._told = True
+            self._failing.result()
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled() or self._failing.done():
+            return
+        error = task.exception()
+        if error is not None:
+            self._failing.set_exception(error)
+            self._failing.exception()  # start, wait or the end of the block raise it; asyncio need not complain too
+
+    async def _change(self, kept: Kept, state: ChildState) -> None:
+        kept.state = state
+        async with self._recording:
+            try:
+                await self._record(self.children())
+            except StackProblem as problem:
+                if not self._stopping:
+                    raise
+                # A full disk must not keep the rest from being stopped.
+                if str(problem) not in self._said:
+                    self._said.add(str(problem))
+                    self._say(str(problem))
+
+    async def _bound_logs(self) -> None:
+        while True:
+            await asyncio.sleep(LOG_CHECK_INTERVAL_S)
+            for kept in self._kept:
+                try:
+                    await asyncio.to_thread(bound_log, kept.log)
+                except OSError as error:
+                    self._say(f"The log {kept.log} could not be kept bounded: {error}")

@@ -1,0 +1,132 @@
+"""The state folder: where everything the local stack keeps lies, and whether it can be used at all.
+
+    <root>/  lock  ports.json  stack.json  .gitignore      who runs here, with which ports and children
+             logs/<child>.log                              bounded (logfile.py)
+             kafka/  server.properties  data/  tmp/        the log
+             postgres/  data/                              the projections
+             cache/  jars-<hash>/  broker-<hash>.jsa       may be deleted at any time, may be shared by several folders
+
+The folder is checked before anything is started: a full or read-only disk is a sentence here and a stack trace of
+another program's later.
+
+Not chosen: a folder under the user's home. A folder per project lets two checkouts live side by side.
+
+Before: the command line, which passes LOOMLOG_HOME or `.loomlog`.  After: every other module here.
+"""
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.cli.stack.problems import StackProblem
+
+# What the first start needs: jars 43 MB, archive 50 MB, an empty Postgres 50 MB, Kafka's files; the rest is room to
+# work.
+MINIMUM_FREE_BYTES = 1024**3
+# Java splits a class path at ':', Kafka log.dirs at ','; neither can be escaped. A newline would end a setting.
+UNUSABLE_IN_A_PATH = ":,\n\r"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """The layout of one state folder. Made by `open_home`, which makes sure that it can be used."""
+
+    root: Path
+    cache: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def record(self) -> Path:
+        return self.root / "stack.json"
+
+    @property
+    def ports(self) -> Path:
+        return self.root / "ports.json"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def kafka(self) -> Path:
+        return self.root / "kafka"
+
+    @property
+    def kafka_data(self) -> Path:
+        return self.kafka / "data"
+
+    @property
+    def kafka_settings(self) -> Path:
+        return self.kafka / "server.properties"
+
+    @property
+    def postgres(self) -> Path:
+        return self.root / "postgres"
+
+    @property
+    def postgres_data(self) -> Path:
+        return self.postgres / "data"
+
+
+def open_home(root: Path, *, cache: Path | None = None) -> Home:
+    """The state folder at `root`, made if it is absent. Raises StackProblem when it cannot be written or named so."""
+    root = root.expanduser().absolute()
+    home = Home(root=root, cache=(cache or root / "cache").absolute())
+    for folder in (home.root, home.cache):
+        unusable = sorted({character for character in str(folder) if character in UNUSABLE_IN_A_PATH})
+        if unusable:
+            named = " and ".join(repr(character) for character in unusable)
+            raise StackProblem(
+                f"The state folder {folder} has {named} in its path, which Java and Kafka cannot take. "
+                "Set LOOMLOG_HOME to a folder without it."
+            )
+    try:
+        for folder in (home.root, home.cache, home.logs, home.kafka, home.postgres):
+            folder.mkdir(parents=True, exist_ok=True)
+        home.kafka.chmod(0o700)  # what people and models said to each other
+        ignore = home.root / ".gitignore"
+        if not ignore.exists():
+            write_atomically(ignore, "*\n")  # whatever project it lies in, this folder is not part of it
+        with tempfile.TemporaryFile(dir=home.root) as probe:
+            probe.write(b"writable")
+    except OSError as error:
+        raise StackProblem(
+            f"The state folder {home.root} cannot be written: {error}. loomlog keeps its log, its database and its "
+            "messages there. Free or repair it, or set LOOMLOG_HOME to a folder you can write."
+        ) from error
+    return home
+
+
+def require_space(folder: Path, *, minimum_bytes: int = MINIMUM_FREE_BYTES) -> None:
+    """Raise StackProblem when the disk of `folder` has less than `minimum_bytes` free."""
+    free = shutil.disk_usage(folder).free
+    if free < minimum_bytes:
+        raise StackProblem(
+            f"The disk of the state folder {folder} has {_mebibytes(free)} free; at least {_mebibytes(minimum_bytes)} "
+            f"are needed, {_mebibytes(minimum_bytes - free)} more. Free some space, or set LOOMLOG_HOME to a folder on "
+            "another disk."
+        )
+
+
+def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """Replace `path` by `text`: a reader, or a crash, sees the old content or the new, never half of it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, mode)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _mebibytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1024**2:,.0f} MiB"

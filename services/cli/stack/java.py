@@ -1,0 +1,140 @@
+"""Java and the broker's jars: found, checked, and resolved by Maven once.
+
+The jars that redpanda/local/pom.xml names are copied into the cache under a name made from that file's content, so a
+changed file is resolved anew and an interrupted copy is never taken for a whole one. With the jars there, Maven is
+not needed.
+
+Not chosen: a Kafka download, which is three times as large and would need its own check of what was downloaded; Maven
+verifies checksums and uses whatever mirror or proxy the machine is set up for.
+
+Before: broker.  After: the machine's Java and Maven.
+"""
+
+import asyncio
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import redpanda
+from services.cli.stack.oneshot import run
+from services.cli.stack.problems import StackProblem
+
+LOCAL_BROKER = Path(redpanda.__file__).parent / "local"
+# Kafka 4 brokers need Java 17.
+MINIMUM_JAVA = 17
+JAVA_ANSWER_TIMEOUT_S = 20.0
+# 43 MB over a slow line; from the local Maven cache it takes 2 to 4 s.
+RESOLVE_TIMEOUT_S = 600.0
+OTHERWISE = "Or start a Kafka-compatible broker yourself and set LOOMLOG_KAFKA=HOST:PORT."
+GET_JAVA = (
+    "Get one with `apt-get install openjdk-17-jre-headless` (Debian, Ubuntu), `dnf install java-17-openjdk-headless` "
+    f"(Fedora) or `brew install openjdk@17` (macOS). {OTHERWISE}"
+)
+GET_MAVEN = (
+    "Get it with `apt-get install maven` (Debian, Ubuntu), `dnf install maven` (Fedora) or `brew install maven` "
+    f"(macOS); it is needed once. {OTHERWISE}"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Java:
+    """A Java runtime: its program, its major version, and all that `java -version` says (it identifies the build)."""
+
+    program: Path
+    major: int
+    version: str
+
+
+async def find_java(environ: Mapping[str, str]) -> Java:
+    """The first Java of JAVA_HOME and PATH that is new enough. Raises StackProblem saying what was found instead."""
+    tried = []
+    for program in _candidates("java", environ):
+        try:
+            answer = await run((str(program), "-version"), timeout_s=JAVA_ANSWER_TIMEOUT_S)
+        except TimeoutError:
+            tried.append(f"{program} gave no version within {JAVA_ANSWER_TIMEOUT_S:g} s")
+            continue
+        major = java_major(answer.output) if answer.code == 0 else None
+        if major is None:
+            tried.append(f"{program} answered {answer.output.strip()[:200]!r}")
+        elif major < MINIMUM_JAVA:
+            tried.append(f"{program} is Java {major}")
+        else:
+            return Java(program=program, major=major, version=answer.output)
+    found = "; ".join(tried) or "there is no `java` in JAVA_HOME or on the PATH"
+    raise StackProblem(f"The local broker (Kafka) needs Java {MINIMUM_JAVA} or later, but {found}. {GET_JAVA}")
+
+
+def java_major(version: str) -> int | None:
+    """The major version in the answer of `java -version`; None when it has none. "1.8.0" is 8."""
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', version)
+    if match is None:
+        return None
+    first, second = int(match[1]), match[2]
+    return int(second) if first == 1 and second else first
+
+
+async def resolve_jars(cache: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> tuple[Path, ...]:
+    """The broker's jars in a fixed order. Resolves them when the cache has none for the present pom.xml."""
+    pom = LOCAL_BROKER / "pom.xml"
+    folder = cache / f"jars-{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}"
+    if not folder.is_dir():
+        say("Broker: getting its jars with Maven (43 MB, once)")
+        await _resolve(pom, folder, environ)
+    jars = tuple(sorted(folder.glob("*.jar")))
+    if not jars:
+        raise StackProblem(f"The folder {folder} should hold the broker's jars and has none. Delete it and try again.")
+    return jars
+
+
+async def _resolve(pom: Path, folder: Path, environ: Mapping[str, str]) -> None:
+    maven = next(iter(_candidates("mvn", environ)), None)
+    if maven is None:
+        raise StackProblem(
+            f"The local broker's jars are not there yet and Maven (`mvn`) is not on the PATH to get them. {GET_MAVEN}"
+        )
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}."))
+    try:
+        # The copying plugin's version is Maven's own default: what is copied is fixed by pom.xml, not by the copier.
+        argv = (str(maven), "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies",
+                "-DincludeScope=runtime", f"-DoutputDirectory={temporary}", "-Dstyle.color=never")  # fmt: skip
+        try:
+            ended = await run(argv, environment=environ, timeout_s=RESOLVE_TIMEOUT_S, cwd=folder.parent)
+        except TimeoutError as error:
+            raise StackProblem(
+                f"Maven did not get the broker's jars within {RESOLVE_TIMEOUT_S:g} s. Is the network slow, or a proxy "
+                f"needed (~/.m2/settings.xml)? Try again: what it has got so far is kept. {OTHERWISE}"
+            ) from error
+        if ended.code != 0:
+            lines = "\n".join(ended.output.strip().splitlines()[:10])
+            raise StackProblem(
+                f"Maven could not get the broker's jars (exit {ended.code}); it needs its repository, a mirror of it, "
+                f"or the jars in its local cache. {OTHERWISE} Maven said:\n{lines}"
+            )
+        _put(temporary, folder)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, temporary, ignore_errors=True)
+
+
+def _put(temporary: Path, folder: Path) -> None:
+    temporary.chmod(0o755)
+    try:
+        os.rename(temporary, folder)
+    except OSError:
+        if not folder.is_dir():  # otherwise another start was quicker, with the same result
+            raise
+
+
+def _candidates(name: str, environ: Mapping[str, str]) -> list[Path]:
+    found = []
+    if name == "java" and environ.get("JAVA_HOME"):
+        program = shutil.which(str(Path(environ["JAVA_HOME"]) / "bin" / name))
+        found += [program] if program else []
+    program = shutil.which(name, path=environ.get("PATH"))
+    found += [program] if program else []
+    return [Path(program) for program in dict.fromkeys(found)]

@@ -1,0 +1,182 @@
+"""The whole local stack as one block: broker and Postgres run inside it, and stop with it.
+
+    async with local_stack(home, say=print) as stack:
+        await stack.start(Child(name="runtime", ...), Child(name="projector", ...))
+        await stack.wait()
+
+Entering it: room on the disk, the lock, what an earlier stack left behind, ports, then broker and Postgres side by
+side. An address given from outside (LOOMLOG_KAFKA, LOOMLOG_POSTGRES) replaces that part: it is only asked whether it
+is there.
+
+Before: `loomlog up`, the tests.  After: broker, postgres, children.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from connectors.kafka import KafkaOptions
+from redpanda.cluster import ClusterProblem, ask
+from services.cli.stack.broker import RESTART_FREE_BYTES, Broker
+from services.cli.stack.child import Child
+from services.cli.stack.children import Supervisor
+from services.cli.stack.home import Home, require_space
+from services.cli.stack.ports import choose_ports, load_ports, pick_port, port_holder, port_is_free, save_ports
+from services.cli.stack.postgres import Postgres, ask_postgres, without_password
+from services.cli.stack.problems import StackProblem
+from services.cli.stack.record import ChildRecord, save_record, stack_record, supervisor_lock
+from services.cli.stack.shutdown import clean_leftovers
+
+# For servers that are not ours: they should be there already, or be just starting beside us (compose).
+OUTSIDE_TIMEOUT_S = 15.0
+OUTSIDE_ASK_TIMEOUT_S = 5.0
+OUTSIDE_INTERVAL_S = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalStack:
+    """A running stack: `kafka` is HOST:PORT, `postgres` a connection string."""
+
+    kafka: str
+    postgres: str
+    supervisor: Supervisor
+
+    async def start(self, *children: Child) -> None:
+        """Start a group of services concurrently and wait until all are ready. Raises StackProblem."""
+        await self.supervisor.start(*children)
+
+    async def wait(self) -> None:
+        """Until a child is given up (StackProblem) or this task is cancelled."""
+        await self.supervisor.wait()
+
+
+@asynccontextmanager
+async def local_stack(
+    home: Home,
+    *,
+    say: Callable[[str], None],
+    environ: Mapping[str, str],
+    kafka: str | KafkaOptions | None = None,
+    postgres: str | None = None,
+    kafka_port: int | None = None,
+    postgres_port: int | None = None,
+) -> AsyncIterator[LocalStack]:
+    """Run broker and Postgres in `home`. `kafka`, `postgres`: what to use instead, if not empty.
+
+    Ports: None is that of last time or the default, 0 any free one. `environ` is for finding Java and Maven. Raises
+    StackProblem, with nothing left running, when a part cannot be had; StackRunning when a stack runs here already.
+    """
+    require_space(home.root)
+    with supervisor_lock(home.lock):
+        await clean_leftovers(home, say)
+        wanted = frozenset(name for name, given in (("kafka", kafka), ("postgres", postgres)) if not given)
+        ports = await asyncio.to_thread(
+            lambda: choose_ports(
+                remembered=load_ports(home.ports),
+                kafka=kafka_port,
+                postgres=postgres_port,
+                wanted=wanted,
+                is_free=port_is_free,
+                pick=pick_port,
+                holder=port_holder,
+            )
+        )
+        await asyncio.to_thread(save_ports, home.ports, ports)
+        broker = Broker(home=home, port=ports.kafka, controller_port=ports.controller, environ=environ, say=say)
+        database = Postgres(home=home, port=ports.postgres, environ=environ, say=say)
+        bootstrap = _bootstrap(kafka) if kafka else broker.bootstrap
+        addresses = (bootstrap, without_password(postgres) if postgres else database.dsn)
+
+        async def record(children: Sequence[ChildRecord]) -> None:
+            try:
+                await asyncio.to_thread(save_record, home.record, stack_record(*addresses, children))
+            except OSError as error:
+                require_space(home.root, minimum_bytes=RESTART_FREE_BYTES)  # the likely reason, said better
+                raise StackProblem(
+                    f"The list of running processes {home.record} cannot be written: {error}."
+                ) from error
+
+        try:
+            async with Supervisor(logs=home.logs, record=record, say=say) as supervisor:
+                servers = []
+                if kafka:
+                    await _outside_kafka(kafka)
+                else:
+                    servers.append(broker.child())
+                if postgres:
+                    await _outside_postgres(postgres)
+                else:
+                    servers.append(await database.child())
+                await supervisor.start(*servers)
+                yield LocalStack(kafka=bootstrap, postgres=postgres or database.dsn, supervisor=supervisor)
+        finally:
+            home.record.unlink(missing_ok=True)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP cancel what the current task does inside the block; leaving it then is not an error.
+
+    The blocks inside stop the stack on their way out. A second signal meanwhile changes nothing: stopping is bounded,
+    and a half-stopped stack helps nobody.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    asked = False
+
+    def stop() -> None:
+        nonlocal asked
+        if not asked:
+            asked = True
+            task.cancel()
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+        task.uncancel()
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+async def _outside_kafka(where: str | KafkaOptions) -> None:
+    async def probe() -> str | None:
+        try:
+            answer = await ask(where, timeout_s=OUTSIDE_ASK_TIMEOUT_S)
+        except ClusterProblem as problem:
+            return str(problem)
+        return None if answer.brokers else "it has no registered broker"
+
+    await _outside("LOOMLOG_KAFKA", _bootstrap(where), "a Kafka-compatible broker", probe)
+
+
+def _bootstrap(where: str | KafkaOptions) -> str:
+    return where if isinstance(where, str) else where.bootstrap
+
+
+async def _outside_postgres(dsn: str) -> None:
+    async def probe() -> str | None:
+        return await ask_postgres(dsn)
+
+    await _outside("LOOMLOG_POSTGRES", without_password(dsn), "a Postgres", probe)
+
+
+async def _outside(setting: str, address: str, what: str, probe: Callable[[], Awaitable[str | None]]) -> None:
+    reason: str | None = "it was not asked"
+    try:
+        async with asyncio.timeout(OUTSIDE_TIMEOUT_S):
+            while (reason := await probe()) is not None:  # noqa: ASYNC110 - nobody here could set an event
+                await asyncio.sleep(OUTSIDE_INTERVAL_S)
+    except TimeoutError as error:
+        raise StackProblem(
+            f"{setting} says that {what} is at {address}, but within {OUTSIDE_TIMEOUT_S:g} s it did not answer: "
+            f"{reason}. Start it, correct the address, or unset {setting} to have one started here."
+        ) from error

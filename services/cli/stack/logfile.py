@@ -1,0 +1,52 @@
+"""A child's output in a file that stays bounded, written by the child itself.
+
+The child gets the file as its standard output and error, opened for appending. So it goes on writing when the
+supervisor is gone, and no output passes through our event loop. When the file has grown over its bound it is copied
+to `<name>.1` and cut to nothing in place; a line written between the two is lost, which is the price of needing no
+pipe.
+
+Before: children.  After: `loomlog logs`, and the last lines in the message of a child that failed.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import BinaryIO
+
+# One file and one older one per child: with eight children at most 160 MiB.
+LOG_BOUND_BYTES = 10 * 1024**2
+TAIL_LINES = 15
+# Enough for TAIL_LINES lines of any length a person would read.
+TAIL_BYTES = 16 * 1024
+
+
+def open_log(path: Path) -> BinaryIO:
+    """The file to hand to a child as its output. O_APPEND is what makes `bound_log` safe."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return open(path, "ab", buffering=0)
+
+
+def bound_log(path: Path, *, bound_bytes: int = LOG_BOUND_BYTES) -> bool:
+    """Move a log that is over its bound to `<name>.1`. True when it did."""
+    try:
+        if path.stat().st_size <= bound_bytes:
+            return False
+    except FileNotFoundError:
+        return False
+    try:
+        shutil.copyfile(path, path.with_name(path.name + ".1"))
+    finally:
+        os.truncate(path, 0)  # also when the disk is too full for the copy: the bound matters more than the old lines
+    return True
+
+
+def tail(path: Path, *, lines: int = TAIL_LINES) -> str:
+    """The last lines of a log; empty when there is none."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - TAIL_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.rstrip().splitlines()[-lines:])

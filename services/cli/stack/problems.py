@@ -1,0 +1,13 @@
+"""What can be wrong on this machine, said to people.
+
+Every message is a sentence that says what was tried, with which value, what was expected and what to do about it,
+because it is the whole of what `loomlog up` prints before it exits.
+"""
+
+
+class StackProblem(Exception):
+    """The local stack cannot do what was asked. str() is the sentence for people."""
+
+
+class StackRunning(StackProblem):
+    """Another supervisor holds this state folder."""

@@ -1,0 +1,112 @@
+"""Whose process is it? Identities that survive the reuse of a pid, and stopping exactly the process that was meant.
+
+A pid alone names whoever has the number now. An identity is pid, start time and command; all three have to fit before a
+signal is sent, so a stale file can never hit a stranger.
+
+Before: record, shutdown.  After: the operating system.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+# psutil derives the start time from the boot time, which moves with the clock; a pid is not reused this quickly.
+START_TOLERANCE_S = 2.0
+POLL_S = 0.05
+# After SIGKILL only the kernel is left to wait for.
+KILL_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessIdentity:
+    """A process of a certain moment. `command` is its argument list, or the end of it (a launcher may stand before)."""
+
+    pid: int
+    started_s: float
+    command: tuple[str, ...]
+
+
+def identify(pid: int, *, command: Sequence[str] | None = None) -> ProcessIdentity | None:
+    """The identity of a running process; None when it is gone. `command` is what it is about to become, if not yet."""
+    try:
+        process = psutil.Process(pid)
+        return ProcessIdentity(pid=pid, started_s=process.create_time(), command=tuple(command or process.cmdline()))
+    except psutil.Error:
+        return None
+
+
+def find(identity: ProcessIdentity) -> psutil.Process | None:
+    """The process, when it still runs and is the one that was meant."""
+    try:
+        process = psutil.Process(identity.pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        if abs(process.create_time() - identity.started_s) > START_TOLERANCE_S:
+            return None
+        # argv[0] may differ (a resolved link), and a launcher's own arguments may stand in front.
+        arguments = identity.command[1:] or identity.command
+        return process if tuple(process.cmdline()[-len(arguments) :]) == arguments else None
+    except psutil.Error:
+        return None
+
+
+def find_by_arguments(matches: Callable[[Sequence[str]], bool]) -> list[ProcessIdentity]:
+    """Running processes whose argument list matches, except this one. Reads every process: call it in a thread."""
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline", "create_time", "status"]):
+        seen: Mapping[str, Any] = process.info
+        if not seen["cmdline"] or seen["pid"] == os.getpid() or seen["status"] == psutil.STATUS_ZOMBIE:
+            continue
+        if matches(seen["cmdline"]):
+            found.append(
+                ProcessIdentity(pid=seen["pid"], started_s=seen["create_time"], command=tuple(seen["cmdline"]))
+            )
+    return found
+
+
+async def stop_process(identity: ProcessIdentity, *, first: signal.Signals, timeout_s: float) -> str | None:
+    """Stop a process that is no child of ours: `first`, then SIGKILL to its group. What it took; None: it was gone."""
+    if find(identity) is None:
+        return None
+    _send(identity, first)
+    if await _gone(identity, timeout_s):
+        return first.name
+    kill_group(identity)
+    if not await _gone(identity, KILL_TIMEOUT_S):
+        return f"SIGKILL, without effect for {KILL_TIMEOUT_S:g} s"
+    return f"SIGKILL, {first.name} had no effect for {timeout_s:g} s"
+
+
+def kill_group(identity: ProcessIdentity) -> None:
+    """SIGKILL to the process and, when it leads its own group, to everything it started in it."""
+    if find(identity) is None:
+        return
+    try:
+        if os.getpgid(identity.pid) == identity.pid:
+            os.killpg(identity.pid, signal.SIGKILL)
+        else:
+            os.kill(identity.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it ended by itself meanwhile
+
+
+def _send(identity: ProcessIdentity, number: signal.Signals) -> None:
+    try:
+        os.kill(identity.pid, number)
+        if number != signal.SIGKILL:
+            os.kill(identity.pid, signal.SIGCONT)  # a stopped process would not notice
+    except ProcessLookupError:
+        pass  # it ended by itself meanwhile
+
+
+async def _gone(identity: ProcessIdentity, timeout_s: float) -> bool:
+    for _ in range(max(1, round(timeout_s / POLL_S))):
+        if find(identity) is None:
+            return True
+        await asyncio.sleep(POLL_S)
+    return find(identity) is None

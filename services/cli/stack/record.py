@@ -1,0 +1,199 @@
+"""What runs, written where another terminal finds it: stack.json, and the lock of the supervisor that writes it.
+
+The lock (flock) says whether a supervisor lives: the kernel drops it with the process, however it died. The lock
+file's content says which process holds it. stack.json says which children it has and where they listen; it is
+replaced whole after every change. A damaged stack.json is not an error to die of: the lock, and a look at the running
+processes, still find everything.
+
+Before: children, local.  After: shutdown, `loomlog status`, `loomlog down`.
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from services.cli.stack.home import write_atomically
+from services.cli.stack.problems import StackProblem, StackRunning
+from services.cli.stack.processes import ProcessIdentity, identify
+
+ChildState = Literal["starting", "ready", "waiting", "stopping", "stopped", "failed"]
+LOOKERS_TRIES = 5
+LOOKERS_S = 0.01
+
+
+class RecordDamaged(Exception):
+    """stack.json is there and does not say what it should."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRecord:
+    """One child. `pid` is None while it does not run; `waiting` is the pause before a restart."""
+
+    name: str
+    group: int
+    state: ChildState
+    restarts: int
+    pid: int | None
+    started_s: float
+    command: tuple[str, ...]
+    stop_signal: str
+    stop_timeout_s: float
+    log: str
+    url: str
+
+    @property
+    def identity(self) -> ProcessIdentity | None:
+        if self.pid is None:
+            return None
+        return ProcessIdentity(pid=self.pid, started_s=self.started_s, command=self.command)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackRecord:
+    """The whole stack: its supervisor, the addresses of broker and Postgres, its children in the order of starts."""
+
+    supervisor: ProcessIdentity
+    kafka: str
+    postgres: str
+    children: tuple[ChildRecord, ...]
+
+
+def save_record(path: Path, record: StackRecord) -> None:
+    """Replace stack.json. Addresses in it carry no password; it is readable by its owner only all the same."""
+    write_atomically(path, json.dumps(asdict(record), indent=2) + "\n", mode=0o600)
+
+
+def load_record(path: Path) -> StackRecord | None:
+    """What stack.json says; None when there is none. Raises RecordDamaged."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        return StackRecord(
+            supervisor=_identity(found["supervisor"]),
+            kafka=str(found["kafka"]),
+            postgres=str(found["postgres"]),
+            children=tuple(_child(child) for child in found["children"]),
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordDamaged(f"{path}: {type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockState:
+    """The lock as others see it. `holder` is None when the file does not say; `stopping`: it is a `loomlog down`."""
+
+    held: bool
+    holder: ProcessIdentity | None = None
+    stopping: bool = False
+
+
+@contextmanager
+def supervisor_lock(path: Path, *, stopping: bool = False) -> Iterator[None]:
+    """Hold the state folder for this process. Raises StackRunning when another process has it.
+
+    `stopping` is for who only cleans up: others wait for it to end instead of ending it.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            _lock(handle)
+        except BlockingIOError as error:
+            raise StackRunning(_who_has_it(path)) from error
+        except OSError as error:
+            raise StackProblem(
+                f"The lock {path} cannot be taken: {error}. The state folder has to be on a disk with file locks; set "
+                "LOOMLOG_HOME to a local one."
+            ) from error
+        os.truncate(handle, 0)
+        os.pwrite(handle, (json.dumps(asdict(_this_process()) | {"stopping": stopping}) + "\n").encode(), 0)
+        yield
+    finally:
+        os.close(handle)  # drops the lock; the file stays, or two processes could lock two files of one name
+
+
+def _lock(handle: int) -> None:
+    """Takes the lock. Who looks at it (lock_state) holds it for an instant too, so one refusal is none."""
+    for _ in range(LOOKERS_TRIES - 1):
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOOKERS_S)
+    return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _who_has_it(path: Path) -> str:
+    state = _written(path)
+    who = f"process {state.holder.pid}" if state.holder is not None else "another process"
+    if state.stopping:
+        return f"The stack in {path.parent} is just being stopped, by {who}. Try again when that is done."
+    return (
+        f"A stack is running here already ({path.parent}, supervised by {who}). `loomlog status` shows it, "
+        "`loomlog down` stops it."
+    )
+
+
+def lock_state(path: Path) -> LockState:
+    """Whether a process holds the state folder, and which one it is, as far as its lock file says."""
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return LockState(held=False)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _written(path)
+    finally:
+        os.close(handle)
+    return LockState(held=False)
+
+
+def stack_record(kafka: str, postgres: str, children: Sequence[ChildRecord]) -> StackRecord:
+    """The record of a stack that this process supervises."""
+    return StackRecord(supervisor=_this_process(), kafka=kafka, postgres=postgres, children=tuple(children))
+
+
+def _this_process() -> ProcessIdentity:
+    identity = identify(os.getpid())
+    assert identity is not None, "a process can always see itself"
+    return identity
+
+
+def _written(path: Path) -> LockState:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        return LockState(held=True, holder=_identity(found), stopping=bool(found["stopping"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return LockState(held=True)  # it is just being written, or damaged: then only the lock itself is known
+
+
+def _identity(found: dict[str, Any]) -> ProcessIdentity:
+    return ProcessIdentity(
+        pid=int(found["pid"]),
+        started_s=float(found["started_s"]),
+        command=tuple(str(argument) for argument in found["command"]),
+    )
+
+
+def _child(found: dict[str, Any]) -> ChildRecord:
+    if found["state"] not in get_args(ChildState):
+        raise ValueError(f"state {found['state']!r} of child {found['name']!r} is not known")
+    return ChildRecord(
+        name=str(found["name"]),
+        group=int(found["group"]),
+        state=found["state"],
+        restarts=int(found["restarts"]),
+        pid=None if found["pid"] is None else int(found["pid"]),
+        started_s=float(found["started_s"]),
+        command=tuple(str(argument) for argument in found["command"]),
+        stop_signal=str(found["stop_signal"]),
+        stop_timeout_s=float(found["stop_timeout_s"]),
+        log=str(found["log"]),
+        url=str(found["url"]),
+    )

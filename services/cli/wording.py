@@ -1,0 +1,122 @@
+"""Numbers, times and texts as a terminal shows them: short, on one line, always the same way.
+
+Pure. Rounded for people; programs get the exact values through --json.
+
+Before: every command that prints. After: the terminal.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+KIB = 1024
+MICROS = 1_000_000
+ARGUMENT_CHARACTERS = 48
+"""Of one argument of a tool call; enough for a path or the beginning of a pattern."""
+ABOUT = ("path", "file_path", "url", "command", "pattern", "query", "name")
+"""Arguments that say what a call is about."""
+CONTROLS = {
+    **dict.fromkeys(
+        [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\N{REPLACEMENT CHARACTER}"
+    ),
+    0x09: " ",
+    0x0A: "\n",
+}
+"""What models, tools and files say must not move the cursor, change colours or hide what stands there."""
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
+
+
+def duration(seconds: float) -> str:
+    """`45 ms`, `3.2 s`, `4 min 05 s`, `2 h 03 min`."""
+    if seconds < 1:
+        return f"{max(0, round(seconds * 1000))} ms"
+    if seconds < MINUTE_S:
+        return f"{seconds:.1f} s"
+    if seconds < HOUR_S:
+        return f"{int(seconds // MINUTE_S)} min {int(seconds % MINUTE_S):02d} s"
+    return f"{int(seconds // HOUR_S)} h {int(seconds % HOUR_S // MINUTE_S):02d} min"
+
+
+def ago(seconds: float) -> str:
+    """How long ago: `now`, `12 s ago`, `5 min ago`, `3 h ago`, `2 d ago`."""
+    if seconds < 2:
+        return "now"
+    for size, unit in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return f"{int(seconds)} s ago"
+
+
+def size(count: int) -> str:
+    """Bytes: `812 B`, `3.4 KiB`, `1.2 MiB`."""
+    if count < KIB:
+        return f"{count} B"
+    if count < KIB * KIB:
+        return f"{count / KIB:.1f} KiB"
+    return f"{count / KIB / KIB:.1f} MiB"
+
+
+def number(count: int) -> str:
+    """`950`, `1,234`, `45.2k`, `3.1M`."""
+    if count < 10_000:
+        return f"{count:,}"
+    if count < 1_000_000:
+        return f"{count / 1000:.1f}k"
+    return f"{count / 1_000_000:.1f}M"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 file`, `3 files`."""
+    return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"
+
+
+def money(micros: int, currency: str) -> str:
+    """Millionths of a currency unit as an amount; small ones keep the digits that say something."""
+    if not currency:
+        return "unpriced"
+    amount = micros / MICROS
+    digits = 2 if amount >= 1 or not micros else 4
+    return f"{amount:,.{digits}f} {currency}"
+
+
+def visible(text: str) -> str:
+    """The text without what controls a terminal: escapes, bells, changes of direction. As long as before."""
+    return text.translate(CONTROLS)
+
+
+def one_line(text: str, characters: int) -> str:
+    """The text on one line without control characters, cut with an ellipsis."""
+    # Bounded before it is looked at: a tool's answer may be a megabyte.
+    flat = " ".join("".join(c if c.isprintable() else " " for c in text[: characters * 4]).split())
+    return flat if len(flat) <= characters and len(text) <= characters * 4 else flat[: characters - 1] + "…"
+
+
+def first_line(text: str, characters: int) -> str:
+    """The first line that has anything on it."""
+    for line in text[: KIB * KIB].splitlines():
+        if line.strip():
+            return one_line(line, characters)
+    return ""
+
+
+def arguments(value: Any) -> str:
+    """The arguments of a tool call, short: `path=services pattern=TODO|FIXME`; texts of several lines by their size.
+
+    What a call is about comes first, because the rest may be cut.
+    """
+    if not isinstance(value, Mapping):
+        return one_line(value if isinstance(value, str) else _json(value), ARGUMENT_CHARACTERS)
+    named = [name for name in ABOUT if name in value] + [name for name in value if name not in ABOUT]
+    characters = ARGUMENT_CHARACTERS if len(named) == 1 else ARGUMENT_CHARACTERS // 2
+    return " ".join(f"{name}={_argument(value[name], characters)}" for name in named)
+
+
+def _argument(value: Any, characters: int) -> str:
+    text = value if isinstance(value, str) else _json(value)
+    if "\n" in text.strip():
+        return f"({counted(text.strip().count(chr(10)) + 1, 'line')}, {size(len(text.encode(errors='replace')))})"
+    return one_line(text, characters)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,72 @@
+"""One broker and one Postgres for the whole test session, started when the first test asks for them.
+
+    kafka          HOST:PORT of a broker without topics; make yours under `topic_prefix`
+    postgres       connection string of a database with pgvector; make your tables in `pg_schema`
+    topic_prefix   a name no other test has, for `redpanda.apply(..., prefix=topic_prefix)`, groups, transactional ids
+    pg_schema      a schema no other test has, dropped afterwards
+
+LOOMLOG_KAFKA and LOOMLOG_POSTGRES use servers that run already. What the stack caches (jars, class archive) is kept in
+.loomlog/cache, so only the first session on a machine is slow.
+"""
+
+import asyncio
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import pytest_asyncio
+
+from services.cli.stack.home import open_home
+from services.cli.stack.local import LocalStack, local_stack
+
+CACHE = Path(__file__).parent.parent / ".loomlog" / "cache"
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def session_stack() -> AsyncIterator[LocalStack]:
+    """Broker and Postgres of this session, on free ports, in a folder of its own."""
+    # Not pytest's own temporary folder: those of three sessions are kept, and a broker's is large.
+    folder = Path(tempfile.mkdtemp(prefix="loomlog-tests-"))
+    try:
+        async with local_stack(
+            open_home(folder, cache=CACHE),
+            say=print,
+            environ=os.environ,
+            kafka=os.environ.get("LOOMLOG_KAFKA"),
+            postgres=os.environ.get("LOOMLOG_POSTGRES"),
+            kafka_port=0,
+            postgres_port=0,
+        ) as stack:
+            yield stack
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def kafka(session_stack: LocalStack) -> str:
+    return session_stack.kafka
+
+
+@pytest.fixture(scope="session")
+def postgres(session_stack: LocalStack) -> str:
+    return session_stack.postgres
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def pg_schema(postgres: str) -> AsyncIterator[str]:
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    async with await psycopg.AsyncConnection.connect(postgres, autocommit=True) as connection:
+        await connection.execute(f"CREATE SCHEMA {name}")
+    yield name
+    async with await psycopg.AsyncConnection.connect(postgres, autocommit=True) as connection:
+        await connection.execute(f"DROP SCHEMA {name} CASCADE")

@@ -1,0 +1,52 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from services.cli.stack.home import open_home, require_space, write_atomically
+from services.cli.stack.problems import StackProblem
+
+
+def test_a_folder_is_made_with_all_its_parts(tmp_path: Path) -> None:
+    home = open_home(tmp_path / "a" / "b")
+    assert all(folder.is_dir() for folder in (home.root, home.cache, home.logs, home.kafka, home.postgres))
+    assert (home.root / ".gitignore").read_text() == "*\n"
+    assert open_home(home.root) == home
+
+
+def test_the_log_is_for_its_owner_only(tmp_path: Path) -> None:
+    assert stat.S_IMODE(open_home(tmp_path).kafka.stat().st_mode) == 0o700
+
+
+def test_a_cache_can_be_shared(tmp_path: Path) -> None:
+    home = open_home(tmp_path / "state", cache=tmp_path / "cache")
+    assert home.cache == tmp_path / "cache"
+    assert home.cache.is_dir()
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StackProblem, match=r"file/state cannot be written: .*Not a directory.*set LOOMLOG_HOME"):
+        open_home(tmp_path / "file" / "state")
+
+
+@pytest.mark.parametrize("name", ["a:b", "a,b", "a\nb"])
+def test_a_path_that_java_or_kafka_would_split_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StackProblem, match="in its path, which Java and Kafka cannot take"):
+        open_home(tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_too_little_room_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(StackProblem, match=r"MiB free; at least [\d,]+ MiB are needed, [\d,]+ MiB more"):
+        require_space(tmp_path, minimum_bytes=2**62)
+    require_space(tmp_path, minimum_bytes=1)
+
+
+def test_a_failed_replacement_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "stack.json"
+    write_atomically(path, "old", mode=0o600)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "\ud800")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("stack.json", "old")]

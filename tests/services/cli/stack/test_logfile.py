@@ -1,0 +1,27 @@
+from pathlib import Path
+
+from services.cli.stack.logfile import TAIL_LINES, bound_log, open_log, tail
+
+
+def test_a_log_over_its_bound_is_moved_aside_while_its_writer_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "kafka.log"
+    with open_log(path) as writer:
+        writer.write(b"x" * 100)
+        assert bound_log(path, bound_bytes=50)
+        writer.write(b"new\n")
+    assert path.read_bytes() == b"new\n"
+    assert (tmp_path / "kafka.log.1").read_bytes() == b"x" * 100
+
+
+def test_a_log_within_its_bound_and_no_log_at_all_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("short")
+    assert not bound_log(tmp_path / "a.log", bound_bytes=50)
+    assert not bound_log(tmp_path / "absent.log", bound_bytes=50)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.log"]
+
+
+def test_the_tail_is_the_last_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"\xff" * 100_000 + b"".join(b"line %d\n" % number for number in range(100)))
+    assert tail(path).splitlines() == [f"line {number}" for number in range(100 - TAIL_LINES, 100)]
+    assert tail(tmp_path / "absent.log") == ""

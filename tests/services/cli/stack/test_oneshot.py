@@ -1,0 +1,48 @@
+import asyncio
+import os
+
+import psutil
+import pytest
+
+from services.cli.stack.oneshot import NOT_FOUND, run
+from tests.services.cli.stack.programs import RUNS_ON, python
+
+
+async def test_output_and_exit_code_come_back() -> None:
+    code = "import sys\nprint(sys.stdin.read())\nsys.stderr.write('err')\nsys.exit(3)"
+    ended = await run(python(code), timeout_s=10, text="in")
+    assert ended.code == 3
+    assert {"in", "err"} <= set(ended.output.split())
+
+
+async def test_a_program_that_is_not_there_says_so() -> None:
+    ended = await run(("/absent/program",), timeout_s=10)
+    assert ended.code == NOT_FOUND
+    assert "cannot start /absent/program: [Errno 2]" in ended.output
+
+
+async def test_a_program_over_its_time_is_killed_with_all_it_started() -> None:
+    before = set(psutil.Process().children(recursive=True))
+    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {RUNS_ON!r}])"
+    with pytest.raises(TimeoutError):
+        await run(python(code), timeout_s=0.5)
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+async def test_a_cancelled_run_kills_the_program() -> None:
+    before = set(psutil.Process().children(recursive=True))
+    task = asyncio.create_task(run(python(RUNS_ON), timeout_s=60))
+    async with asyncio.timeout(10):
+        while set(psutil.Process().children()) <= before:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+async def test_the_environment_is_exactly_the_given_one() -> None:
+    ended = await run(python("import os\nprint(sorted(os.environ))"), timeout_s=10, environment={"ONLY": "this"})
+    assert set(ended.output.strip("[]\n").replace("'", "").split(", ")) <= {"ONLY", "LC_CTYPE"}
+    assert "ONLY" in ended.output
+    assert os.environ["PATH"] not in ended.output

@@ -1,0 +1,124 @@
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from services.cli.stack.ports import (
+    CONTROLLER_PORT,
+    KAFKA_PORT,
+    POSTGRES_PORT,
+    Ports,
+    choose_ports,
+    load_ports,
+    pick_port,
+    port_holder,
+    port_is_free,
+    save_ports,
+)
+from services.cli.stack.problems import StackProblem
+
+BOTH = frozenset({"kafka", "postgres"})
+
+
+def choose(
+    *,
+    remembered: dict[str, int] | None = None,
+    kafka: int | None = None,
+    postgres: int | None = None,
+    wanted: frozenset[str] = BOTH,
+    held: Iterable[int] = (),
+    picks: Iterable[int] = range(40000, 40100),
+) -> Ports:
+    numbers = iter(picks)
+    pick: Callable[[], int] = lambda: next(numbers)  # noqa: E731 - the one fake that needs a type
+    return choose_ports(
+        remembered=remembered or {},
+        kafka=kafka,
+        postgres=postgres,
+        wanted=wanted,
+        is_free=lambda port: port not in set(held),
+        pick=pick,
+        holder=lambda port: f"process 7 (the holder of {port}) has it",
+    )
+
+
+def test_without_a_wish_the_defaults_are_used() -> None:
+    assert choose() == Ports(kafka=KAFKA_PORT, controller=CONTROLLER_PORT, postgres=POSTGRES_PORT)
+
+
+def test_remembered_ports_are_used_again() -> None:
+    remembered = {"kafka": 1111, "controller": 2222, "postgres": 3333}
+    assert choose(remembered=remembered) == Ports(kafka=1111, controller=2222, postgres=3333)
+
+
+def test_a_wish_beats_what_is_remembered() -> None:
+    assert choose(remembered={"kafka": 1111}, kafka=5555).kafka == 5555
+
+
+def test_zero_picks_a_free_port_and_keeps_the_remembered_one_while_it_is_free() -> None:
+    assert choose(kafka=0, picks=[KAFKA_PORT, 40000], held=[KAFKA_PORT]).kafka == 40000
+    assert choose(kafka=0, remembered={"kafka": 1111}).kafka == 1111
+    assert choose(kafka=0, remembered={"kafka": 1111}, held=[1111]).kafka == 40000
+
+
+def test_a_held_port_names_the_port_its_holder_and_the_setting() -> None:
+    with pytest.raises(StackProblem) as problem:
+        choose(held=[KAFKA_PORT])
+    for part in (f"port {KAFKA_PORT}", "process 7", "LOOMLOG_KAFKA_PORT=0", "Stop that"):
+        assert part in str(problem.value)
+    with pytest.raises(StackProblem, match=r"Postgres wants port 15432 .*LOOMLOG_POSTGRES_PORT"):
+        choose(held=[POSTGRES_PORT])
+
+
+def test_a_held_controller_port_is_replaced_without_a_word_because_only_the_broker_uses_it() -> None:
+    assert choose(held=[CONTROLLER_PORT]).controller == 40000
+
+
+def test_two_parts_never_get_the_same_port() -> None:
+    assert choose(kafka=CONTROLLER_PORT).controller == 40000
+    with pytest.raises(StackProblem, match="Postgres wants port 5555"):
+        choose(kafka=5555, postgres=5555)
+    assert choose(kafka=0, postgres=0, picks=[40000, 40000, 40001]).postgres == 40001
+
+
+def test_a_part_that_runs_elsewhere_needs_no_port() -> None:
+    held = [KAFKA_PORT, CONTROLLER_PORT]
+    assert choose(wanted=frozenset({"postgres"}), held=held).postgres == POSTGRES_PORT
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_number_that_is_no_port_is_refused(port: int) -> None:
+    with pytest.raises(StackProblem, match=rf"LOOMLOG_KAFKA_PORT is {port}"):
+        choose(kafka=port)
+
+
+def test_picking_gives_up_after_a_bounded_number_of_attempts() -> None:
+    with pytest.raises(StackProblem, match="No free port"):
+        choose(kafka=0, picks=[KAFKA_PORT] * 100, held=[KAFKA_PORT])
+
+
+def test_a_listener_holds_its_port_and_is_named() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        port = listener.getsockname()[1]
+        assert not port_is_free(port)
+        assert "has it" in port_holder(port)
+    assert port_is_free(port)
+
+
+def test_a_picked_port_is_free() -> None:
+    assert port_is_free(pick_port())
+
+
+def test_ports_come_back_as_they_were_saved(tmp_path: Path) -> None:
+    save_ports(tmp_path / "ports.json", Ports(kafka=1, controller=2, postgres=3))
+    assert load_ports(tmp_path / "ports.json") == {"kafka": 1, "controller": 2, "postgres": 3}
+
+
+@pytest.mark.parametrize("text", ["", "zzz", "[]", "null", '{"kafka": "x", "postgres": 99999, "other": 1}'])
+def test_a_damaged_port_file_is_the_same_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ports.json").write_text(text)
+    assert load_ports(tmp_path / "ports.json") == {}
+    assert load_ports(tmp_path / "absent.json") == {}

@@ -1,0 +1,35 @@
+"""Sees what a supervisor records and says, so that a test can wait for it instead of sleeping."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from services.cli.stack.record import ChildRecord
+
+WAIT_TIMEOUT_S = 15.0
+
+
+class Watcher:
+    """`record` and `say` for a Supervisor."""
+
+    def __init__(self) -> None:
+        self.children: dict[str, ChildRecord] = {}
+        self.history: list[tuple[str, str]] = []
+        self.said: list[str] = []
+        self._changed = asyncio.Condition()
+
+    async def record(self, children: Sequence[ChildRecord]) -> None:
+        for child in children:
+            before = self.children.get(child.name)
+            if before is None or before.state != child.state:
+                self.history.append((child.name, child.state))
+            self.children[child.name] = child
+        async with self._changed:
+            self._changed.notify_all()
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    async def until(self, holds: Callable[[dict[str, ChildRecord]], bool]) -> None:
+        """Wait, bounded, until `holds` for the newest record."""
+        async with asyncio.timeout(WAIT_TIMEOUT_S), self._changed:
+            await self._changed.wait_for(lambda: holds(self.children))

@@ -1,0 +1,89 @@
+import asyncio
+import logging
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from connectors.errors import Permanent, Transient
+from services.cli.commands import QUIET, Commands, run
+from services.cli.failures import Failure, Unreachable, WrongUse
+from services.cli.stack.problems import StackProblem
+
+
+def ends_with(error: BaseException):
+    app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
+
+    @app.callback()
+    def root() -> None:
+        """Makes it a group."""
+
+    @app.command()
+    def work() -> None:
+        raise error
+
+    return CliRunner().invoke(app, ["work"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Failure("It failed."), 1),
+        (WrongUse("It was asked wrongly."), 2),
+        (Unreachable("Nobody is there."), 3),
+        (StackProblem("The disk is full."), 1),
+    ],
+)
+def test_a_failure_is_its_sentence_on_stderr_and_its_code(error, code):
+    result = ends_with(error)
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "", f"{error}\n")
+
+
+def test_errors_of_the_outside_are_told_apart():
+    away = ends_with(Transient("the broker does not answer", kind="unavailable"))
+    assert (away.exit_code, away.stderr) == (3, "the broker does not answer.\n")
+    assert ends_with(Permanent("the password is wrong", kind="unauthorised")).exit_code == 1
+
+
+def test_ctrl_c_is_130_and_silent():
+    result = ends_with(KeyboardInterrupt())
+    assert (result.exit_code, result.output) == (130, "")
+
+
+def test_a_bug_stays_a_bug():
+    result = ends_with(ZeroDivisionError("ours"))
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_what_went_wrong_in_a_task_group_is_told_like_anything_else():
+    async def work() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail())
+
+    async def fail() -> None:
+        raise Failure("Inside.")
+
+    with pytest.raises(Failure, match="Inside"):
+        run(work())
+
+
+def test_one_error_that_two_tasks_met_is_one():
+    async def work() -> None:
+        problem = StackProblem("api was given up")
+        raise ExceptionGroup("both", [problem, problem])
+
+    with pytest.raises(StackProblem, match="api was given up"):
+        run(work())
+
+
+def test_two_errors_at_once_are_not_reduced_to_one():
+    async def work() -> None:
+        raise ExceptionGroup("both", [Failure("a"), Failure("b")])
+
+    with pytest.raises(ExceptionGroup):
+        run(work())
+
+
+def test_libraries_do_not_talk_on_stderr():
+    ends_with(Failure("x"))
+    assert all(logging.getLogger(name).level == logging.CRITICAL for name in QUIET)

@@ -1,0 +1,152 @@
+from functools import partial
+
+import pytest
+
+from services.cli.api import Refusal
+from services.cli.failures import UNREACHABLE, Failure, Unreachable
+from services.cli.following import FIRST_PAUSE_S, LONGEST_PAUSE_S, RECONNECTED, WAITING, Followed, Frame
+from services.cli.sse import EventParser
+from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, broken, frame, frames, refused
+
+TEXT = frame("text", {"type": "text", "text": "hello"}, 513)
+PREVIEW = frame("text", {"type": "text", "text": "hel"})
+DONE = frame("done", {"type": "done", "stop_reason": "end_turn"}, 1024)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    """Pauses between connections are waited for in no time; how long they would have been is kept."""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("services.cli.following.asyncio.sleep", sleep)
+    return pauses
+
+
+async def seen(followed: Followed) -> list[str]:
+    return [frame.name async for frame in followed.frames()]
+
+
+def new_run(api, **more) -> Followed:
+    return Followed(api, body={"agent": "assistant", "prompt": "hi"}, idempotency_key="k1", **more)
+
+
+async def test_a_new_run_is_started_with_a_key_and_followed_to_its_end():
+    fake = FakeApi()
+    fake.streams.append(frames(TEXT, DONE))
+    async with fake.client() as api:
+        followed = new_run(api)
+        assert await seen(followed) == ["session", "agent", "text", "done"]
+    assert (followed.ids.run_id, followed.ids.session_id, followed.ids.position) == ("r_1", "s_1", POSITION)
+    assert followed.ended_by == Frame(name="done", data={"type": "done", "stop_reason": "end_turn"}, seq=1024)
+    assert fake.asked[0].headers["idempotency-key"] == "k1"
+    assert fake.bodies("/v1/runs") == [{"agent": "assistant", "prompt": "hi"}]
+
+
+async def test_a_lost_stream_goes_on_after_the_last_id():
+    fake = FakeApi()
+    fake.streams += [broken(frames(TEXT, PREVIEW)), frames(DONE, started=False)]
+    async with fake.client() as api:
+        assert await seen(new_run(api)) == ["session", "agent", "text", "text", RECONNECTED, "agent", "done"]
+    again = fake.asked[1]
+    assert (again.method, again.url.path) == ("GET", "/v1/runs/r_1/stream")
+    assert again.headers["last-event-id"] == "513"
+
+
+async def test_a_stream_that_just_ends_before_the_run_is_resumed_too():
+    fake = FakeApi()
+    fake.streams += [frames(TEXT), frames(DONE, started=False)]
+    async with fake.client() as api:
+        assert (await seen(new_run(api)))[-1] == "done"
+    assert len(fake.asked) == 2
+
+
+async def test_a_start_whose_answer_was_lost_is_repeated_under_the_same_key():
+    fake = FakeApi()
+    fake.streams += [Scripted(breaks=True), frames(DONE)]
+    async with fake.client() as api:
+        assert (await seen(new_run(api)))[-1] == "done"
+    assert [request.method for request in fake.asked] == ["POST", "POST"]
+    assert {request.headers["idempotency-key"] for request in fake.asked} == {"k1"}
+
+
+async def test_a_run_that_no_runtime_has_taken_up_is_waited_for_under_its_id():
+    fake = FakeApi()
+    fake.streams += [
+        refused(503, "run_pending", "the run is in the log", position=POSITION, **IDS),
+        refused(404, "not_found", "there is no run r_1"),
+        refused(503, "not_yet", "the read models are behind"),
+        frames(DONE, started=False),
+    ]
+    async with fake.client() as api:
+        followed = new_run(api)
+        assert await seen(followed) == [WAITING, "agent", "done"]
+    assert followed.ids.position == POSITION
+    assert [request.method for request in fake.asked] == ["POST", "GET", "GET", "GET"]
+
+
+async def test_a_refused_start_is_not_repeated():
+    fake = FakeApi()
+    fake.streams += [refused(400, "unknown_agent", "there is no agent nobody"), frames(DONE)]
+    async with fake.client() as api:
+        with pytest.raises(Refusal, match="no agent nobody"):
+            await seen(new_run(api))
+    assert len(fake.asked) == 1
+
+
+async def test_following_a_run_that_does_not_exist_ends_at_once():
+    fake = FakeApi()
+    fake.streams.append(refused(404, "not_found", "there is no run r_x"))
+    async with fake.client() as api:
+        with pytest.raises(Refusal, match="no run r_x"):
+            await seen(Followed(api, run_id="r_x"))
+
+
+async def test_an_api_that_stays_away_is_given_up_with_what_to_do(no_pauses):
+    fake = FakeApi()
+    fake.streams.append(broken(frames(TEXT)))
+    times = iter(range(0, 1_000, 10))
+    async with fake.client() as api:
+        with pytest.raises(Unreachable, match=r"does not answer.*loomlog runs follow r_1.*Tried for 60 s") as failure:
+            await seen(new_run(api, clock=lambda: float(next(times))))
+    assert failure.value.exit_code == UNREACHABLE
+    assert no_pauses[0] == FIRST_PAUSE_S
+    assert no_pauses == sorted(no_pauses), "pauses grow"
+    assert no_pauses[-1] == LONGEST_PAUSE_S
+
+
+async def test_every_frame_begins_the_patience_anew(no_pauses):
+    fake = FakeApi()
+    fake.streams += [broken(frames(TEXT)) if not n else broken(frames(PREVIEW, started=False)) for n in range(20)]
+    fake.streams.append(frames(DONE, started=False))
+    times = iter(range(0, 10_000, 10))
+    async with fake.client() as api:
+        assert (await seen(new_run(api, clock=lambda: float(next(times)))))[-1] == "done"
+    assert set(no_pauses) == {FIRST_PAUSE_S}
+
+
+async def test_a_quarantined_run_is_not_waited_for():
+    fake = FakeApi()
+    fake.streams.append(frames(frame("quarantined", {"type": "quarantined", "error": "bad record"}, 2048)))
+    async with fake.client() as api:
+        followed = new_run(api)
+        assert (await seen(followed))[-1] == "quarantined"
+
+
+async def test_data_that_is_no_json_is_shown_and_not_fatal():
+    fake = FakeApi()
+    fake.streams.append(frames(b"event: odd\ndata: not json\n\n", DONE))
+    async with fake.client() as api:
+        found = [frame async for frame in new_run(api).frames()]
+    assert found[2] == Frame(name="odd", data={"text": "not json"})
+
+
+async def test_an_endless_frame_is_a_failure_with_the_run_in_it(monkeypatch):
+    monkeypatch.setattr("services.cli.following.EventParser", partial(EventParser, max_frame_bytes=200))
+    fake = FakeApi()
+    fake.streams.append(frames(b"data: " + b"x" * 500))
+    async with fake.client() as api:
+        with pytest.raises(Failure, match="stream of r_1 cannot be read"):
+            await seen(new_run(api))

@@ -1,0 +1,125 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from connectors.memory_log import MemoryLog
+from schemas.values import RunPosition
+from services.cli import replay as command
+from services.cli.event_log import EVENTS_TOPIC
+from services.cli.failures import Failure
+from services.cli.main import app
+from services.cli.replaying import replay
+from tests.projections.stories import Partition, a3x2, completed, replied, requested, started
+
+
+def log_of(partition: Partition) -> MemoryLog:
+    log = MemoryLog({EVENTS_TOPIC: 1})
+    log.put(EVENTS_TOPIC, 0, partition.outgoing())
+    return log
+
+
+def with_zombie() -> Partition:
+    """A run whose first owner wrote once more after it had been replaced, among the events of another run."""
+    partition = Partition()
+    partition.claim("first")
+    partition.add("r_0", started("r_0"))
+    partition.add("r_1", started("r_1"), requested(1))
+    partition.claim("second")
+    partition.add("r_1", requested(1, 2), term=0)
+    partition.add("r_0", requested(1))
+    partition.add("r_1", replied(1, "Hi!"), completed())
+    return partition
+
+
+async def test_the_records_of_a_run_are_picked_out_and_stale_ones_counted():
+    events, stale = await command._events(log_of(with_zombie()), 0, "r_1", None)
+    assert [event.seq for event in events] == [1, 2, 3, 4]
+    assert stale == 1
+    assert replay("r_1", events).drift == ()
+
+
+async def test_records_nobody_can_read_are_no_ones():
+    partition = with_zombie()
+    partition.records.append(b"garbage")
+    events, _ = await command._events(log_of(partition), 0, "r_1", None)
+    assert len(events) == 4
+
+
+async def test_the_conversation_of_earlier_runs_comes_first_in_their_order():
+    partition = Partition()
+    partition.claim()
+    partition.add("r_1", started("r_1", prompt="one"), requested(1), replied(1, "eins"), completed())
+    first = RunPosition(run_id="r_1", first_offset=1, last_offset=4)
+    partition.add(
+        "r_1-b", started("r_1-b", prompt="two", continues=first), requested(1), replied(1, "zwei"), completed()
+    )
+    second = RunPosition(run_id="r_1-b", first_offset=5, last_offset=8)
+    partition.add("r_1-c", started("r_1-c", prompt="three", continues=second), requested(1))
+    log = log_of(partition)
+    events, _ = await command._events(log, 0, "r_1-c", None)
+    history, chain = await command._history(log, 0, events[0])
+    assert chain == 2
+    assert [block.text for message in history for block in message.blocks] == ["one", "eins", "two", "zwei"]
+
+
+async def test_an_earlier_run_that_is_not_there_is_a_failure_and_no_guess():
+    partition = Partition()
+    partition.claim()
+    lost = RunPosition(run_id="r_0", first_offset=0, last_offset=1)
+    partition.add("r_1", started("r_1", continues=lost))
+    log = log_of(partition)
+    events, _ = await command._events(log, 0, "r_1", None)
+    with pytest.raises(Failure, match="r_0, which this one goes on with, is not at offset 0"):
+        await command._history(log, 0, events[0])
+
+
+def report(*, drift: tuple[str, ...] = (), not_compared: str = "") -> command.Report:
+    partition = Partition()
+    partition.claim()
+    partition.add("r_1", *a3x2("r_1"))
+    from tests.services.cli.test_replaying import accepted
+
+    replayed = replay("r_1", accepted(partition, "r_1"))
+    return command.Report(replayed=replayed, partition=3, stale=2, chain=1, drift=drift, not_compared=not_compared)
+
+
+def invoke(monkeypatch, tmp_path, found: command.Report, *arguments: str):
+    async def given(cli, run_id):
+        assert run_id == "r_1"
+        return found
+
+    monkeypatch.setattr(command, "_report", given)
+    return CliRunner().invoke(app, ["replay", "r_1", *arguments], env={"LOOMLOG_HOME": str(tmp_path)})
+
+
+def test_a_proven_run_ends_with_0_and_shows_its_timeline(monkeypatch, tmp_path):
+    result = invoke(monkeypatch, tmp_path, report())
+    assert result.exit_code == 0
+    assert "run r_1  in run.events/3" in result.stdout
+    assert result.stdout.count("ToolReturned") == 2
+    assert "history   12 events, seq dense, hash chain whole" in result.stdout
+    assert "stale     2 records" in result.stdout
+    assert "continues 1 earlier run" in result.stdout
+    assert "folded twice, equal to the read models" in result.stdout
+    assert "ToolReturned" not in invoke(monkeypatch, tmp_path, report(), "--no-timeline").stdout
+
+
+def test_drift_ends_with_1_and_says_what_does_not_hold(monkeypatch, tmp_path):
+    result = invoke(monkeypatch, tmp_path, report(drift=("the read models say turns 9",)))
+    assert result.exit_code == 1
+    assert "drift\n  the read models say turns 9" in result.stdout
+    assert "equal to the read models" not in result.stdout
+
+
+def test_what_could_not_be_compared_is_said(monkeypatch, tmp_path):
+    result = invoke(monkeypatch, tmp_path, report(not_compared="Postgres is away"))
+    assert result.exit_code == 0
+    assert "not compared with the read models: Postgres is away" in result.stdout
+
+
+def test_as_json_everything_is_in_one_document(monkeypatch, tmp_path):
+    found = json.loads(invoke(monkeypatch, tmp_path, report(drift=("x",)), "--json").stdout)
+    assert (found["run_id"], found["seq"], found["status"], found["drift"]) == ("r_1", 12, "completed", ["x"])
+    assert [event["seq"] for event in found["events"]] == list(range(1, 13))
+    assert found["compared"] is True

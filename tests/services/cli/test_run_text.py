@@ -1,0 +1,53 @@
+from datetime import UTC, datetime
+
+from services.cli.following import RunIds
+from services.cli.output import console
+from services.cli.run_text import ended_line, print_facts, run_line, table_row
+from tests.services.cli.fake_api import row
+
+NOW = datetime(2026, 1, 31, 12, 5, tzinfo=UTC)
+
+
+def cells(**changes: object) -> list[str]:
+    return [str(cell) for cell in table_row(row(**changes), NOW)]
+
+
+def test_a_row_of_the_list_says_the_essentials():
+    assert cells() == ["r_1", "assistant", "completed", "1", "0", "1,234", "0.0012 USD", "1.5 s", "5 min ago"]
+
+
+def test_a_run_under_way_has_taken_until_now():
+    assert cells(status="running", completed_at=None)[7] == "5 min 00 s"
+
+
+def test_parked_and_quarantined_are_told_before_the_status():
+    assert cells(status="running", parked=True)[2] == "parked"
+    assert cells(status="running", quarantined=True, parked=True)[2] == "quarantined"
+
+
+def test_how_a_run_ended_names_the_reason_once():
+    assert ended_line(row()).plain.startswith("completed (end_turn)  1 turn, 0 tool calls")
+    assert ended_line(row(status="failed", stop_reason=None, error_code="model_error")).plain.startswith(
+        "failed (model_error)"
+    )
+    assert ended_line(row(status="cancelled", stop_reason="cancelled")).plain.startswith("cancelled  ")
+
+
+def test_cached_tokens_count_as_read():
+    usage = row()["usage"] | {"cache_read_input_tokens": 800}
+    assert "2,000 tokens in" in ended_line(row(usage=usage)).plain
+
+
+def test_a_run_is_named_with_the_position_of_its_event_when_that_is_known():
+    assert run_line(RunIds(run_id="r_1", session_id="s_1", position="run.events/2:7")).plain == (
+        "run r_1  session s_1  event run.events/2:7"
+    )
+    assert run_line(RunIds(run_id="r_1", session_id="s_1")).plain == "run r_1  session s_1"
+
+
+def test_facts_leave_out_what_there_is_not(capsys):
+    print_facts(console(), row())
+    shown = capsys.readouterr().out
+    assert "assistant (mock/mock-generic)" in shown
+    assert "continues" not in shown
+    assert "quarantine" not in shown
