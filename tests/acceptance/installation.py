@@ -1,0 +1,131 @@
+"""A fresh installation in a folder of its own: free ports, its own state, the project that is to be reviewed.
+
+Only what a person has is used: the command line as another process, its output, its exit codes, the files it leaves.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from services.cli.stack.ports import pick_port
+from tests.acceptance.lab_model import KEY
+
+REPOSITORY = Path(__file__).parent.parent.parent
+CACHE = REPOSITORY / ".loomlog" / "cache"
+COMMAND_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
+"""The first start on a machine fetches the broker's jars."""
+
+PLANTED = {
+    "shop/orders.py": {
+        4: "    subprocess.run(command, shell=True)",
+        8: "    return pickle.loads(data)",
+        12: "    except:",
+    },
+    "shop/pay/card.py": {2: 'API_KEY = "sk-planted-000011112222"', 6: "def charge(amount, seen=[]):"},
+    "deploy.sh": {3: "# TODO: ask before it replaces production"},
+}
+"""Findings by file and line; what stands in the other lines is fine."""
+MORE_AGENTS = """
+providers:
+  slow: { driver: mock, options: { enabled: true, latency_ms: 120000 } }
+  down: { driver: mock, options: { enabled: true, latency_ms: 0, latency_jitter_ms: 0, rate_500: 1.0 } }
+  lab: { driver: openai, base_url: "http://127.0.0.1:LAB_PORT/v1", api_key_env: LAB_KEY }
+agents:
+  lab-reviewer: { provider: lab, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
+  sleeper: { provider: slow, model: mock-generic }
+  unlucky: { provider: down, model: mock-generic, retry_attempts: 0 }
+pricing:
+  models:
+    lab/lab-1: { input: 3.00, output: 15.00 }
+"""
+"""One on a model of somebody else's, one that can be cancelled in peace, and one that fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@dataclass(slots=True)
+class Installation:
+    """`loomlog(...)` runs a command and expects it to end with `code`."""
+
+    folder: Path
+    environ: dict[str, str] = field(default_factory=dict)
+    lab_port: int = field(default_factory=pick_port)
+
+    @property
+    def project(self) -> Path:
+        return self.folder / "project"
+
+    @property
+    def report(self) -> Path:
+        return self.project / ".loomlog" / "out" / "report.md"
+
+    def make(self) -> None:
+        for name, findings in PLANTED.items():
+            path = self.project / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lines = [findings.get(number, f"fine_{number} = {number}") for number in range(1, max(findings) + 3)]
+            path.write_text("\n".join(lines) + "\n")
+        shutil.copy(REPOSITORY / "loomlog.yaml", self.project)
+        more = self.folder / "more.yaml"
+        more.write_text(MORE_AGENTS.replace("LAB_PORT", str(self.lab_port)))
+        home = self.folder / "home"
+        (home / "cache").mkdir(parents=True)
+        for jars in CACHE.glob("jars-*"):
+            # What takes a network and a minute; everything else is made as for the first time.
+            (home / "cache" / jars.name).symlink_to(jars)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOOMLOG_", "LOOMCYCLE_"))}
+        for key in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+            kept.pop(key, None)  # the review here is the synthetic one, whoever runs the tests
+        self.environ = kept | {
+            "PYTHONPATH": str(REPOSITORY),
+            "LOOMLOG_HOME": str(home),
+            "LOOMLOG_CONFIG_FILES": f"{self.project / 'loomlog.yaml'}:{more}",
+            "LAB_KEY": KEY,
+            "LOOMLOG_KAFKA_PORT": "0",
+            "LOOMLOG_POSTGRES_PORT": "0",
+            "LOOMLOG_LISTEN_ADDR": f"127.0.0.1:{pick_port()}",
+            "LOOMLOG_INSIGHTS_PORT": str(pick_port()),
+        }
+
+    def loomlog(self, *arguments: str, code: int = 0, timeout_s: float = COMMAND_TIMEOUT_S) -> Ended:
+        ended = subprocess.run(
+            self.command(*arguments),
+            cwd=self.project,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert ended.returncode == code, (
+            f"loomlog {' '.join(arguments)}: {ended.returncode}\n{ended.stdout}{ended.stderr}"
+        )
+        return Ended(code=ended.returncode, out=ended.stdout, err=ended.stderr)
+
+    def command(self, *arguments: str) -> Sequence[str]:
+        return (sys.executable, "-P", "-m", "services.cli.main", *arguments)
+
+    def up(self) -> Ended:
+        return self.loomlog("up", "--detach", timeout_s=START_TIMEOUT_S)

@@ -1,0 +1,256 @@
+"""`make bench`: A3x2 against a running stack, through the commands topic and through HTTP + SSE, and what it cost.
+
+    python -m tests.benchmarks.main [--in-flight 1,16,64] [--seconds 6] [--repetitions 3] [--paths topic,http]
+                                    [--json FILE]
+
+The stack is started for the purpose in a folder of its own, with everything on: projector, insights, hash chain, fsync
+for each flush (the topics' flush.messages=1). Client, broker, Postgres and services share this machine's cores. Rows of
+the two paths are interleaved, so that a slow minute of the machine hits both; each row is the median of the
+repetitions, and the spread is printed. CPU-seconds are what each process used while the row was measured, warm-up
+included, divided by all runs that were ended meanwhile.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.benchmarks.closed_loop import percentile
+from tests.benchmarks.workload import CONFIGURATION, ENVIRONMENT
+
+WARM_UP_S = 2.0
+JIT_WARM_UP_S = 10.0
+"""The broker's compiler needs some seconds of load before its figures settle (reference prototype.md: 2 to 4 times)."""
+UP_TIMEOUT_S = 120
+SYNCS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A running stack: where it is and which processes it has."""
+
+    kafka: str
+    api: str
+    home: Path
+    pids: dict[str, int]
+
+
+def main() -> int:
+    """The exit code: 0 when every row was measured."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--in-flight", default="1,16,64")
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--paths", default="topic,http")
+    parser.add_argument("--json", type=Path, help="write the raw results here")
+    options = parser.parse_args()
+    rows = [int(text) for text in options.in_flight.split(",")]
+    paths = options.paths.split(",")
+    folder = Path(tempfile.mkdtemp(prefix="loomlog-bench-"))
+    environment = {**os.environ, **ENVIRONMENT, "LOOMLOG_HOME": str(folder / "home")}
+    (folder / "loomlog.yaml").write_text(CONFIGURATION)
+    environment["LOOMLOG_CONFIG_FILES"] = str(folder / "loomlog.yaml")
+    environment |= {
+        "LOOMLOG_KAFKA_PORT": "0",
+        "LOOMLOG_POSTGRES_PORT": "0",
+        "LOOMLOG_LISTEN_ADDR": f"127.0.0.1:{free_port()}",
+    }
+    facts = machine(folder)
+    print(f"  {facts}", flush=True)
+    try:
+        stack = up(environment)
+        results = measure_all(stack, environment, rows, paths, options.seconds, options.repetitions)
+    finally:
+        loomlog("down", environment)
+        shutil.rmtree(folder, ignore_errors=True)
+    report = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": facts, "rows": results}
+    print_report(report)
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+def free_port() -> int:
+    """A port nobody has at this moment."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def loomlog(command: str, environment: dict[str, str]) -> str:
+    """Run one `loomlog` command; its standard output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "services.cli.main", *command.split()],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=UP_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        sys.stderr.write(done.stdout + done.stderr)
+        raise SystemExit(f"loomlog {command} ended with {done.returncode}")
+    return done.stdout
+
+
+def up(environment: dict[str, str]) -> Stack:
+    """A stack of our own, ready."""
+    loomlog("up --detach", environment)
+    status = json.loads(loomlog("status --json", environment))
+    return Stack(
+        kafka=status["kafka"],
+        api=environment["LOOMLOG_LISTEN_ADDR"],
+        home=Path(environment["LOOMLOG_HOME"]),
+        pids={child["name"]: child["pid"] for child in status["children"]},
+    )
+
+
+def measure_all(
+    stack: Stack, environment: dict[str, str], rows: list[int], paths: list[str], seconds: float, repetitions: int
+) -> list[dict[str, Any]]:
+    """Every row, interleaved; the medians with everything measured."""
+    for path in paths:
+        client(path, stack, environment, 16, JIT_WARM_UP_S, 1.0)
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for repetition in range(repetitions):
+        for in_flight in rows:
+            for path in paths:
+                row = one_row(path, stack, environment, in_flight, seconds)
+                found.setdefault((path, in_flight), []).append(row)
+                print(
+                    f"  {repetition + 1}/{repetitions} {path:5} C={in_flight:<4} {row['runs_per_s']:7.0f} runs/s  "
+                    f"p50 {row['p50_ms']:6.1f}  p99 {row['p99_ms']:6.1f} ms",
+                    flush=True,
+                )
+    return [{"path": path, "in_flight": n, **median_of(taken), "taken": taken} for (path, n), taken in found.items()]
+
+
+def one_row(path: str, stack: Stack, environment: dict[str, str], in_flight: int, seconds: float) -> dict[str, Any]:
+    """One measurement with the cost of every process."""
+    bytes_before, cpu_before = log_bytes(stack), cpu_seconds(stack)
+    row = client(path, stack, environment, in_flight, WARM_UP_S, seconds)
+    cpu_after, bytes_after = cpu_seconds(stack), log_bytes(stack)
+    # The warm-up's runs are not in `runs`, but they cost: scale by the whole time.
+    runs = max(1.0, row["runs_per_s"] * (seconds + WARM_UP_S))
+    row["log_bytes_per_run"] = (bytes_after - bytes_before) / runs
+    row["cpu_ms_per_run"] = {
+        **{name: (cpu_after[name] - cpu_before[name]) * 1000 / runs for name in cpu_before},
+        "client": row.pop("client_cpu_s") * 1000 / runs,
+    }
+    return row
+
+
+def client(
+    path: str, stack: Stack, environment: dict[str, str], in_flight: int, warm_up_s: float, seconds: float
+) -> dict[str, Any]:
+    """Run a client process; its row and its CPU-seconds."""
+    where = stack.kafka if path == "topic" else stack.api
+    before = os.times()
+    done = subprocess.run(
+        [sys.executable, "-m", f"tests.benchmarks.{path}_client", where, str(in_flight), str(warm_up_s), str(seconds)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=warm_up_s + seconds + 60,
+        check=True,
+    )
+    after = os.times()
+    row: dict[str, Any] = json.loads(done.stdout)
+    row["client_cpu_s"] = after.children_user + after.children_system - before.children_user - before.children_system
+    return row
+
+
+def cpu_seconds(stack: Stack) -> dict[str, float]:
+    """CPU-seconds so far of every process of the stack, its own children included."""
+    found = {}
+    for name, pid in stack.pids.items():
+        process = psutil.Process(pid)
+        total = 0.0
+        for one in (process, *process.children(recursive=True)):
+            times = one.cpu_times()
+            total += times.user + times.system
+        found[name] = total
+    return found
+
+
+def log_bytes(stack: Stack) -> int:
+    """Bytes of the commands and events topics on disk, segments only."""
+    folders = [
+        p for p in stack.home.rglob("loom.run.*-*") if p.name.rpartition("-")[0].endswith((".commands", ".events"))
+    ]
+    return sum(segment.stat().st_size for folder in folders for segment in folder.glob("*.log"))
+
+
+def median_of(taken: list[dict[str, Any]]) -> dict[str, Any]:
+    """The medians of the figures, and the spread of the throughput."""
+    names = ("runs_per_s", "p50_ms", "p99_ms", "log_bytes_per_run", "errors")
+    median: dict[str, Any] = {name: statistics.median(row[name] for row in taken) for name in names}
+    median["runs_per_s_range"] = [min(r["runs_per_s"] for r in taken), max(r["runs_per_s"] for r in taken)]
+    processes = taken[0]["cpu_ms_per_run"]
+    median["cpu_ms_per_run"] = {
+        name: statistics.median(row["cpu_ms_per_run"].get(name, 0.0) for row in taken) for name in processes
+    }
+    return median
+
+
+def sync_ms(folder: Path) -> dict[str, float]:
+    """What making 4 KB durable costs on this disk right now: every flush of every partition pays it."""
+    path = folder / "sync"
+    took = []
+    with path.open("wb", buffering=0) as file:
+        for _ in range(SYNCS):
+            file.write(bytes(4096))
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            took.append((time.perf_counter() - began) * 1000)
+    path.unlink()
+    took.sort()
+    return {"p50": round(percentile(took, 0.5), 3), "p99": round(percentile(took, 0.99), 3)}
+
+
+def machine(folder: Path) -> dict[str, Any]:
+    """What the figures depend on besides loomlog."""
+    return {
+        "fdatasync_ms": sync_ms(folder),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def print_report(report: dict[str, Any]) -> None:
+    """The table for people."""
+    print(f"\nA3x2, fsync for each flush, everything on; {report['machine']}, {report['at']}")
+    print(f"{'path':6}{'C':>5}{'runs/s':>9}{'range':>15}{'p50 ms':>9}{'p99 ms':>9}{'log B/run':>11}{'errors':>8}")
+    for row in report["rows"]:
+        low, high = row["runs_per_s_range"]
+        print(
+            f"{row['path']:6}{row['in_flight']:>5}{row['runs_per_s']:>9.0f}{f'{low:.0f}-{high:.0f}':>15}"
+            f"{row['p50_ms']:>9.1f}{row['p99_ms']:>9.1f}{row['log_bytes_per_run']:>11.0f}{row['errors']:>8.0f}"
+        )
+    print("\nCPU milliseconds per run and process")
+    names = list(report["rows"][0]["cpu_ms_per_run"])
+    print(f"{'path':6}{'C':>5}" + "".join(f"{name:>12}" for name in names))
+    for row in report["rows"]:
+        cells = "".join(f"{row['cpu_ms_per_run'].get(name, 0.0):>12.2f}" for name in names)
+        print(f"{row['path']:6}{row['in_flight']:>5}{cells}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

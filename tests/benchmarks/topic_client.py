@@ -1,0 +1,124 @@
+"""The microservice side: StartRun records to the commands topic, ends read from the events topic. A process of its own.
+
+python -m tests.benchmarks.topic_client BOOTSTRAP IN_FLIGHT WARM_UP_S SECONDS     one JSON line on stdout
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+
+import uvloop
+
+from connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail
+from connectors.partitioner import partition_of
+from connectors.protocols import Outgoing
+from schemas.codec import local_codec
+from schemas.ids import fresh_token
+from schemas.reader import TermReader
+from schemas.run_commands import StartRun
+from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused
+from schemas.values import CommandEnvelope
+from tests.benchmarks.closed_loop import measure
+from tests.benchmarks.workload import AGENT, PROMPT
+
+COMMANDS, EVENTS = "loom.run.commands", "loom.run.events"
+RUN_TIMEOUT_S = 30.0
+
+
+class TopicClient:
+    """Starts runs and waits for their ends."""
+
+    def __init__(self, appender: KafkaAppender, tail: KafkaTail, readers: dict[int, TermReader]) -> None:
+        self._appender = appender
+        self._tail = tail
+        self._readers = readers
+        self._codec = local_codec()
+        self._done_id = self._codec.id_of(RunCompleted.SCHEMA)
+        self._bad_ids = self._codec.ids_of(frozenset(r.SCHEMA for r in (RunFailed, RunCancelled, RunRefused)))
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._queued: dict[int, list[Outgoing]] = {partition: [] for partition in readers}
+        self._wake = asyncio.Event()
+
+    async def read(self) -> None:
+        """Reads ends until cancelled."""
+        while True:
+            for partition, records in (await self._tail.poll(timeout_s=0.5)).items():
+                reader = self._readers[partition]
+                for record in records:
+                    event = reader.read(record.offset, record.value)
+                    if event is None:
+                        continue
+                    if event.schema_id == self._done_id:
+                        waiter = self._waiting.pop(event.aggregate, None)
+                        if waiter is not None and not waiter.done():
+                            waiter.set_result(None)
+                    elif event.schema_id in self._bad_ids:
+                        waiter = self._waiting.pop(event.aggregate, None)
+                        if waiter is not None and not waiter.done():
+                            waiter.set_exception(RuntimeError(f"{event.aggregate} did not complete"))
+
+    async def write(self) -> None:
+        """Appends what gathered whenever the wire is free, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            batches = [(partition, records) for partition, records in self._queued.items() if records]
+            for partition, _ in batches:
+                self._queued[partition] = []
+            await asyncio.gather(*(self._appender.append(COMMANDS, p, records) for p, records in batches))
+
+    async def run_once(self) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        token = fresh_token(now_ms, os.urandom(10))
+        run_id, key = f"r_{token}", token.encode()
+        command = StartRun(
+            envelope=CommandEnvelope(command_id=token, issued_at_ms=now_ms), agent=AGENT, prompt=PROMPT, run_id=run_id
+        )
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[run_id] = waiter
+        partition = partition_of(key, len(self._queued))
+        self._queued[partition].append(Outgoing(key=key, value=self._codec.encode(command)))
+        self._wake.set()
+        async with asyncio.timeout(RUN_TIMEOUT_S):
+            await waiter
+
+
+async def main(bootstrap: str, in_flight: int, warm_up_s: float, seconds: float) -> None:
+    options = KafkaOptions(bootstrap=bootstrap, client_id="bench-client")
+    appender = KafkaAppender(options)
+    await appender.start()
+    partitions = await appender.partitions(EVENTS)
+    tail = KafkaTail(options, EVENTS, dict.fromkeys(range(partitions), 0))
+    await tail.start()
+    readers = {}
+    for partition, end in (await tail.end_offsets()).items():
+        tail.seek(partition, end)
+        readers[partition] = TermReader(term=await current_term(options, partition, end), next_offset=end)
+    client = TopicClient(appender, tail, readers)
+    tasks = [asyncio.create_task(client.read()), asyncio.create_task(client.write())]
+    measured = await measure(client.run_once, in_flight=in_flight, warm_up_s=warm_up_s, seconds=seconds)
+    for task in tasks:
+        task.cancel()
+    await appender.close()
+    await tail.close()
+    print(json.dumps(measured.as_json()), flush=True)
+
+
+async def current_term(options: KafkaOptions, partition: int, end: int) -> int:
+    """The term at the end of a partition, read from its beginning: what a reader that starts late needs."""
+    reader = TermReader()
+    tail = KafkaTail(options, EVENTS, {partition: 0})
+    await tail.start()
+    while reader.next_offset < end:
+        for records in (await tail.poll(timeout_s=0.5)).values():
+            for record in records:
+                if record.offset < end:
+                    reader.read(record.offset, record.value)
+    await tail.close()
+    return reader.term
+
+
+if __name__ == "__main__":
+    uvloop.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])))

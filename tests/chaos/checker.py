@@ -1,0 +1,266 @@
+"""From evidence to a verdict: what must never be (violations) and how it went (figures).
+
+Lost: a StartRun that was acknowledged and is not in the log; one in the log without a run; a run without an end; a call
+reported as done without its line in the ledger; a row that is missing or behind.
+Doubled: two runs for one StartRun; an event, an answer or an effect that is there twice.
+The rest is in history.py: gaps, broken chains, illegal order, terms nobody claimed.
+
+A call whose result says outcome_unknown may have its effect or not; that is the promise, and it is counted.
+
+Shares no code with the services: schemas/released is all they have in common.
+Before: evidence.  After: report.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tests.chaos.evidence import Evidence, Strike
+from tests.chaos.history import Accepted, Call, Event, Story, Violation, accepted
+from tests.chaos.pauses import pauses
+from tests.chaos.wire import Unreadable, decode
+
+LEDGER = "Ledger"
+START = "loom.run.commands.StartRun"
+CANCEL = "loom.run.commands.CancelRun"
+LOST_KINDS = frozenset({"lost", "unfinished", "lost effect", "gap"})
+DOUBLED_KINDS = frozenset({"doubled", "doubled effect", "two histories"})
+Place = tuple[int, int]
+"""Partition and offset of a command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What one StartRun asked for. The same order may lie in the log several times; it is one run all the same."""
+
+    key: bytes | None
+    run_id: str
+    command_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """How it went. Pauses in milliseconds, by target: from each strike until a reader saw a partition go on."""
+
+    strikes: Mapping[str, int]
+    runs: int
+    cancelled: int
+    lost: int
+    doubled: int
+    commands: int
+    repeated_commands: int
+    events: int
+    claims: Mapping[str, int]
+    """By their reason."""
+    stale: int
+    dead_letters: int
+    effects: int
+    unknown_outcomes: int
+    unknown_with_effect: int
+    interrupted_model_calls: int
+    repeated_tool_calls: int
+    failed_tool_calls: int
+    pauses_ms: Mapping[str, tuple[float, ...]]
+    back_ms: Mapping[str, tuple[float, ...]]
+    """From each strike until the process was up again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    violations: tuple[Violation, ...]
+    figures: Figures
+
+
+def check(evidence: Evidence) -> Verdict:
+    """The verdict over everything."""
+    histories = {number: accepted(number, records) for number, records in evidence.events.items()}
+    stories = told(histories)
+    orders, cancelled, violations = ordered(evidence)
+    violations += [violation for history in histories.values() for violation in history.violations]
+    violations += [violation for story in stories.values() for violation in story.violations]
+    violations += promises_kept(evidence, orders)
+    violations += each_order_is_one_run(orders, histories)
+    violations += every_run_ended(stories, cancelled)
+    violations += dead_letters_of(evidence)
+    violations += effects_once(stories, evidence.effects)
+    violations += rows_equal(stories, evidence)
+    return Verdict(violations=tuple(violations), figures=figures_of(evidence, histories, stories, orders, violations))
+
+
+def told(histories: Mapping[int, Accepted]) -> dict[str, Story]:
+    """Every run's story, whatever partition its events lie in."""
+    stories: dict[str, Story] = {}
+    for number in sorted(histories):
+        for event in histories[number].events:
+            stories.setdefault(event.run_id, Story(event.run_id)).follow(event)
+    return stories
+
+
+def ordered(evidence: Evidence) -> tuple[dict[Order, list[Place]], set[str], list[Violation]]:
+    """Every StartRun in the log with the places where it lies, and the runs that somebody cancelled."""
+    orders: dict[Order, list[Place]] = defaultdict(list)
+    cancelled = set()
+    violations = []
+    for number, records in evidence.commands.items():
+        for record in records:
+            try:
+                fields = decode(record.value)
+            except Unreadable as error:
+                text = f"commands/{number} offset {record.offset}: {error}"
+                violations.append(Violation(kind="unreadable", text=text))
+                continue
+            if fields.name == START:
+                command_id = fields.values["envelope"]["command_id"]
+                # A run id names the run whatever the command is called; without one the command id does.
+                run_id = fields.values["run_id"]
+                order = Order(key=record.key, run_id=run_id, command_id="" if run_id else command_id)
+                orders[order].append((number, record.offset))
+            elif fields.name == CANCEL:
+                cancelled.add(fields.values["run_id"])
+    return dict(orders), cancelled, violations
+
+
+def promises_kept(evidence: Evidence, orders: Mapping[Order, list[Place]]) -> Iterable[Violation]:
+    """What senders were told is true: the command is where the broker said, the run is the one the api named."""
+    commands = {(number, record.offset): record for number, found in evidence.commands.items() for record in found}
+    run_ids = {order.run_id for order in orders}
+    named: dict[str, str] = {}
+    for promise in evidence.promises:
+        record = commands.get((promise.partition, promise.offset))
+        if promise.sender == "topic" and (record is None or promise.name.encode() not in (record.value or b"")):
+            where = f"commands/{promise.partition} offset {promise.offset}"
+            yield Violation(kind="lost", text=f"{promise.name}: acknowledged at {where}, where it is not")
+        if promise.sender == "http":
+            if promise.run_id not in run_ids:
+                yield Violation(kind="lost", text=f"{promise.name}: accepted as {promise.run_id}, never asked for")
+            if named.setdefault(promise.name, promise.run_id) != promise.run_id:
+                text = f"key {promise.name} was answered with {named[promise.name]} and with {promise.run_id}"
+                yield Violation(kind="doubled", text=text)
+
+
+def each_order_is_one_run(
+    orders: Mapping[Order, list[Place]], histories: Mapping[int, Accepted]
+) -> Iterable[Violation]:
+    """Every StartRun has exactly one run, and every run a StartRun. The events name the offset of their command."""
+    begun: dict[Place, list[Event]] = defaultdict(list)
+    for number, history in histories.items():
+        for event in history.events:
+            if event.seq == 1:
+                begun[number, event.cause_offset].append(event)
+    for order, places in orders.items():
+        events = [event for place in places for event in begun.pop(place, ())]
+        name = order.run_id or order.command_id
+        if not events:
+            yield Violation(kind="lost", text=f"{name}: StartRun at {places} has no run")
+        if len(events) > 1:
+            found = ", ".join(f"{event.run_id} at {event.place}" for event in events)
+            yield Violation(kind="doubled", text=f"{name}: StartRun at {places} has {len(events)} runs: {found}")
+        for event in events:
+            if order.run_id and event.run_id != order.run_id:
+                yield Violation(kind="doubled", text=f"{name}: its StartRun began {event.run_id} at {event.place}")
+    for events in begun.values():
+        for event in events:
+            text = f"{event.run_id}: begins at {event.place} because of offset {event.cause_offset}, no StartRun"
+            yield Violation(kind="out of nothing", text=text)
+
+
+def every_run_ended(stories: Mapping[str, Story], cancelled: set[str]) -> Iterable[Violation]:
+    """The load only asks for what can be done, so every run completes, or is cancelled when somebody asked for that."""
+    for story in stories.values():
+        if not story.ended:
+            open_now = f"turn {story.turn}" if story.open_model else f"calls {story.unanswered}"
+            text = f"{story.run_id}: has no end after {story.events} events, {open_now} open"
+            yield Violation(kind="unfinished", text=text)
+        elif story.ended != "completed" and not (story.ended == "cancelled" and story.run_id in cancelled):
+            yield Violation(kind="not completed", text=f"{story.run_id}: {story.ended}: {story.reason}")
+
+
+def dead_letters_of(evidence: Evidence) -> Iterable[Violation]:
+    """The load sends nothing that could not be handled."""
+    for records in evidence.dead_letters.values():
+        for record in records:
+            try:
+                letter = decode(record.value).values
+            except Unreadable as error:
+                yield Violation(kind="unreadable", text=f"dead letter {record.offset}: {error}")
+                continue
+            where = f"{letter['topic']}/{letter['partition']} offset {letter['offset']}"
+            yield Violation(kind="dead letter", text=f"{where}: {letter['kind']}: {letter['error']}")
+
+
+def effects_once(stories: Mapping[str, Story], lines: Iterable[str]) -> Iterable[Violation]:
+    """The ledger and the log say the same about every call."""
+    counted = Counter(lines)
+    for story in stories.values():
+        for (turn, index), call in story.calls.items():
+            if call.name != LEDGER:
+                continue
+            key = f"{story.run_id}:{turn}.{index}"
+            done = counted.pop(f"{key} {story.run_id}", 0)
+            allowed = 1 if call.effect_class == "unsafe" else call.attempts
+            if done > allowed:
+                text = f"{key}: its effect happened {done} times, at most {allowed} are allowed ({call.outcome})"
+                yield Violation(kind="doubled effect", text=text)
+            if call.outcome == "ok" and done == 0:
+                yield Violation(kind="lost effect", text=f"{key}: returned ok, but its effect never happened")
+    for line, times in counted.items():
+        text = f"{line!r}: {times} times in the ledger, but no accepted event asked for it"
+        yield Violation(kind="effect without intent", text=text)
+
+
+def rows_equal(stories: Mapping[str, Story], evidence: Evidence) -> Iterable[Violation]:
+    """The read model says of every run what the log says, and of nothing else."""
+    told_of = {name: story for name, story in stories.items() if story.ended != "refused"}
+    for name, story in told_of.items():
+        row = evidence.rows.get(name)
+        expected = (story.ended or "running", story.events)
+        if row is None or (row.status, row.last_seq) != expected:
+            yield Violation(kind="row", text=f"{name}: the log says {expected}, the row is {row}")
+    for name in sorted(set(evidence.rows) - set(told_of)):
+        yield Violation(kind="row", text=f"{name}: has a row, but no accepted run")
+
+
+def figures_of(
+    evidence: Evidence,
+    histories: Mapping[int, Accepted],
+    stories: Mapping[str, Story],
+    orders: Mapping[Order, list[Place]],
+    violations: Iterable[Violation],
+) -> Figures:
+    """The counts behind the verdict."""
+    kinds = Counter(violation.kind for violation in violations)
+    calls = [(story.run_id, place, call) for story in stories.values() for place, call in story.calls.items()]
+    lines = frozenset(evidence.effects)
+    unknown = [(run_id, place) for run_id, place, call in calls if call.outcome == "outcome_unknown"]
+    return Figures(
+        strikes=Counter(strike.target for strike in evidence.strikes),
+        runs=len(stories),
+        cancelled=sum(story.ended == "cancelled" for story in stories.values()),
+        lost=sum(kinds[kind] for kind in LOST_KINDS),
+        doubled=sum(kinds[kind] for kind in DOUBLED_KINDS),
+        commands=sum(map(len, evidence.commands.values())),
+        repeated_commands=sum(len(places) - 1 for places in orders.values()),
+        events=sum(len(history.events) for history in histories.values()),
+        claims=Counter(claim.reason for history in histories.values() for claim in history.claims),
+        stale=sum(history.stale for history in histories.values()),
+        dead_letters=sum(map(len, evidence.dead_letters.values())),
+        effects=len(evidence.effects),
+        unknown_outcomes=len(unknown),
+        unknown_with_effect=sum(f"{run}:{turn}.{index} {run}" in lines for run, (turn, index) in unknown),
+        interrupted_model_calls=sum(story.interrupted for story in stories.values()),
+        repeated_tool_calls=sum(_repeats(call) for _, _, call in calls),
+        failed_tool_calls=sum(call.outcome in ("error", "timeout", "cancelled") for _, _, call in calls),
+        pauses_ms=pauses(evidence.strikes, evidence.sightings, histories),
+        back_ms=_back(evidence.strikes),
+    )
+
+
+def _repeats(call: Call) -> int:
+    return max(0, call.attempts - 1)
+
+
+def _back(strikes: Iterable[Strike]) -> dict[str, tuple[float, ...]]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for strike in strikes:
+        found[strike.target].append((strike.back_s - strike.at_s) * 1000)
+    return {target: tuple(sorted(values)) for target, values in found.items()}

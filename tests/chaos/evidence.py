@@ -1,0 +1,132 @@
+"""Everything a verdict is made of, as it was found: raw records, promises, ledger lines, rows, strikes.
+
+Read when all is over, by a consumer without a group from the first record to the last. Nothing is decoded or judged
+here, so that what the checker says rests on bytes.
+
+Before: campaign.  After: history, checker.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+COMMANDS, EVENTS, DEAD_LETTERS = "loom.run.commands", "loom.run.events", "loom.dead-letter"
+READ_TIMEOUT_S = 60.0
+"""For a whole topic; a hundred thousand records take a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A record of a topic, undecoded."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What a sender was told. `name` is its command id (topic) or its Idempotency-Key (HTTP).
+
+    Over the topic the broker named a place; over HTTP the api named a run.
+    """
+
+    sender: str
+    name: str
+    partition: int = -1
+    offset: int = -1
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strike:
+    """A fault that was done. `process` is the name it had in that life; `back_s` is when it was up again. Times are
+    monotonic seconds."""
+
+    target: str
+    process: str
+    at_s: float
+    back_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """When a reader of the log saw the records of a partition from `first` to `last`. Monotonic seconds."""
+
+    partition: int
+    first: int
+    last: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What the read model says of a run."""
+
+    status: str
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Records by partition in offset order; `effects` are the lines of the ledger."""
+
+    commands: Mapping[int, Sequence[Record]]
+    events: Mapping[int, Sequence[Record]]
+    dead_letters: Mapping[int, Sequence[Record]]
+    promises: Sequence[Promise]
+    effects: Sequence[str]
+    rows: Mapping[str, Row]
+    strikes: Sequence[Strike] = ()
+    sightings: Sequence[Sighting] = ()
+
+
+async def read_topic(bootstrap: str, topic: str, partitions: int) -> dict[int, list[Record]]:
+    """Every record of a topic with that many partitions. Raises TimeoutError."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none")
+    async with asyncio.timeout(READ_TIMEOUT_S):
+        await consumer.start()
+        try:
+            places = [TopicPartition(topic, number) for number in range(partitions)]
+            consumer.assign(places)
+            ends = await consumer.end_offsets(places)
+            for place in places:
+                consumer.seek(place, 0)
+            found: dict[int, list[Record]] = {number: [] for number in range(partitions)}
+            while any([await consumer.position(place) < ends[place] for place in places]):
+                for place, records in (await consumer.getmany(timeout_ms=200, max_records=5_000)).items():
+                    found[place.partition] += [
+                        Record(partition=place.partition, offset=r.offset, key=r.key, value=r.value) for r in records
+                    ]
+            return found
+        finally:
+            await consumer.stop()
+
+
+async def read_rows(dsn: str) -> dict[str, Row]:
+    """The rows of all runs."""
+    async with await psycopg.AsyncConnection.connect(dsn) as connection:
+        found = await connection.execute("SELECT run_id, status, last_seq FROM loom.runs")
+        return {run_id: Row(status=status, last_seq=seq) for run_id, status, seq in await found.fetchall()}
+
+
+async def read_cursors(dsn: str) -> dict[int, int]:
+    """How far each partition is projected; empty before the first projector made its tables."""
+    try:
+        async with await psycopg.AsyncConnection.connect(dsn) as connection:
+            found = await connection.execute(
+                "SELECT partition, next_offset FROM loom.cursors WHERE topic = %s", (EVENTS,)
+            )
+            return dict(await found.fetchall())
+    except (psycopg.errors.UndefinedTable, psycopg.OperationalError):
+        return {}  # not there yet, or just being started again
+
+
+def read_ledger(path: Path) -> list[str]:
+    """The lines of the ledger; a file that was never made has none."""
+    return path.read_text().splitlines() if path.exists() else []

@@ -1,0 +1,188 @@
+"""The runs of a campaign: half of them started by a microservice through the topic, half over HTTP.
+
+A closed loop of workers, each starting its next run when its last one is over, so that runs are under way whenever
+something is struck, and a system that stands still gets no more than it can hold.
+
+    topic   StartRun appended until the broker has acknowledged it, after an unknown outcome again. One in ten is sent
+            once more when its run is over, as a nervous sender would; one in eight has a second run in its session;
+            one in twelve is cancelled while it works
+    http    POST /v1/runs with an Idempotency-Key, read to the frame `done`; after a broken connection or a 503 again
+            with the same key, for as long as it takes
+
+What was acknowledged is kept as a promise, to be held against the log. A run that does not end in RUN_TIMEOUT_S is let
+go; the checker will say so.
+Before: campaign.  After: witness.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections import Counter
+from dataclasses import replace
+
+import httpx
+
+from connectors.errors import UnknownOutcome
+from connectors.kafka import KafkaAppender
+from connectors.partitioner import partition_of
+from connectors.protocols import Outgoing
+from schemas.codec import local_codec
+from schemas.ids import fresh_token
+from schemas.run_commands import CancelRun, StartRun
+from schemas.values import CommandEnvelope
+from tests.chaos.evidence import COMMANDS, Promise
+from tests.chaos.rig import AGENT, PARTITIONS
+from tests.chaos.witness import Witness
+
+RUN_TIMEOUT_S = 60.0
+"""A run takes two seconds, and the worst single fault (everything has to start again) some ten."""
+HTTP_TIMEOUT_S = 15.0
+"""Longest silence of the api: three quarters of its keep-alive."""
+RETRY_S = 0.2
+"""Pause of a client before it comes again."""
+IN_FLIGHT = 24
+"""Runs under way at once: about fifteen runs a second."""
+REPEAT_EVERY, CONTINUE_EVERY, CANCEL_EVERY = 10, 8, 12
+CANCEL_AFTER_S = 0.7
+"""In the middle of a run."""
+
+
+class Load:
+    """Starts `runs` runs. `promises` is what was acknowledged, `met` what its clients met on the way."""
+
+    def __init__(
+        self,
+        appender: KafkaAppender,
+        client: httpx.AsyncClient,
+        witness: Witness,
+        *,
+        label: str,
+        run_timeout_s: float = RUN_TIMEOUT_S,
+    ) -> None:
+        self.promises: list[Promise] = []
+        self.met: Counter[str] = Counter()
+        self.started = 0
+        self._appender = appender
+        self._client = client
+        self._witness = witness
+        self._label = label
+        self._run_timeout_s = run_timeout_s
+        self._codec = local_codec()
+        self._moved = asyncio.Condition()
+
+    async def run(self, runs: int, *, in_flight: int = IN_FLIGHT) -> None:
+        """Until all have ended or were let go."""
+        numbers = iter(range(runs))
+
+        async def worker() -> None:
+            for number in numbers:
+                await self._one(number)
+
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(in_flight):
+                workers.create_task(worker())
+
+    async def reached(self, number: int) -> None:
+        """Until that many runs were begun."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.started >= number)
+
+    async def _one(self, number: int) -> None:
+        async with self._moved:
+            self.started += 1
+            self._moved.notify_all()
+        try:
+            async with asyncio.timeout(self._run_timeout_s):
+                if number % 2:
+                    await self._over_http(number)
+                else:
+                    await self._through_the_topic(number)
+        except TimeoutError:
+            self.met[f"run not over in {self._run_timeout_s:g} s"] += 1
+
+    # --- as a microservice -------------------------------------------------------------------------------------------
+
+    async def _through_the_topic(self, number: int) -> None:
+        token = fresh_token(time.time_ns() // 1_000_000, os.urandom(10))
+        # Every other one leaves the run's id to the owner, unless somebody has to name the run later.
+        named = number % 4 or number % CONTINUE_EVERY == 0 or number % CANCEL_EVERY == 0
+        run_id = f"r_{token}" if named else ""
+        start = StartRun(envelope=_envelope(token), agent=AGENT, prompt=f"run {number}", run_id=run_id)
+        await self._append(token, start)
+        if number % CANCEL_EVERY == 0:
+            await asyncio.sleep(CANCEL_AFTER_S)
+            cancel = CancelRun(envelope=_envelope(f"{token}-cancel"), run_id=run_id, reason="chaos")
+            await self._append(token, cancel)
+        await self._witness.ended(token)
+        if number % REPEAT_EVERY == 0:
+            await self._append(token, start)
+        if number % CONTINUE_EVERY == 0:
+            more = replace(start, envelope=_envelope(f"{token}-more"), run_id=f"{run_id}-more", session_id=f"s_{token}")
+            await self._append(token, more)
+            await self._witness.ended(f"{token}-more")
+
+    async def _append(self, token: str, command: StartRun | CancelRun) -> None:
+        """Until the broker has acknowledged it."""
+        outgoing = Outgoing(key=token.encode(), value=self._codec.encode(command))
+        partition = partition_of(token.encode(), PARTITIONS)
+        while True:
+            try:
+                offset = await self._appender.append(COMMANDS, partition, [outgoing])
+            except UnknownOutcome:
+                self.met["topic: unknown outcome, sent again"] += 1
+                await asyncio.sleep(RETRY_S)
+                continue
+            name = command.envelope.command_id
+            self.promises.append(Promise(sender="topic", name=name, partition=partition, offset=offset))
+            return
+
+    # --- over HTTP ---------------------------------------------------------------------------------------------------
+
+    async def _over_http(self, number: int) -> None:
+        key = f"{self._label}-{number}"
+        while True:
+            try:
+                run_id = await self._post(key, number)
+            except httpx.TransportError as error:
+                self.met[f"http: {type(error).__name__}, came again"] += 1
+                run_id = ""
+            if run_id:
+                await self._witness.ended(run_id)
+                return
+            await asyncio.sleep(RETRY_S)
+
+    async def _post(self, key: str, number: int) -> str:
+        """The run's id once its stream was read to the end; empty when the client has to come again."""
+        body = {"agent": AGENT, "prompt": f"run {number}"}
+        async with self._client.stream("POST", "/v1/runs", json=body, headers={"Idempotency-Key": key}) as answer:
+            if answer.status_code == 503:
+                told = json.loads(await answer.aread())
+                self.met[f"http: 503 {told['code']}, came again"] += 1
+                if told["code"] == "run_pending":
+                    self._promise(key, told["run_id"])
+                return ""
+            if answer.status_code != 200:
+                text = (await answer.aread()).decode(errors="replace")
+                raise AssertionError(f"POST /v1/runs with key {key}: {answer.status_code} {text[:500]}")
+            return await self._read(answer, key)
+
+    async def _read(self, answer: httpx.Response, key: str) -> str:
+        event, run_id = "", ""
+        async for line in answer.aiter_lines():
+            if line.startswith("event: "):
+                event = line.removeprefix("event: ")
+            elif event == "agent" and line.startswith("data: "):
+                run_id = str(json.loads(line.removeprefix("data: "))["run_id"])
+                self._promise(key, run_id)
+            elif event == "done":
+                return run_id
+        self.met["http: stream ended early, came again"] += 1
+        return ""
+
+    def _promise(self, key: str, run_id: str) -> None:
+        self.promises.append(Promise(sender="http", name=key, run_id=run_id))
+
+
+def _envelope(command_id: str) -> CommandEnvelope:
+    return CommandEnvelope(command_id=command_id, issued_at_ms=time.time_ns() // 1_000_000)

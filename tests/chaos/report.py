@@ -1,0 +1,60 @@
+"""The verdict as a table for people.
+
+Before: main, test_kill_anything.  After: nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from tests.chaos.campaign import Outcome
+
+SHOWN_VIOLATIONS = 40
+"""The first ones tell what is wrong; a broken system would have thousands."""
+
+
+def report(outcome: Outcome) -> str:
+    """Figures, what clients met, and every violation up to a bound."""
+    figures = outcome.verdict.figures
+    lines = [
+        _line("faults", _counts(figures.strikes)),
+        _line("runs", f"{figures.runs}, {figures.cancelled} of them cancelled"),
+        _line("commands", f"{figures.commands}, {figures.repeated_commands} of them repeated"),
+        _line("events accepted", str(figures.events)),
+        _line("claims", _counts(figures.claims)),
+        _line("lost", str(figures.lost)),
+        _line("doubled", str(figures.doubled)),
+        _line("tool effects", f"{figures.effects}"),
+        _line(
+            "outcome unknown",
+            f"{figures.unknown_outcomes} calls, {figures.unknown_with_effect} of them with their effect",
+        ),
+        _line("tool calls repeated", f"{figures.repeated_tool_calls} ({figures.failed_tool_calls} failed)"),
+        _line("model calls re-run", str(figures.interrupted_model_calls)),
+        _line("stale records", f"{figures.stale}, ignored by everybody"),
+        _line("dead letters", str(figures.dead_letters)),
+    ]
+    for target in sorted(figures.strikes):
+        lines.append(_line(f"{target}: stood still", _spread(figures.pauses_ms.get(target, ()))))
+        lines.append(_line(f"{target}: up again", _spread(figures.back_ms.get(target, ()))))
+    lines.append(_line("clients met", _counts(outcome.met)))
+    lines.append(_line("ended by themselves", _counts(outcome.own_ends)))
+    violations = outcome.verdict.violations
+    lines.append(_line("violations", str(len(violations))))
+    lines += [f"  {violation.kind}: {violation.text}" for violation in violations[:SHOWN_VIOLATIONS]]
+    if len(violations) > SHOWN_VIOLATIONS:
+        lines.append(f"  and {len(violations) - SHOWN_VIOLATIONS} more")
+    return "\n".join(lines)
+
+
+def _line(name: str, value: str) -> str:
+    return f"{name:26} {value}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "nothing"
+
+
+def _spread(ordered: Sequence[float]) -> str:
+    """Median and maximum of sorted values."""
+    if not ordered:
+        return "no figure"
+    return f"p50 {ordered[len(ordered) // 2]:.0f} ms, max {ordered[-1]:.0f} ms ({len(ordered)} figures)"

@@ -1,0 +1,47 @@
+"""The short form of `make chaos`: one kill -9 of each process in the middle of 200 runs, judged from the log."""
+
+import asyncio
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.campaign import campaign
+from tests.chaos.report import report
+
+RUNS = 200
+TARGETS = ("runtime", "api", "projector", "broker", "zombie")
+SEED = 4
+RUN_TIMEOUT_S = 30.0
+"""A run that is stuck is let go and named by the checker, before the test's own time is up."""
+TIMEOUT_S = 120.0
+"""It takes half a minute, a third of that for the start of the stack."""
+
+pytestmark = pytest.mark.stack
+
+
+async def test_whatever_is_killed_in_the_middle_of_200_runs_none_is_lost_and_nothing_happens_twice(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Each reconnect to a killed broker would be a line.
+    caplog.set_level(logging.CRITICAL, logger="aiokafka")
+    # Not pytest's own temporary folder: those of three sessions are kept, and a broker's is large.
+    folder = Path(tempfile.mkdtemp(prefix="loomlog-chaos-"))
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            outcome = await campaign(
+                folder, runs=RUNS, rounds=1, targets=TARGETS, seed=SEED, say=print, run_timeout_s=RUN_TIMEOUT_S
+            )
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    text, figures = report(outcome), outcome.verdict.figures
+    print(text)
+    assert not outcome.verdict.violations, text
+    assert figures.strikes == dict.fromkeys(TARGETS, 1), text
+    assert figures.runs >= RUNS, text
+    # The strikes hit work: calls were lost with their owners, and a zombie wrote what nobody believed.
+    assert figures.interrupted_model_calls, text
+    assert figures.unknown_outcomes, text
+    assert figures.stale, text
