@@ -18,6 +18,7 @@ Before: run_projection.py. After: positions.py, builds.py.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import psycopg
@@ -27,6 +28,7 @@ from sqlalchemy import BigInteger, Column, DateTime, PrimaryKeyConstraint, Table
 from connectors.postgres import Reader
 from projections.history import Cursor
 from projections.tables import metadata
+from projections.writing import rendered
 
 cursors = Table(
     "cursors",
@@ -120,10 +122,7 @@ async def advance(
 
     Pairs are taken in the order of their partitions, so that two transactions never wait for each other.
     """
-    statement = sql.SQL(
-        "UPDATE {} SET next_offset = %s, term = %s, updated_at = now() "
-        "WHERE topic = %s AND partition = %s AND next_offset = %s AND epoch = %s"
-    ).format(sql.Identifier(schema, "cursors"))
+    statement = _advance_statement(schema)
     ordered = sorted(steps, key=lambda step: step[0].partition)
     async with connection.pipeline():
         answers = [
@@ -135,6 +134,15 @@ async def advance(
     for (old, _), answer in zip(ordered, answers, strict=True):
         if answer.rowcount != 1:
             raise Fenced(topic, old.partition, old)
+
+
+@cache
+def _advance_statement(schema: str) -> bytes:
+    statement = sql.SQL(
+        "UPDATE {} SET next_offset = %s, term = %s, updated_at = now() "
+        "WHERE topic = %s AND partition = %s AND next_offset = %s AND epoch = %s"
+    )
+    return rendered(statement.format(sql.Identifier(schema, "cursors")))
 
 
 async def list_cursors(reader: Reader) -> list[CursorRow]:

@@ -30,7 +30,7 @@ from projections.builds import Build
 from projections.folding import Changes, Known, fold
 from projections.frames import FRAMES_PER_EVENT
 from projections.history import Batch, Cursor, EventAt, Item, read_records, unwritable
-from projections.writing import writer
+from projections.writing import rendered, writer
 from schemas.codec import Codec
 
 KNOWN_RUNS_MAX = 20_000
@@ -78,6 +78,17 @@ class RunProjection:
         self._write_transcript = writer(schema, transcript.transcript, "insert")
         self._write_usage = writer(schema, usage.usage, "add")
         self._write_problems = writer(schema, problems.problems, "insert")
+        names = {name: sql.Identifier(schema, name) for name in ("audit", "runs", "transcript")}
+        self._read_audit = rendered(sql.SQL("SELECT * FROM {audit} WHERE run_id = ANY(%s)").format(**names))
+        self._read_runs = rendered(sql.SQL("SELECT * FROM {runs} WHERE run_id = ANY(%s)").format(**names))
+        self._read_calls = rendered(
+            sql.SQL(
+                "SELECT t.run_id, t.event FROM {runs} r JOIN {transcript} t ON t.run_id = r.run_id "
+                "AND t.type = 'tool_call' AND t.seq >= r.memory_reply_seq * {places} "
+                "AND t.seq < (r.memory_reply_seq + 1) * {places} "
+                "WHERE r.run_id = ANY(%s) AND r.memory_reply_seq > 0 ORDER BY t.run_id, t.seq"
+            ).format(**names, places=sql.Literal(FRAMES_PER_EVENT))
+        )
 
     @property
     def positions(self) -> dict[int, int]:
@@ -183,22 +194,10 @@ class RunProjection:
         return found
 
     async def _read_known(self, run_ids: Sequence[str]) -> dict[str, Known]:
-        schema = self._build.schema
         async with self._connection.pipeline():
-            places = await self._connection.execute(
-                sql.SQL("SELECT * FROM {} WHERE run_id = ANY(%s)").format(sql.Identifier(schema, "audit")), (run_ids,)
-            )
-            rows = await self._connection.execute(
-                sql.SQL("SELECT * FROM {} WHERE run_id = ANY(%s)").format(sql.Identifier(schema, "runs")), (run_ids,)
-            )
-            called = await self._connection.execute(
-                sql.SQL(
-                    "SELECT t.run_id, t.event FROM {} r JOIN {} t ON t.run_id = r.run_id AND t.type = 'tool_call' "
-                    "AND t.seq BETWEEN r.memory_reply_seq * %s AND r.memory_reply_seq * %s + %s "
-                    "WHERE r.run_id = ANY(%s) AND r.memory_reply_seq > 0 ORDER BY t.run_id, t.seq"
-                ).format(sql.Identifier(schema, "runs"), sql.Identifier(schema, "transcript")),
-                (FRAMES_PER_EVENT, FRAMES_PER_EVENT, FRAMES_PER_EVENT - 1, run_ids),
-            )
+            places = await self._connection.execute(self._read_audit, (run_ids,))
+            rows = await self._connection.execute(self._read_runs, (run_ids,))
+            called = await self._connection.execute(self._read_calls, (run_ids,))
         found = {row[0]: Known(audit=audit.AuditRow._make(row)) for row in await places.fetchall()}
         calls: dict[str, list[str]] = {}
         for run_id, event in await called.fetchall():

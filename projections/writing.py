@@ -30,11 +30,11 @@ class Writer:
     """How rows of one table are written; make it with `writer`."""
 
     name: str
-    executemany: sql.Composed
-    copy: sql.Composed
-    make_staging: sql.Composed | None
+    executemany: bytes
+    copy: bytes
+    make_staging: bytes | None
     """None: rows are copied straight into the table."""
-    move: sql.Composed | None
+    move: bytes | None
 
     async def write(self, connection: psycopg.AsyncConnection[Any], rows: Sequence[tuple[Any, ...]]) -> None:
         """Writes the rows in the transaction under way. They must be sorted by key and have no key twice."""
@@ -72,15 +72,22 @@ def writer(
     straight = policy == "insert"
     return Writer(
         name=table.name,
-        executemany=sql.Composed([insert, values, conflict]),
-        copy=sql.SQL("COPY {} ({}) FROM STDIN").format(target if straight else staging, columns),
+        executemany=rendered(sql.Composed([insert, values, conflict])),
+        copy=rendered(sql.SQL("COPY {} ({}) FROM STDIN").format(target if straight else staging, columns)),
         make_staging=None
         if straight
-        else sql.SQL("CREATE TEMPORARY TABLE IF NOT EXISTS {} (LIKE {}) ON COMMIT DELETE ROWS").format(staging, target),
+        else rendered(
+            sql.SQL("CREATE TEMPORARY TABLE IF NOT EXISTS {} (LIKE {}) ON COMMIT DELETE ROWS").format(staging, target)
+        ),
         move=None
         if straight
-        else sql.Composed([insert, sql.SQL("SELECT {} FROM {} ").format(columns, staging), conflict]),
+        else rendered(sql.Composed([insert, sql.SQL("SELECT {} FROM {} ").format(columns, staging), conflict])),
     )
+
+
+def rendered(statement: sql.Composable) -> bytes:
+    """The statement as it is sent: putting it together again for every transaction took 6 % of the projector's time."""
+    return statement.as_bytes(None)
 
 
 def _conflict(table: Table, policy: str, keep: frozenset[str]) -> sql.Composable:

@@ -13,7 +13,6 @@ Before: the environment and the configuration files. After: app.py, services/com
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -29,6 +28,7 @@ from prometheus_client import disable_created_metrics
 from connectors import logs
 from connectors.configuration import ConfigurationProblem, Loaded, load, providers_of, token_table
 from connectors.errors import OutsideError
+from connectors.garbage import collect_rarely
 from connectors.process_secrecy import hide_from_other_programs
 from connectors.schema_registry import codec_for
 from services.api.app import build_app
@@ -45,9 +45,6 @@ GRACE_S = 3
 """How long requests under way may take to finish after a stop; streams are ended at once."""
 CLOSE_WAIT_S = 1.5
 """How long the clients of the broker and of Postgres may take to close; together with GRACE_S below 5 seconds."""
-YOUNG_OBJECTS = 50_000
-"""Allocations between two garbage collections. The hub's ring holds a hundred thousand objects that are no garbage, and
-nearly everything else here dies by its reference count, so collecting at the default rate cost a tenth of the CPU."""
 BACKLOG = 2_048
 KEEP_ALIVE_S = 75
 """Idle connections; longer than the usual proxy keeps its own, so that it is the proxy that closes."""
@@ -119,9 +116,7 @@ async def _work(service: Service, loaded: Loaded, settings: ApiSettings) -> None
     ) as (layer, work):
         service.opened = layer
         log.info("ready")
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(YOUNG_OBJECTS, 20, 20)
+        collect_rarely()
         try:
             await work()
         finally:

@@ -35,10 +35,11 @@ log = logging.getLogger("loomlog.projector")
 
 STATUS_EVERY_S = 2.0
 """How old the status gets, how long a switch of builds goes unnoticed; and the end offsets are asked for this often."""
-PACE_S = 0.015
-"""Least time between the begins of two transactions. A lone event is projected at once; in a stream of them each
-transaction takes what came meanwhile, which at 500 flushes a second is a tenth of the transactions and half the CPU
-time, for a lag that stays well below what a reader notices."""
+REST = 4.0
+REST_MAX_S = 0.1
+"""After a transaction the loop rests so many times as long as that took, at most so long. A lone event is projected at
+once; in a stream of them a transaction takes what came meanwhile, because a small one costs nearly as much as a large
+one. Nobody notices a tenth of a second, and a loop that is behind does not rest."""
 STAND_BY_S = 0.5
 """How often a projector that stands by looks whether it is its turn: how long a take-over takes."""
 RETRY_FIRST_S = 0.2
@@ -153,7 +154,8 @@ class Projector:
             if polled:
                 began = time.monotonic()
                 self._count(await projection.apply(polled))
-                await asyncio.sleep(max(0.0, PACE_S - (time.monotonic() - began)))
+                if sum(map(len, polled.values())) < settings.max_records:
+                    await asyncio.sleep(min(REST_MAX_S, REST * (time.monotonic() - began)))
             if time.monotonic() >= status_due:
                 await self._tell(projection, tail, builds)
                 status_due = time.monotonic() + STATUS_EVERY_S

@@ -23,6 +23,7 @@ from connectors.configuration.environment import read_settings
 from connectors.configuration.findings import ConfigurationProblem
 from connectors.configuration.settings import Settings
 from connectors.errors import OutsideError
+from connectors.garbage import collect_rarely
 from connectors.kafka import KafkaTail, topic_partitions
 from connectors.postgres import connect
 from connectors.schema_registry import codec_for
@@ -65,7 +66,9 @@ async def run(settings: ProjectorSettings, codec: Codec | None = None) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await wired(settings, codec).run(stop)
+    projector = wired(settings, codec)
+    collect_rarely()
+    await projector.run(stop)
     return 0
 
 

@@ -11,7 +11,6 @@ Before: the environment and the configuration files. After: services/stream/host
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -26,6 +25,7 @@ from connectors.blobs import FileBlobs
 from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes, providers_of, usable_ids
 from connectors.configuration import price_of as configured_price
 from connectors.errors import OutsideError, Transient
+from connectors.garbage import collect_rarely
 from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail
 from connectors.models.catalog import build_models
 from connectors.postgres import open_reader
@@ -67,9 +67,6 @@ log = logging.getLogger("loomlog.runtime")
 TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
 TALLY_TOPIC = "loom.insights.runs"
-COLLECT_EVERY = (50_000, 20, 100)
-"""Objects made between looks for reference cycles, and how often the older ones are looked at. Folding makes thousands
-of values a second that reference counting frees; at Python's default of 700 a fifth of the time went into looking."""
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
 WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
@@ -320,8 +317,7 @@ def main() -> int:
             hide_from_other_programs()
         for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration)):
             log.warning("%s", warning)
-        gc.freeze()
-        gc.set_threshold(*COLLECT_EVERY)
+        collect_rarely()
         uvloop.run(run(loaded))
     except (ConfigurationProblem, MissingSetting) as error:
         print(f"runtime cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it

@@ -35,15 +35,16 @@ class Calls:
         self._partitions: dict[str, int] = {}
         self.group: asyncio.TaskGroup | None = None
 
-    def start(self, partition: int, aggregate: str, tenant: str, effect: Any, state: Any) -> None:
-        """Begin a call; the same key again while it is under way is ignored."""
+    def start(self, partition: int, aggregate: str, tenant: str, effect: Any, state: Any) -> asyncio.Task[None] | None:
+        """Begin a call; the same key again while it is under way is ignored (None)."""
         assert self.group is not None, "calls start inside the host's task group"
         running = self._tasks.setdefault(aggregate, {})
         if effect.key in running:
-            return
+            return None
         self._partitions[aggregate] = partition
         task = self.group.create_task(self._carry_out(partition, aggregate, tenant, effect, state))
         running[effect.key] = task
+        return task
 
     async def _carry_out(self, partition: int, aggregate: str, tenant: str, effect: Any, state: Any) -> None:
         task = self._tasks[aggregate][effect.key]
