@@ -94,6 +94,43 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterReplayed:
+    """A dead letter was put back where it came from. Lies on the topic of dead letters, after the letter."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.DeadLetterReplayed"
+
+    letter_offset: int
+    """Offset of the letter."""
+    topic: str
+    """Where the original was put."""
+    partition: int
+    """Its partition."""
+    offset: int
+    """Its new offset."""
+    at_ms: int
+    """When."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "letter_offset": self.letter_offset,
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            letter_offset=value["letter_offset"],
+            topic=value["topic"],
+            partition=value["partition"],
+            offset=value["offset"],
+            at_ms=value["at_ms"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDelta:
     """Preview of a model turn while it streams; never truth. The whole turn is in ModelReplied."""
 
@@ -393,6 +430,7 @@ class RunTally:
 
 RECORDS = (
     DeadLetter,
+    DeadLetterReplayed,
     Header,
     ModelDelta,
     PartitionCheckpoint,
