@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 DIR    ?= .
 ONCE   ?=
 
-.PHONY: help run up down test check format schemas bench simulate chaos clean
+.PHONY: help run up down test check format schemas bench bench-takeover chaos lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ schemas: $(STAMP) ## write the Python twins of schemas/avro
 
 bench: $(STAMP) ## measure A3x2 through the topic and through HTTP against a stack of its own
 	@$(BIN)/python -m tests.benchmarks.main
+
+bench-takeover: $(STAMP) ## measure take-overs with a million past events and 1,000 live runs
+	@$(BIN)/python -m tests.benchmarks.takeover
 
 chaos: $(STAMP) ## kill processes under load and check the log (RUNS=200)
 	@$(BIN)/python -m tests.chaos.main

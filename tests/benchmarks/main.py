@@ -30,6 +30,7 @@ import psutil
 from tests.benchmarks.closed_loop import percentile
 from tests.benchmarks.workload import CONFIGURATION, ENVIRONMENT
 
+CACHE = Path(__file__).parents[2] / ".loomlog" / "cache"
 WARM_UP_S = 2.0
 JIT_WARM_UP_S = 10.0
 """The broker's compiler needs some seconds of load before its figures settle (reference prototype.md: 2 to 4 times)."""
@@ -59,14 +60,7 @@ def main() -> int:
     rows = [int(text) for text in options.in_flight.split(",")]
     paths = options.paths.split(",")
     folder = Path(tempfile.mkdtemp(prefix="loomlog-bench-"))
-    environment = {**os.environ, **ENVIRONMENT, "LOOMLOG_HOME": str(folder / "home")}
-    (folder / "loomlog.yaml").write_text(CONFIGURATION)
-    environment["LOOMLOG_CONFIG_FILES"] = str(folder / "loomlog.yaml")
-    environment |= {
-        "LOOMLOG_KAFKA_PORT": "0",
-        "LOOMLOG_POSTGRES_PORT": "0",
-        "LOOMLOG_LISTEN_ADDR": f"127.0.0.1:{free_port()}",
-    }
+    environment = environment_in(folder, CONFIGURATION)
     facts = machine(folder)
     print(f"  {facts}", flush=True)
     try:
@@ -81,6 +75,25 @@ def main() -> int:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0
+
+
+def environment_in(folder: Path, configuration: str) -> dict[str, str]:
+    """The environment of a stack that keeps everything in the folder, with ports of its own."""
+    (folder / "loomlog.yaml").write_text(configuration)
+    home = folder / "home"
+    home.mkdir()
+    if CACHE.exists():
+        (home / "cache").symlink_to(CACHE)  # the broker's jars; everything else is made as for the first time
+    return {
+        **os.environ,
+        **ENVIRONMENT,
+        "LOOMLOG_HOME": str(home),
+        "LOOMLOG_CONFIG_FILES": str(folder / "loomlog.yaml"),
+        "LOOMLOG_KAFKA_PORT": "0",
+        "LOOMLOG_POSTGRES_PORT": "0",
+        "LOOMLOG_LISTEN_ADDR": f"127.0.0.1:{free_port()}",
+        "LOOMLOG_INSIGHTS_PORT": str(free_port()),
+    }
 
 
 def free_port() -> int:

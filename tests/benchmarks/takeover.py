@@ -1,0 +1,175 @@
+"""How long a partition is without an owner after kill -9, with a long past and many live runs: `make bench-takeover`.
+
+    python -m tests.benchmarks.takeover [--events 1000000] [--live 1000] [--kills 3] [--json FILE]
+
+A stack of its own with one partition is filled by real runs (A3x2) until the events topic holds that many records; then
+so many runs are started whose model does not answer for ten minutes. Once a checkpoint covers them the runtime is
+killed. Three times are told for each kill:
+
+    claimed     kill to the new owner's Claim: the group's session, or the supervisor's restart of the process
+    serving     Claim to the first record of the new term: reading the checkpoint and the tail, folding, deciding
+    recovered   Claim to the last call of a live run asked for again
+
+Times are those of the broker's log (CreateTime of the records: the clock of this machine).
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
+from connectors.protocols import LogRecord, Outgoing
+from schemas.codec import local_codec, peek
+from schemas.producing import start_run_record
+from schemas.stream_events import Claim
+from schemas.stream_records import PartitionCheckpoint
+from tests.benchmarks.main import Stack, client, environment_in, loomlog, machine, up
+from tests.benchmarks.workload import CONFIGURATION
+
+EVENTS, COMMANDS, SNAPSHOTS = "loom.run.events", "loom.run.commands", "loom.run.snapshots"
+SLOW = """\
+  slow: { driver: mock, options: { enabled: true, latency_ms: 600000 } }
+"""
+SLEEPER = """\
+  sleeper: { provider: slow, model: mock-generic, tools: [] }
+"""
+IN_FLIGHT = 128
+CHUNK_S = 20.0
+LOOK_S = 0.25
+WAIT_S = 180.0
+"""For a checkpoint (made every 30 seconds), for a new owner, for the recovery of its live runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """One take-over; seconds."""
+
+    claimed_s: float
+    serving_s: float
+    recovered_s: float
+
+
+def main() -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--live", type=int, default=1_000)
+    parser.add_argument("--kills", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write the raw results here")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="loomlog-takeover-"))
+    environment = environment_in(folder, CONFIGURATION.replace("agents:\n", SLOW + "agents:\n") + SLEEPER)
+    environment["LOOMLOG_PARTITIONS"] = "1"
+    facts = machine(folder)
+    try:
+        stack = up(environment)
+        kills = asyncio.run(measure(stack, environment, options.events, options.live, options.kills))
+    finally:
+        loomlog("down", environment)
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"\nTake-over of a partition with {options.events} past events and {options.live} live runs; {facts}")
+    print(f"{'kill':>6}{'claimed s':>12}{'serving s':>12}{'recovered s':>14}")
+    for number, kill in enumerate(kills, start=1):
+        print(f"{number:>6}{kill.claimed_s:>12.2f}{kill.serving_s:>12.2f}{kill.recovered_s:>14.2f}")
+    if options.json:
+        report = {"machine": facts, "events": options.events, "live": options.live, "kills": [asdict(k) for k in kills]}
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+async def measure(stack: Stack, environment: dict[str, str], events: int, live: int, kills: int) -> list[Kill]:
+    """Fills the log, starts the live runs, kills."""
+    options = KafkaOptions(bootstrap=stack.kafka, client_id="takeover-bench")
+    ranges = KafkaRanges(options)
+    await ranges.start()
+    try:
+        while (end := await ranges.end_offset(EVENTS, 0)) < events:
+            row = await asyncio.to_thread(client, "topic", stack, environment, IN_FLIGHT, 0.0, CHUNK_S)
+            print(f"  {end} of {events} events, {row['runs_per_s']:.0f} runs/s", flush=True)
+        await start_sleepers(options, live)
+        await until_end_is(ranges, await ranges.end_offset(EVENTS, 0), 2 * live)
+        await until_checkpoint(ranges, live)
+        found = []
+        for _ in range(kills):
+            found.append(await kill(ranges, environment, live))
+            print(f"  {found[-1]}", flush=True)
+            await until_checkpoint(ranges, live)
+        return found
+    finally:
+        await ranges.close()
+
+
+async def start_sleepers(options: KafkaOptions, live: int) -> None:
+    """Starts runs that stay open."""
+    appender = KafkaAppender(options)
+    await appender.start()
+    records = [start_run_record(agent="sleeper", prompt="stay") for _ in range(live)]
+    await appender.append(COMMANDS, 0, [Outgoing(key=r.key, value=r.value, headers=r.headers) for r in records])
+    await appender.close()
+
+
+async def until_end_is(ranges: KafkaRanges, before: int, more: int) -> None:
+    """Until `more` records were appended."""
+    async with asyncio.timeout(WAIT_S):
+        while await ranges.end_offset(EVENTS, 0) < before + more:
+            await asyncio.sleep(LOOK_S)
+
+
+async def until_checkpoint(ranges: KafkaRanges, live: int) -> None:
+    """Until a checkpoint stands at the end of the log with all live runs in it."""
+    codec = local_codec()
+    end = await ranges.end_offset(EVENTS, 0)
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            for record in reversed(await read(ranges, SNAPSHOTS, 0)):
+                if record.value is None:
+                    continue
+                found = codec.decode(record.value).record
+                if isinstance(found, PartitionCheckpoint):
+                    if found.next_offset >= end and len(found.runs) >= live:
+                        return
+                    break
+            await asyncio.sleep(1.0)
+
+
+async def kill(ranges: KafkaRanges, environment: dict[str, str], live: int) -> Kill:
+    """Kills the runtime and reads off the log how the next one took over."""
+    codec = local_codec()
+    claims = codec.ids_of(frozenset({Claim.SCHEMA}))
+    children = json.loads(await asyncio.to_thread(loomlog, "status --json", environment))["children"]
+    pid = next(child["pid"] for child in children if child["name"] == "runtime")
+    end = await ranges.end_offset(EVENTS, 0)
+    killed_ms = time.time() * 1000
+    os.kill(pid, signal.SIGKILL)
+    await until_end_is(ranges, end, 1 + 2 * live)
+    records = await read(ranges, EVENTS, end)
+    claim = next(record for record in records if peek(record.value or b"").schema_id in claims)
+    after = [record for record in records if record.offset > claim.offset]
+    return Kill(
+        claimed_s=(claim.timestamp - killed_ms) / 1000,
+        serving_s=(after[0].timestamp - claim.timestamp) / 1000,
+        recovered_s=(after[2 * live - 1].timestamp - claim.timestamp) / 1000,
+    )
+
+
+async def read(ranges: KafkaRanges, topic: str, start: int) -> Sequence[LogRecord]:
+    """The records from `start` to the end of partition 0."""
+    found: list[LogRecord] = []
+    beginning = max(start, await ranges.beginning_offset(topic, 0))
+    async with await ranges.read(topic, 0, beginning, await ranges.end_offset(topic, 0)) as chunks:
+        async for chunk in chunks:
+            found += chunk
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
