@@ -46,6 +46,10 @@ cursors = Table(
 )
 
 
+Advanced = Sequence[tuple[Cursor, psycopg.AsyncCursor[Any]]]
+"""Where cursors stood, and the answers to moving them on."""
+
+
 class Fenced(Exception):
     """Somebody else has taken the partition; what was about to be written was not."""
 
@@ -117,21 +121,27 @@ async def advance(
     schema: str,
     topic: str,
     steps: Sequence[tuple[Cursor, Cursor]],
-) -> None:
-    """Moves cursors from the first to the second of each pair; call it first in the transaction. Raises Fenced.
+) -> Advanced:
+    """Moves cursors from the first to the second of each pair; call it first in the transaction, in a pipeline.
 
-    Pairs are taken in the order of their partitions, so that two transactions never wait for each other.
+    When the pipeline is over, ask `require_advanced` before anything is written. Pairs are taken in the order of their
+    partitions, so that two transactions never wait for each other.
     """
     statement = _advance_statement(schema)
-    ordered = sorted(steps, key=lambda step: step[0].partition)
-    async with connection.pipeline():
-        answers = [
+    return [
+        (
+            old,
             await connection.execute(
                 statement, (new.next_offset, new.term, topic, old.partition, old.next_offset, old.epoch)
-            )
-            for old, new in ordered
-        ]
-    for (old, _), answer in zip(ordered, answers, strict=True):
+            ),
+        )
+        for old, new in sorted(steps, key=lambda step: step[0].partition)
+    ]
+
+
+def require_advanced(topic: str, advanced: Advanced) -> None:
+    """Raises Fenced when a cursor was not where we thought it was."""
+    for old, answer in advanced:
         if answer.rowcount != 1:
             raise Fenced(topic, old.partition, old)
 

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, Protocol, assert_never
 
 import orjson
 
+from schemas.making import maker
 from schemas.run_events import (
     CommandRefused,
     Event,
@@ -98,6 +99,9 @@ class Frame:
     live: bool = True
 
 
+_frame = maker(Frame)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFrame:
     """A frame as it goes out: `data` is one line of JSON. With `blob` set its text is still to be loaded."""
@@ -139,7 +143,7 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
         case ModelCallRequested():
             return _requested(at, memory, envelope, event), memory
         case ToolReturned():
-            return [Frame(seq=at, type="tool_result", event=_tool_result(memory, event))], memory
+            return [_frame(seq=at, type="tool_result", event=_tool_result(memory, event))], memory
         case InputReceived():
             return _input(at, envelope, event), memory
         case RunCompleted():
@@ -147,12 +151,12 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
         case RunCancelled():
             return [_done(at, memory, "cancelled", event.usage)], memory
         case RunFailed():
-            return [Frame(seq=at, type="error", event={"type": "error", "error": event.error})], memory
+            return [_frame(seq=at, type="error", event={"type": "error", "error": event.error})], memory
         case RunParked():
             parked = {"type": "awaiting_input", "awaiting_input": {"since_turn": event.since_turn}}
-            return [Frame(seq=at, type="awaiting_input", event=parked)], memory
+            return [_frame(seq=at, type="awaiting_input", event=parked)], memory
         case RunQuarantined():
-            return [Frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
+            return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
         case ToolCallRequested() | RunRefused() | CommandRefused():
             return [], memory
         case _:
@@ -256,7 +260,7 @@ def retry_reason(event: ModelCallFailed) -> str:
 
 def _started(at: int, event: RunStarted) -> list[Frame]:
     found = [
-        Frame(
+        _frame(
             seq=at, type="user_input", event={"type": "user_input"}, payload=segments_json(event.segments), live=False
         )
     ]
@@ -268,8 +272,8 @@ def _started(at: int, event: RunStarted) -> list[Frame]:
             "agent": definition.name,
             "definition_sha256": definition.sha256,
         }
-        found.append(Frame(seq=at + 1, type="system_prompt", event=prompt, live=False))
-    found.append(Frame(seq=at + len(found), type="started", event={"type": "started"}))
+        found.append(_frame(seq=at + 1, type="system_prompt", event=prompt, live=False))
+    found.append(_frame(seq=at + len(found), type="started", event={"type": "started"}))
     return found
 
 
@@ -293,7 +297,7 @@ def _replied(at: int, event: ModelReplied, shown: Sequence[tuple[str, OpenCall]]
     if len(event.tool_calls) > len(shown):
         usage["tool_calls_not_shown"] = len(event.tool_calls) - len(shown)
     events.append(usage)
-    return [Frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]
+    return [_frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]
 
 
 def _requested(at: int, memory: FrameMemory, envelope: Envelope, event: ModelCallRequested) -> list[Frame]:
@@ -305,7 +309,7 @@ def _requested(at: int, memory: FrameMemory, envelope: Envelope, event: ModelCal
         "wait_ms": max(0, event.not_before_ms - envelope.at_ms),
         "reason": memory.retry_reason or BACKOFF,
     }
-    return [Frame(seq=at, type="retry", event={"type": "retry", "retry": retry})]
+    return [_frame(seq=at, type="retry", event={"type": "retry", "retry": retry})]
 
 
 def _tool_result(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
@@ -325,8 +329,10 @@ def _input(at: int, envelope: Envelope, event: InputReceived) -> list[Frame]:
     said = {"text": event.text, "source": event.source, "seen_at": _rfc3339(envelope.at_ms)}
     payload = [{"role": "user", "content": [{"type": "trusted-text", "text": event.text}]}]
     return [
-        Frame(seq=at, type="user_input", event={"type": "user_input", "user_input": said}, payload=payload, live=False),
-        Frame(seq=at, type="steer", event={"type": "steer", "user_input": said}, stored=False),
+        _frame(
+            seq=at, type="user_input", event={"type": "user_input", "user_input": said}, payload=payload, live=False
+        ),
+        _frame(seq=at, type="steer", event={"type": "steer", "user_input": said}, stored=False),
     ]
 
 
@@ -336,7 +342,7 @@ def _done(at: int, memory: FrameMemory, stop_reason: str, usage: Usage) -> Frame
         "stop_reason": stop_reason,
         "usage": usage_json(usage, provider=memory.provider, model=memory.model),
     }
-    return Frame(seq=at, type="done", event=data)
+    return _frame(seq=at, type="done", event=data)
 
 
 def _blob(event: Mapping[str, Any]) -> BlobRef | None:

@@ -30,13 +30,14 @@ from projections.builds import Build
 from projections.folding import Changes, Known, fold
 from projections.frames import FRAMES_PER_EVENT
 from projections.history import Batch, Cursor, EventAt, Item, read_records, unwritable
-from projections.writing import rendered, writer
+from projections.writing import Writer, rendered, write_all, writer
 from schemas.codec import Codec
 
 KNOWN_RUNS_MAX = 20_000
 """Runs kept at hand, a few kilobytes each; the others cost a read when their next event comes."""
 REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
 """What Postgres says to values it cannot hold. A unique key twice is not among them: that is a broken proof."""
+NOTIFY = b"SELECT pg_notify(%s, %s)"
 NOTIFY_BYTES_MAX = 7_900
 """Postgres takes payloads below 8000 bytes; a longer one is sent empty, and listeners look for themselves."""
 
@@ -78,6 +79,14 @@ class RunProjection:
         self._write_transcript = writer(schema, transcript.transcript, "insert")
         self._write_usage = writer(schema, usage.usage, "add")
         self._write_problems = writer(schema, problems.problems, "insert")
+        self._writers: Sequence[Writer] = (
+            self._write_runs,
+            self._write_audit,
+            self._write_steps,
+            self._write_transcript,
+            self._write_usage,
+            self._write_problems,
+        )
         names = {name: sql.Identifier(schema, name) for name in ("audit", "runs", "transcript")}
         self._read_audit = rendered(sql.SQL("SELECT * FROM {audit} WHERE run_id = ANY(%s)").format(**names))
         self._read_runs = rendered(sql.SQL("SELECT * FROM {runs} WHERE run_id = ANY(%s)").format(**names))
@@ -99,6 +108,8 @@ class RunProjection:
         """Takes the partitions and gives the offsets to read from."""
         self._known.clear()
         await self._connection.execute("SET synchronous_commit = off")
+        for table in self._writers:
+            await table.prepare(self._connection)
         self._cursors = await cursors.claim(self._connection, self._build.schema, self.topic, partitions, self._owner)
         return self.positions
 
@@ -118,17 +129,14 @@ class RunProjection:
     async def _project(self, batch: Batch) -> tuple[Mapping[str, Known], int]:
         """The whole batch at once; the runs as they are afterwards and the number of problems."""
         async with self._connection.transaction():
-            await self._advance(batch)
-            changes = fold(self.topic, batch, await self._known_of(batch))
-            await self._write(changes)
-            await self._notify(batch.moved)
+            changes = fold(self.topic, batch, await self._begin(batch))
+            await self._write(changes, last=self._notice(batch.moved))
         return changes.known, len(changes.problems)
 
     async def _project_singly(self, batch: Batch) -> tuple[Mapping[str, Known], int]:
         """The batch event by event, in one transaction all the same."""
         async with self._connection.transaction():
-            await self._advance(batch)
-            known = await self._known_of(batch)
+            known = await self._begin(batch)
             changes = fold(self.topic, Batch(problems=batch.problems), {})
             await self._write(changes)
             found = len(changes.problems)
@@ -136,7 +144,7 @@ class RunProjection:
                 for item in batch.runs[run_id]:
                     known[run_id], problems_found = await self._project_item(run_id, item, known)
                     found += problems_found
-            await self._notify(batch.moved)
+            await self._connection.execute(*self._notice(batch.moved))
         return known, found
 
     async def _project_item(self, run_id: str, item: Item, known: Mapping[str, Known]) -> tuple[Known, int]:
@@ -150,7 +158,7 @@ class RunProjection:
         except REFUSED:
             # Not even the halt can be written, because of the run's id itself: then the record is all there is to keep.
             row = problems.apply(self.topic, replace(stopped.problem, run_id=""))
-            await self._write_problems.write(self._connection, [row])
+            await write_all(self._connection, [(self._write_problems, [row])])
             return known.get(run_id, Known()), 1
 
     async def _project_one(self, run_id: str, item: Item, known: Mapping[str, Known]) -> tuple[Known, int]:
@@ -159,24 +167,32 @@ class RunProjection:
             await self._write(changes)
         return changes.known[run_id], len(changes.problems)
 
-    async def _advance(self, batch: Batch) -> None:
+    async def _begin(self, batch: Batch) -> dict[str, Known]:
+        """Moves the cursors, and gives what is known of the runs of the batch; one round trip when all of it is new."""
+        found = {run_id: self._known[run_id] for run_id in batch.runs if run_id in self._known}
+        missing = sorted(run_id for run_id in batch.runs if run_id not in found)
         moves = [(self._cursors[cursor.partition], cursor) for cursor in batch.moved]
-        await cursors.advance(self._connection, self._build.schema, self.topic, moves)
+        async with self._connection.pipeline():
+            advanced = await cursors.advance(self._connection, self._build.schema, self.topic, moves)
+            places = await self._connection.execute(self._read_audit, (missing,)) if missing else None
+        cursors.require_advanced(self.topic, advanced)
+        rows = [] if places is None else [audit.AuditRow._make(row) for row in await places.fetchall()]
+        return found | await self._read_known(rows) if rows else found
 
-    async def _write(self, changes: Changes) -> None:
-        connection = self._connection
-        await self._write_runs.write(connection, changes.runs)
-        await self._write_audit.write(connection, changes.audit)
-        await self._write_steps.write(connection, changes.steps)
-        await self._write_transcript.write(connection, changes.transcript)
-        await self._write_usage.write(connection, changes.usage)
-        await self._write_problems.write(connection, changes.problems)
+    async def _write(self, changes: Changes, last: tuple[bytes, Sequence[Any]] | None = None) -> None:
+        rows: Sequence[Sequence[tuple[Any, ...]]] = (
+            changes.runs,
+            changes.audit,
+            changes.steps,
+            changes.transcript,
+            changes.usage,
+            changes.problems,
+        )
+        await write_all(self._connection, list(zip(self._writers, rows, strict=True)), last=last)
 
-    async def _notify(self, moved: Sequence[Cursor]) -> None:
+    def _notice(self, moved: Sequence[Cursor]) -> tuple[bytes, Sequence[Any]]:
         payload = self._build.announcement(self.topic, moved)
-        if len(payload) > NOTIFY_BYTES_MAX:
-            payload = ""
-        await self._connection.execute("SELECT pg_notify(%s, %s)", (self._build.channel, payload))
+        return NOTIFY, (self._build.channel, payload if len(payload) <= NOTIFY_BYTES_MAX else "")
 
     def _remember(self, known: Mapping[str, Known]) -> None:
         for run_id, run in known.items():
@@ -186,19 +202,13 @@ class RunProjection:
         while len(self._known) > KNOWN_RUNS_MAX:
             self._known.popitem(last=False)
 
-    async def _known_of(self, batch: Batch) -> dict[str, Known]:
-        found = {run_id: self._known[run_id] for run_id in batch.runs if run_id in self._known}
-        missing = sorted(run_id for run_id in batch.runs if run_id not in found)
-        if missing:
-            found |= await self._read_known(missing)
-        return found
-
-    async def _read_known(self, run_ids: Sequence[str]) -> dict[str, Known]:
+    async def _read_known(self, places: Sequence[audit.AuditRow]) -> dict[str, Known]:
+        """The runs with these places, as their rows say."""
+        run_ids = [place.run_id for place in places]
         async with self._connection.pipeline():
-            places = await self._connection.execute(self._read_audit, (run_ids,))
             rows = await self._connection.execute(self._read_runs, (run_ids,))
             called = await self._connection.execute(self._read_calls, (run_ids,))
-        found = {row[0]: Known(audit=audit.AuditRow._make(row)) for row in await places.fetchall()}
+        found = {place.run_id: Known(audit=place) for place in places}
         calls: dict[str, list[str]] = {}
         for run_id, event in await called.fetchall():
             calls.setdefault(run_id, []).append(event)

@@ -72,6 +72,7 @@ steps = table_of("steps", StepRow, key=["run_id", "turn", "kind", "number"], fil
 
 FIRST_WINS = frozenset({"tenant", "seq", "requested_at_ms"})
 """Columns that keep what was written first; all others take what comes later."""
+FIRST_PLACES = tuple(StepRow._fields.index(name) for name in sorted(FIRST_WINS))
 StepKey = tuple[str, int, str, int]
 
 
@@ -91,10 +92,11 @@ def apply(calls: Mapping[str, OpenCall], events: Sequence[EventAt]) -> dict[Step
 
 def merged(old: StepRow, new: StepRow) -> StepRow:
     """`new` laid over `old`; the same as the upsert does with the policy of FIRST_WINS."""
-    return StepRow._make(
-        (a if a is not None else b) if name in FIRST_WINS else (b if b is not None else a)
-        for name, a, b in zip(StepRow._fields, old, new, strict=True)
-    )
+    values = [a if b is None else b for a, b in zip(old, new, strict=True)]
+    for place in FIRST_PLACES:
+        if old[place] is not None:
+            values[place] = old[place]
+    return StepRow._make(values)
 
 
 def _change(calls: Mapping[str, OpenCall], at: EventAt) -> StepRow | None:

@@ -20,6 +20,8 @@ from typing import Any, ClassVar, Protocol, Self
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from schemas import run_commands, run_events, stream_events, stream_records
+from schemas.decoding import NOT_THIS_WAY, QuickDecoder, quick_decoder
+from schemas.making import maker
 from schemas.values import Envelope
 
 HERE = Path(__file__).parent
@@ -70,6 +72,9 @@ class Decoded:
     envelope: Envelope | None
 
 
+_decoded = maker(Decoded)
+
+
 @dataclass(frozen=True, slots=True)
 class Version:
     """One written version of a record's schema."""
@@ -100,6 +105,10 @@ class Codec:
                 self._write[name] = (bytes([MAGIC]) + schema_id.to_bytes(4, "big"), schema)
                 if any(mark in name for mark in EVENT_NAMESPACES):
                     self._bodies[name] = (self._write[name][0], _body_schema(name, version))
+        # Only what is written today is read the quick way: an older version has fields to fill in.
+        self._quick: dict[bytes, QuickDecoder] = {
+            frame: decoder for name, (frame, _) in self._write.items() if (decoder := _quick(name, newest[name]))
+        }
         self._ids = {name: int.from_bytes(frame[1:], "big") for name, (frame, _) in self._write.items()}
 
     def id_of(self, name: str) -> int:
@@ -142,6 +151,9 @@ class Codec:
 
     def decode(self, value: bytes) -> Decoded:
         """The record in the bytes. Raises UnknownSchema or Undecodable; reads nothing past the body."""
+        found = self.quickly(value)
+        if found is not None:
+            return _decoded(record=found[1], envelope=found[0])
         version = self._versions[self._schema_id(value)]
         source = BytesIO(value)
         source.seek(FRAME_BYTES)
@@ -158,6 +170,16 @@ class Codec:
             record=CLASSES[version.name].from_avro(plain),
             envelope=Envelope.from_avro(envelope) if is_event and envelope is not None else None,
         )
+
+    def quickly(self, value: bytes) -> tuple[Envelope | None, Any] | None:
+        """The same as `decode`, as a pair; None for what must take the long way there, whether it is right or wrong."""
+        decode = self._quick.get(value[:FRAME_BYTES])
+        if decode is None:
+            return None
+        try:
+            return decode(value, FRAME_BYTES)
+        except NOT_THIS_WAY:
+            return None
 
     def _schema_id(self, value: bytes) -> int:
         if len(value) < FRAME_BYTES or value[0] != MAGIC:
@@ -305,6 +327,12 @@ def _locked_ids() -> dict[int, tuple[str, int]]:
 @cache
 def _released(name: str, version: int) -> Any:
     return parse_schema(_released_json(name, version), named_schemas={})
+
+
+@cache
+def _quick(name: str, version: int) -> QuickDecoder | None:
+    is_event = any(mark in name for mark in EVENT_NAMESPACES)
+    return quick_decoder(_released_json(name, version), CLASSES[name], under_envelope=is_event)
 
 
 @cache

@@ -68,10 +68,17 @@ class TermReader:
             self.term = offset
             self.claims += 1
             return None
-        if found.term != self.term:
-            self.stale += 1
+        if not self.accepts(offset, found.term):
             return None
         return RawEvent(offset, found.schema_id, found.term, found.seq, found.aggregate, value)
+
+    def accepts(self, offset: int, term: int) -> bool:
+        """Whether the event of that term at that offset counts, for who decoded it first. Not for Claims."""
+        self.next_offset = offset + 1
+        if term == self.term:
+            return True
+        self.stale += 1
+        return False
 
 
 class SequenceCheck:

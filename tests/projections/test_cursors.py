@@ -1,7 +1,13 @@
 import pytest
 
-from projections.cursors import Fenced, Position, advance, claim, list_cursors
+from projections.cursors import Fenced, Position, advance, claim, list_cursors, require_advanced
 from projections.history import Cursor
+
+
+async def move(connection, schema, old, new):
+    async with connection.pipeline():
+        advanced = await advance(connection, schema, "t", [(old, new)])
+    require_advanced("t", advanced)
 
 
 def test_a_position_is_written_and_read():
@@ -22,7 +28,7 @@ async def test_a_claim_raises_the_epoch_and_keeps_the_place(connection, builds, 
     assert first == {p: Cursor(partition=p, next_offset=0, term=-1, epoch=1) for p in (0, 1)}
     moved = Cursor(partition=0, next_offset=5, term=2, epoch=1)
     async with connection.transaction():
-        await advance(connection, schema, "t", [(first[0], moved)])
+        await move(connection, schema, first[0], moved)
     second = await claim(connection, schema, "t", [0], "two")
     assert second == {0: Cursor(partition=0, next_offset=5, term=2, epoch=2)}
     rows = await list_cursors(reader)
@@ -39,5 +45,5 @@ async def test_a_cursor_moves_only_from_where_it_is_and_in_its_epoch(connection,
     wrong = Cursor(partition=0, next_offset=next_offset, term=-1, epoch=epoch)
     with pytest.raises(Fenced, match="t/0"):
         async with connection.transaction():
-            await advance(connection, schema, "t", [(wrong, Cursor(partition=0, next_offset=9, term=0))])
+            await move(connection, schema, wrong, Cursor(partition=0, next_offset=9, term=0))
     assert (await claim(connection, schema, "t", [0], "one"))[0].next_offset == here.next_offset

@@ -66,10 +66,11 @@ async def test_notifications_alone_are_enough(projection, watch, monkeypatch):
 
 
 async def test_without_any_notification_the_cursors_are_read(projection, watch, monkeypatch):
-    async def silence(self, moved):
+    def silence(self, moved):
         """The commit is announced to nobody."""
+        return b"SELECT 1", ()
 
-    monkeypatch.setattr(RunProjection, "_notify", silence)
+    monkeypatch.setattr(RunProjection, "_notice", silence)
     waiting = asyncio.create_task(watch.wait(at(5), timeout_s=5))
     await projection.apply({0: RECORDS[:6]})
     assert (await waiting).reached

@@ -3,7 +3,7 @@ from psycopg.errors import UniqueViolation
 from sqlalchemy import BigInteger, Column, MetaData, Table, Text
 
 from connectors.postgres import create_tables
-from projections.writing import COPY_FROM_ROWS, writer
+from projections.writing import COPY_FROM_ROWS, write_all, writer
 
 TABLE = Table(
     "things",
@@ -28,9 +28,10 @@ def rows(size: int, number: int | None, first: str | None) -> list[tuple]:
 
 async def written(connection, schema, policy, *batches, **more) -> set[tuple]:
     write = writer(schema, TABLE, policy, **more)
+    await write.prepare(connection)
     for batch in batches:
         async with connection.transaction():
-            await write.write(connection, batch)
+            await write_all(connection, [(write, batch)])
     found = await connection.execute(f"SELECT DISTINCT number, first FROM {schema}.things")
     return set(await found.fetchall())
 
@@ -52,9 +53,10 @@ async def test_added_numbers_are_summed(connection, things, size):
     schema = things
     await connection.execute(f"ALTER TABLE {schema}.things ALTER first TYPE bigint USING 0")
     write = writer(schema, table, "add")
+    await write.prepare(connection)
     for number in (1, 2):
         async with connection.transaction():
-            await write.write(connection, [(f"n{n:04d}", number, 10 * number) for n in range(size)])
+            await write_all(connection, [(write, [(f"n{n:04d}", number, 10 * number) for n in range(size)])])
     found = await connection.execute(f"SELECT DISTINCT number, first FROM {schema}.things")
     assert await found.fetchall() == [(3, 30)]
 
@@ -85,3 +87,29 @@ async def test_a_zero_character_is_replaced(connection, things, size):
 
 async def test_no_rows_are_no_statement(connection, things):
     assert await written(connection, things, "insert", []) == set()
+
+
+async def test_tables_are_written_together_some_by_copy_and_some_not_and_then_the_last_statement(connection, things):
+    await connection.execute(f"CREATE TABLE {things}.others (LIKE {things}.things INCLUDING ALL)")
+    others = writer(things, TABLE.to_metadata(MetaData(), name="others"), "insert")
+    write = writer(things, TABLE, "replace")
+    await write.prepare(connection)
+    count = f"SELECT set_config('tests.seen', (SELECT count(*)::text FROM {things}.things), false)".encode()
+    async with connection.transaction():
+        both = [(write, rows(COPY_FROM_ROWS, 1, "a")), (others, rows(1, 2, "b"))]
+        await write_all(connection, both, last=(count, ()))
+    found = await connection.execute(
+        f"SELECT count(*), current_setting('tests.seen') FROM {things}.others WHERE number = 2"
+    )
+    assert await found.fetchone() == (1, str(COPY_FROM_ROWS))
+
+
+async def test_what_was_copied_for_a_transaction_that_was_undone_is_gone(connection, things):
+    write = writer(things, TABLE, "replace")
+    await write.prepare(connection)
+    async with connection.transaction(force_rollback=True):
+        await write_all(connection, [(write, rows(COPY_FROM_ROWS, 1, "a"))])
+    async with connection.transaction():
+        await write_all(connection, [(write, rows(COPY_FROM_ROWS, 2, "b"))])
+    found = await connection.execute(f"SELECT DISTINCT number FROM {things}.things")
+    assert await found.fetchall() == [(2,)]
