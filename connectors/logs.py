@@ -13,7 +13,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 LIBRARIES = ("aiokafka", "asyncio", "faust", "mode", "uvicorn", "httpx", "httpcore", "psycopg")
-"""Heard from WARNING on; what they say below concerns their own developers."""
+"""Heard from WARNING on, or from the level asked for when that is higher; what they say below concerns their own
+developers."""
 LINES_PER_MINUTE = 3
 PERIOD_S = 60.0
 MAX_KINDS = 1_000
@@ -72,4 +73,4 @@ def begin(level: str = "info") -> None:
     handler.addFilter(FewOfAKind())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for library in LIBRARIES:
-        logging.getLogger(library).setLevel(logging.WARNING)
+        logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))

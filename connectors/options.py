@@ -5,10 +5,13 @@ from connectors.kafka import KafkaOptions
 from connectors.postgres import PostgresOptions
 
 
-def kafka_options(settings: Settings, client_id: str) -> KafkaOptions:
-    """How this process reaches the broker; `client_id` shows in the broker's logs and quotas."""
+def kafka_options(settings: Settings, client_id: str, *, bootstrap: str = "") -> KafkaOptions:
+    """How this process reaches the broker; `client_id` shows in the broker's logs and quotas.
+
+    `bootstrap` wins over the settings: the command line finds the local stack by itself.
+    """
     return KafkaOptions(
-        bootstrap=settings.kafka,
+        bootstrap=bootstrap or settings.kafka,
         client_id=client_id,
         security_protocol=settings.kafka_security_protocol,
         sasl_mechanism=settings.kafka_sasl_mechanism or "PLAIN",
@@ -21,6 +24,6 @@ def kafka_options(settings: Settings, client_id: str) -> KafkaOptions:
     )
 
 
-def postgres_options(settings: Settings, application_name: str) -> PostgresOptions:
-    """How this process reaches Postgres; `application_name` shows in pg_stat_activity."""
-    return PostgresOptions(dsn=settings.postgres, tls=settings.postgres_tls(), application_name=application_name)
+def postgres_options(settings: Settings, application_name: str, *, dsn: str = "") -> PostgresOptions:
+    """How this process reaches Postgres; `application_name` shows in pg_stat_activity; `dsn` as above."""
+    return PostgresOptions(dsn=dsn or settings.postgres, tls=settings.postgres_tls(), application_name=application_name)

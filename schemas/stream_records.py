@@ -8,6 +8,64 @@ from typing import Any, ClassVar, Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTally:
+    """Runs of one agent."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.AgentTally"
+
+    tenant: str
+    """Tenant."""
+    agent: str
+    """Agent."""
+    runs: int
+    """Runs."""
+    failed: int
+    """Of these failed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "tenant": self.tenant,
+            "agent": self.agent,
+            "runs": self.runs,
+            "failed": self.failed,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            tenant=value["tenant"],
+            agent=value["agent"],
+            runs=value["runs"],
+            failed=value["failed"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostTally:
+    """Cost in one currency."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.CostTally"
+
+    currency: str
+    """Currency."""
+    micros: int
+    """Millionths."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "currency": self.currency,
+            "micros": self.micros,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            currency=value["currency"],
+            micros=value["micros"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """A Kafka header."""
 
@@ -176,6 +234,39 @@ class ModelDelta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTally:
+    """Calls of one model."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ModelTally"
+
+    provider: str
+    """Provider."""
+    model: str
+    """Model."""
+    calls: int
+    """Calls."""
+    errors: int
+    """Of these failed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "calls": self.calls,
+            "errors": self.errors,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            model=value["model"],
+            calls=value["calls"],
+            errors=value["errors"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRef:
     """A snapshot that a checkpoint relies on."""
 
@@ -311,8 +402,33 @@ class RunSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatusTally:
+    """Runs that ended in the same way."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.StatusTally"
+
+    status: str
+    """completed, failed or cancelled."""
+    runs: int
+    """Runs."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "status": self.status,
+            "runs": self.runs,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            status=value["status"],
+            runs=value["runs"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTally:
-    """Calls of one tool in a run."""
+    """Calls of one tool."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ToolTally"
 
@@ -341,7 +457,9 @@ class ToolTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTally:
-    """Thin record for live metrics, one for each run that ended; never truth."""
+    """What the runs add up to that ended in one partition, under one term, in one minute; thin, for live metrics,
+    never truth.
+    """
 
     SCHEMA: ClassVar[str] = "loom.stream.records.RunTally"
 
@@ -350,58 +468,40 @@ class RunTally:
     term: int
     """Term of the writer; lower than the newest seen for the partition = stale."""
     offset: int
-    """Offset of the ending event, unique in the partition."""
-    run_id: str
-    """The run."""
-    tenant: str
-    """Tenant."""
-    agent: str
-    """Agent."""
-    provider: str
-    """Provider."""
-    model: str
-    """Model."""
-    status: str
-    """completed, failed or cancelled."""
-    started_at_ms: int
-    """Start."""
+    """Offset of the last of their ending events; no other tally of the partition has it."""
     ended_at_ms: int
-    """End."""
-    turns: int
-    """Model turns."""
+    """When the last of them ended; all ended in the same minute (UTC)."""
+    durations_ms: tuple[int, ...]
+    """How long each took; their number is the number of runs, at least one."""
+    statuses: tuple[StatusTally, ...]
+    """Every run counts once."""
+    agents: tuple[AgentTally, ...]
+    """Every run counts once."""
+    models: tuple[ModelTally, ...]
+    """Models called."""
+    tools: tuple[ToolTally, ...]
+    """Tools used."""
     input_tokens: int
     """Sum."""
     output_tokens: int
     """Sum."""
-    cost_micros: int
-    """Sum."""
-    model_errors: int
-    """Failed model calls."""
-    currency: str = ''
-    """Currency."""
-    tools: tuple[ToolTally, ...] = ()
-    """Tools used."""
+    costs: tuple[CostTally, ...]
+    """By currency."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "partition": self.partition,
             "term": self.term,
             "offset": self.offset,
-            "run_id": self.run_id,
-            "tenant": self.tenant,
-            "agent": self.agent,
-            "provider": self.provider,
-            "model": self.model,
-            "status": self.status,
-            "started_at_ms": self.started_at_ms,
             "ended_at_ms": self.ended_at_ms,
-            "turns": self.turns,
+            "durations_ms": self.durations_ms,
+            "statuses": [item.to_avro() for item in self.statuses],
+            "agents": [item.to_avro() for item in self.agents],
+            "models": [item.to_avro() for item in self.models],
+            "tools": [item.to_avro() for item in self.tools],
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
-            "cost_micros": self.cost_micros,
-            "currency": self.currency,
-            "model_errors": self.model_errors,
-            "tools": [item.to_avro() for item in self.tools],
+            "costs": [item.to_avro() for item in self.costs],
         }
 
     @classmethod
@@ -410,32 +510,30 @@ class RunTally:
             partition=value["partition"],
             term=value["term"],
             offset=value["offset"],
-            run_id=value["run_id"],
-            tenant=value["tenant"],
-            agent=value["agent"],
-            provider=value["provider"],
-            model=value["model"],
-            status=value["status"],
-            started_at_ms=value["started_at_ms"],
             ended_at_ms=value["ended_at_ms"],
-            turns=value["turns"],
+            durations_ms=tuple(value["durations_ms"]),
+            statuses=tuple(StatusTally.from_avro(item) for item in value["statuses"]),
+            agents=tuple(AgentTally.from_avro(item) for item in value["agents"]),
+            models=tuple(ModelTally.from_avro(item) for item in value["models"]),
+            tools=tuple(ToolTally.from_avro(item) for item in value["tools"]),
             input_tokens=value["input_tokens"],
             output_tokens=value["output_tokens"],
-            cost_micros=value["cost_micros"],
-            currency=value["currency"],
-            model_errors=value["model_errors"],
-            tools=tuple(ToolTally.from_avro(item) for item in value["tools"]),
+            costs=tuple(CostTally.from_avro(item) for item in value["costs"]),
         )
 
 
 RECORDS = (
+    AgentTally,
+    CostTally,
     DeadLetter,
     DeadLetterReplayed,
     Header,
     ModelDelta,
+    ModelTally,
     PartitionCheckpoint,
     RunSnapshot,
     RunTally,
     SnapshotRef,
+    StatusTally,
     ToolTally,
 )

@@ -180,7 +180,9 @@ async def read_range(ranges: LogRanges, topic: str, partition: int, start: int, 
     return found
 
 
-async def read_one(ranges: LogRanges, topic: str, partition: int, offset: int) -> RecordView:
+async def read_one(
+    ranges: LogRanges, topic: str, partition: int, offset: int, codec: Codec | None = None
+) -> RecordView:
     """One record, judged. Raises Failure when there is none."""
     beginning = await ranges.beginning_offset(topic, partition)
     end = await ranges.end_offset(topic, partition)
@@ -190,8 +192,8 @@ async def read_one(ranges: LogRanges, topic: str, partition: int, offset: int) -
     found = await read_range(ranges, topic, partition, offset, offset + 1)
     if not found:
         raise Failure(f"There is no record {topic}/{partition}:{offset}: compaction or the broker took its offset.")
-    term = await term_before(ranges, topic, partition, offset) if has_terms(topic) else -1
-    return Judge(topic, term=term, next_offset=offset).view(found[0])
+    term = await term_before(ranges, topic, partition, offset, codec) if has_terms(topic) else -1
+    return Judge(topic, term=term, next_offset=offset, codec=codec).view(found[0])
 
 
 @asynccontextmanager

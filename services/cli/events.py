@@ -21,15 +21,16 @@ from rich.console import Console
 
 from connectors.errors import OutsideError
 from connectors.kafka import KafkaTail, topic_partitions
+from connectors.options import kafka_options, postgres_options
 from connectors.partitioner import partition_of
 from connectors.postgres import open_reader
+from connectors.schema_registry import codec_for
 from projections.audit import find_run
 from projections.builds import PREFIX as SCHEMA
 from projections.tables import EVERY_TENANT
 from schemas.ids import partition_key
 from services.cli.api import Api, Refusal
 from services.cli.commands import run
-from services.cli.connections import kafka_options, postgres_options
 from services.cli.event_log import (
     EVENTS_TOPIC,
     LEGAL,
@@ -45,7 +46,7 @@ from services.cli.event_log import (
 from services.cli.event_text import fitted, line_of, print_whole
 from services.cli.failures import Failure, Unreachable, WrongUse
 from services.cli.output import console, print_json, print_json_line
-from services.cli.settings import CliSettings, cli_settings
+from services.cli.settings import CLIENT, CliSettings, cli_settings
 
 PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})[/:](?P<partition>\d{1,9})[/:](?P<offset>\d{1,18})\Z")
 SERVED = ("loom.run.events", "loom.run.commands")
@@ -149,10 +150,11 @@ def _show(views: list[RecordView], out: Console, *, as_json: bool) -> None:
 
 async def _records(cli: CliSettings, wanted: Wanted) -> AsyncGenerator[RecordView]:
     """The records from where it was asked for, judged."""
-    options = kafka_options(cli.settings, cli.kafka())
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
     count = await topic_partitions(options, wanted.topic)
     if not count:
         raise Failure(f"There is no topic {wanted.topic} at {options.bootstrap}. `loomlog topics apply` makes ours.")
+    codec = await codec_for(cli.settings)
     numbers = _partitions(wanted, count)
     async with open_ranges(options) as ranges:
         ends = {number: await ranges.end_offset(wanted.topic, number) for number in numbers}
@@ -162,8 +164,9 @@ async def _records(cli: CliSettings, wanted: Wanted) -> AsyncGenerator[RecordVie
         judges = {
             number: Judge(
                 wanted.topic,
-                term=await term_before(ranges, wanted.topic, number, start) if has_terms(wanted.topic) else -1,
+                term=await term_before(ranges, wanted.topic, number, start, codec) if has_terms(wanted.topic) else -1,
                 next_offset=start,
+                codec=codec,
             )
             for number, start in starts.items()
         }
@@ -219,7 +222,9 @@ async def _first_offset(cli: CliSettings, wanted: Wanted) -> int | None:
     if wanted.topic != EVENTS_TOPIC:
         return None
     try:
-        reader = await open_reader(postgres_options(cli.settings, cli.postgres()), schema=SCHEMA, max_connections=1)
+        reader = await open_reader(
+            postgres_options(cli.settings, CLIENT, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
+        )
     except Unreachable:
         return None
     try:
@@ -243,13 +248,14 @@ async def _served(cli: CliSettings, topic: str, partition: int, offset: int) -> 
 
 
 async def _read(cli: CliSettings, topic: str, partition: int, offset: int) -> RecordView:
-    options = kafka_options(cli.settings, cli.kafka())
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
     count = await topic_partitions(options, topic)
     if partition >= count:
         has = f"it has partitions 0 to {count - 1}" if count else "there is no such topic"
         raise Failure(f"There is no partition {partition} of {topic}: {has}.")
+    codec = await codec_for(cli.settings)
     async with open_ranges(options) as ranges:
-        return await read_one(ranges, topic, partition, offset)
+        return await read_one(ranges, topic, partition, offset, codec)
 
 
 def _full(topic: str) -> str:

@@ -20,17 +20,18 @@ from rich.text import Text
 
 from connectors.errors import Permanent
 from connectors.kafka import KafkaOptions, KafkaTail, topic_partitions
-from connectors.postgres import PostgresOptions, Reader, connect, open_reader
+from connectors.options import kafka_options, postgres_options
+from connectors.postgres import Reader, connect, open_reader
+from connectors.schema_registry import codec_for
 from projections.builds import PREFIX as SCHEMA
 from projections.builds import StatusRow, read_status
 from projections.cursors import CursorRow, list_cursors
 from projections.rebuild import Progress, RebuildReport, rebuild
 from services.cli.commands import run
-from services.cli.connections import kafka_options, postgres_options
 from services.cli.event_log import EVENTS_TOPIC, open_ranges
 from services.cli.failures import FAILED, Failure
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json, print_table
-from services.cli.settings import CliSettings, cli_settings
+from services.cli.settings import CLIENT, CliSettings, cli_settings
 from services.cli.wording import ago, counted, duration, number
 
 SILENT_S = 10.0
@@ -75,7 +76,7 @@ def rebuild_all(
 
 async def lag_of(cli: CliSettings) -> dict[str, Any]:
     """Cursors, ends and status as JSON. Raises Unreachable, Transient or Failure."""
-    kafka = kafka_options(cli.settings, cli.kafka())
+    kafka = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
     reader = await _open(cli)
     try:
         cursors, statuses = await _read(reader)
@@ -151,7 +152,9 @@ def projector_line(status: Mapping[str, Any]) -> Text:
 
 
 async def _open(cli: CliSettings) -> Reader:
-    return await open_reader(postgres_options(cli.settings, cli.postgres()), schema=SCHEMA, max_connections=1)
+    return await open_reader(
+        postgres_options(cli.settings, CLIENT, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
+    )
 
 
 async def _read(reader: Reader) -> tuple[list[CursorRow], list[StatusRow]]:
@@ -172,8 +175,8 @@ async def _positions(cli: CliSettings) -> dict[int, int]:
 
 
 async def _rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is_quiet: bool) -> RebuildReport:
-    kafka = kafka_options(cli.settings, cli.kafka())
-    postgres: PostgresOptions = postgres_options(cli.settings, cli.postgres(), "loomlog-rebuild")
+    kafka = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    postgres = postgres_options(cli.settings, "loomlog-rebuild", dsn=cli.postgres())
     partitions = await topic_partitions(kafka, EVENTS_TOPIC)
     if not partitions:
         raise Failure(f"There is no topic {EVENTS_TOPIC} at {kafka.bootstrap}. `loomlog topics apply` makes it.")
@@ -185,6 +188,7 @@ async def _rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is
         partitions,
         owner=f"loomlog-rebuild-{socket.gethostname()}-{os.getpid()}",
         require_equal=False if allow_difference else None,
+        codec=await codec_for(cli.settings),
         on_progress=told.progress,
     )
 

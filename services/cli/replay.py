@@ -18,26 +18,27 @@ from rich.text import Text
 
 from connectors.errors import OutsideError
 from connectors.kafka import topic_partitions
+from connectors.options import kafka_options, postgres_options
 from connectors.partitioner import partition_of
 from connectors.postgres import Reader, open_reader
 from connectors.protocols import LogRanges
+from connectors.schema_registry import codec_for
 from projections.audit import ENDED, AuditRow, find_run
 from projections.builds import PREFIX as SCHEMA
 from projections.frames import moment
 from projections.runs import RunRow, run_by_id
 from projections.tables import EVERY_TENANT
-from schemas.codec import Undecodable, read_envelope
+from schemas.codec import Codec, Undecodable, read_envelope
 from schemas.conversation import Message
 from schemas.ids import partition_key
 from schemas.reader import RawEvent, TermReader
 from services.cli.commands import run
-from services.cli.connections import kafka_options, postgres_options
 from services.cli.event_log import EVENTS_TOPIC, open_ranges, plain, read_range, term_before
 from services.cli.event_text import IN_THE_ID, fields_of, fitted
 from services.cli.failures import FAILED, Failure, Unreachable
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
 from services.cli.replaying import Replayed, continued, differences, replay
-from services.cli.settings import CliSettings, cli_settings
+from services.cli.settings import CLIENT, CliSettings, cli_settings
 from services.cli.wording import counted, duration
 from services.stream.past import MAX_CHAIN
 
@@ -77,20 +78,21 @@ def replay_run(
 
 
 async def _report(cli: CliSettings, run_id: str) -> Report:
-    options = kafka_options(cli.settings, cli.kafka())
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
     count = await topic_partitions(options, EVENTS_TOPIC)
     if not count:
         raise Failure(f"There is no topic {EVENTS_TOPIC} at {options.bootstrap}. `loomlog topics apply` makes it.")
     partition = partition_of(partition_key(run_id).encode(), count)
+    codec = await codec_for(cli.settings)
     reader, why_not = await _reader(cli)
     try:
         async with open_ranges(options) as ranges:
             place = await _place(reader, run_id)
-            events, stale = await _events(ranges, partition, run_id, place)
+            events, stale = await _events(ranges, partition, run_id, place, codec)
             if not events:
                 raise Failure(f"There is no run {run_id} in {EVENTS_TOPIC}/{partition}, where it would lie.")
-            history, chain = await _history(ranges, partition, events[0])
-            replayed = await asyncio.to_thread(replay, run_id, events, history=history)
+            history, chain = await _history(ranges, partition, events[0], codec)
+            replayed = await asyncio.to_thread(replay, run_id, events, history=history, codec=codec)
         drift = list(replayed.drift)
         if reader is not None and not why_not:
             other, why_not = await _compared(reader, replayed)
@@ -111,7 +113,9 @@ async def _report(cli: CliSettings, run_id: str) -> Report:
 async def _reader(cli: CliSettings) -> tuple[Reader | None, str]:
     """The read models, or why there are none."""
     try:
-        return await open_reader(postgres_options(cli.settings, cli.postgres()), schema=SCHEMA, max_connections=1), ""
+        return await open_reader(
+            postgres_options(cli.settings, CLIENT, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
+        ), ""
     except Unreachable as error:
         return None, str(error)
 
@@ -123,7 +127,9 @@ async def _place(reader: Reader | None, run_id: str) -> AuditRow | None:
         return None  # the partition is read whole then; the comparison will say what is away
 
 
-async def _events(ranges: LogRanges, partition: int, run_id: str, place: AuditRow | None) -> tuple[list[RawEvent], int]:
+async def _events(
+    ranges: LogRanges, partition: int, run_id: str, place: AuditRow | None, codec: Codec | None = None
+) -> tuple[list[RawEvent], int]:
     """(the accepted events of the run, how many stale records it has)."""
     start = await ranges.beginning_offset(EVENTS_TOPIC, partition)
     end = await ranges.end_offset(EVENTS_TOPIC, partition)
@@ -131,12 +137,14 @@ async def _events(ranges: LogRanges, partition: int, run_id: str, place: AuditRo
         start = max(start, place.first_offset)
         # Of a run that has ended nothing follows; of any other the log may be further than the index.
         end = min(end, place.last_offset + 1) if place.status in ENDED else end
-    return await _accepted(ranges, partition, run_id, start, end)
+    return await _accepted(ranges, partition, run_id, start, end, codec)
 
 
-async def _accepted(ranges: LogRanges, partition: int, run_id: str, start: int, end: int) -> tuple[list[RawEvent], int]:
-    term = await term_before(ranges, EVENTS_TOPIC, partition, start)
-    reader = TermReader(term=term, next_offset=start)
+async def _accepted(
+    ranges: LogRanges, partition: int, run_id: str, start: int, end: int, codec: Codec | None = None
+) -> tuple[list[RawEvent], int]:
+    term = await term_before(ranges, EVENTS_TOPIC, partition, start, codec)
+    reader = TermReader(codec=codec, term=term, next_offset=start)
     events: list[RawEvent] = []
     stale = 0
     for record in await read_range(ranges, EVENTS_TOPIC, partition, start, end):
@@ -152,24 +160,27 @@ async def _accepted(ranges: LogRanges, partition: int, run_id: str, start: int, 
     return events, stale
 
 
-async def _history(ranges: LogRanges, partition: int, first: RawEvent) -> tuple[tuple[Message, ...], int]:
+async def _history(
+    ranges: LogRanges, partition: int, first: RawEvent, codec: Codec | None = None
+) -> tuple[tuple[Message, ...], int]:
     """(the conversation a run with this first event goes on with, of how many runs it is)."""
     chain: list[tuple[str, list[RawEvent]]] = []
-    earlier = continued(first)
+    earlier = continued(first, codec)
     while earlier is not None:
         if len(chain) >= MAX_CHAIN:
             raise Failure(f"More than {MAX_CHAIN} runs are chained at {earlier.run_id}: the log is damaged.")
-        found, _ = await _accepted(ranges, partition, earlier.run_id, earlier.first_offset, earlier.last_offset + 1)
+        start, end = earlier.first_offset, earlier.last_offset + 1
+        found, _ = await _accepted(ranges, partition, earlier.run_id, start, end, codec)
         if not found:
             raise Failure(
                 f"The run {earlier.run_id}, which this one goes on with, is not at offset {earlier.first_offset} of "
                 f"{EVENTS_TOPIC}/{partition}: the log is not whole."
             )
         chain.append((earlier.run_id, found))
-        earlier = continued(found[0])
+        earlier = continued(found[0], codec)
     history: tuple[Message, ...] = ()
     for run_id, events in reversed(chain):
-        history = replay(run_id, events, history=history).history
+        history = replay(run_id, events, history=history, codec=codec).history
     return history, len(chain)
 
 

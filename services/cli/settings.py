@@ -21,6 +21,8 @@ from services.cli.stack.status import StackStatus, stack_status
 from services.cli.wiring_record import Wiring, load_wiring
 
 TOKEN = "LOOMLOG_TOKEN"
+CLIENT = "loomlog-cli"
+"""What a command calls itself towards the broker and Postgres."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,11 +21,11 @@ import httpx
 
 import services
 from connectors.errors import OutsideError
+from connectors.options import kafka_options, postgres_options
 from redpanda.apply import apply
 from redpanda.cluster import ClusterProblem
 from redpanda.topics import Topic, TopicChange, TopicProblem, load_topics
 from services.cli.api import PLAIN_HTTP
-from services.cli.connections import kafka_options, postgres_options
 from services.cli.failures import Failure, Unreachable
 from services.cli.plan import Plan
 from services.cli.readiness import EVENTS_TOPIC, Claimed, Projecting, Ready, answers
@@ -97,7 +97,7 @@ async def services_of(plan: Plan, *, kafka: str, postgres: str, probes: AsyncExi
     }
     http = await probes.enter_async_context(httpx.AsyncClient(trust_env=False, verify=PLAIN_HTTP))
     projecting = Projecting(
-        postgres_options(plan.settings, postgres, "loomlog-up"), same_clock=not plan.settings.postgres
+        postgres_options(plan.settings, "loomlog-up", dsn=postgres), same_clock=not plan.settings.postgres
     )
     probes.push_async_callback(projecting.close)
     claimed = None
@@ -164,7 +164,7 @@ def _runtimes(make: _Maker, plan: Plan, ready: Ready | None) -> tuple[Child, ...
 async def _claimed(plan: Plan, kafka: str, probes: AsyncExitStack) -> Claimed:
     topics = wanted_topics(plan.settings.replication_factor, plan.environ)
     partitions = next(topic.partitions for topic in topics if topic.name == EVENTS_TOPIC)
-    claimed = Claimed(kafka_options(plan.settings, kafka), partitions)
+    claimed = Claimed(kafka_options(plan.settings, "loomlog-up", bootstrap=kafka), partitions)
     probes.push_async_callback(claimed.close)
     await claimed.begin()
     return claimed

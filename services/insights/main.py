@@ -14,14 +14,19 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from pathlib import Path
 
 import uvloop
 
-from connectors.errors import OutsideError
+from connectors import logs
+from connectors.configuration.environment import read_settings
+from connectors.configuration.findings import ConfigurationProblem
+from connectors.configuration.settings import Settings
+from connectors.errors import OutsideError, Permanent
+from connectors.schema_registry import codec_for
 from services.insights.app import Insights, Stalled, member_name
-from services.insights.quiet import quiet_logging
-from services.insights.settings import InsightsSettings, WrongSettings, read_settings
+from services.insights.broker import credentials
+from services.insights.settings import InsightsSettings, insights_settings
 from services.insights.web import bound_socket, serve, web_app
 
 log = logging.getLogger("loomlog.insights")
@@ -29,46 +34,49 @@ log = logging.getLogger("loomlog.insights")
 
 def main() -> int:
     """The process; the exit code."""
-    quiet_logging()
     try:
-        settings = read_settings(os.environ)
-    except WrongSettings as error:
-        log.error("insights cannot start: %s", error)
+        settings, warnings = read_settings(os.environ, working_directory=Path.cwd())
+        told = insights_settings(settings)
+    except (ConfigurationProblem, Permanent) as error:
+        print(f"insights cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 1
-    return run_process(settings)
+    logs.begin(settings.log_level)
+    for warning in warnings:
+        log.warning("%s", warning)
+    return run_process(settings, told)
 
 
-def run_process(settings: InsightsSettings) -> int:
+def run_process(settings: Settings, told: InsightsSettings) -> int:
     """Runs until a signal (0) or a failure (1), whatever it was."""
     try:
-        uvloop.run(run(settings))
+        uvloop.run(run(settings, told))
     except Exception as error:  # the end of the process: the supervisor starts it again
         for failure in error.exceptions if isinstance(error, ExceptionGroup) else (error,):
             # What is outside explains itself; where it was noticed helps nobody.
-            trace = None if isinstance(failure, OutsideError | OSError | Stalled | WrongSettings) else failure
+            trace = None if isinstance(failure, OutsideError | OSError | Stalled) else failure
             log.error("insights ends: %s: %s", type(failure).__name__, failure, exc_info=trace)
         return 1
     return 0
 
 
-async def run(settings: InsightsSettings, on_ready: Callable[[int], None] = lambda port: None) -> None:
-    """Runs until SIGTERM or SIGINT. `on_ready` is told the port once Faust has its partitions."""
+async def run(settings: Settings, told: InsightsSettings) -> None:
+    """Runs until SIGTERM or SIGINT. Raises Transient or Permanent when the broker or the registry is not as it must."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    listening = bound_socket(settings.port)
+    listening = bound_socket(told.port)
     with listening:
         port = listening.getsockname()[1]
-        credentials = await asyncio.to_thread(settings.broker.credentials)
-        insights = Insights(settings, member=member_name(port), credentials=credentials)
+        secrets = await asyncio.to_thread(credentials, told.kafka)
+        codec = await codec_for(settings)
+        insights = Insights(told, member=member_name(port), credentials=secrets, codec=codec)
         async with insights.running(), asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(insights.watch()),
                 tasks.create_task(serve(web_app(insights.view), listening)),
             ]
-            log.info("reads %s, reports on 127.0.0.1:%d", settings.source_topic, port)
-            on_ready(port)
+            log.info("reads %s, reports on 127.0.0.1:%d", told.source_topic, port)
             await stop.wait()
             for task in running:
                 task.cancel()

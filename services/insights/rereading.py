@@ -17,6 +17,7 @@ Before: services/insights/app builds these. After: Faust calls them.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ from faust.transport.drivers.aiokafka import Consumer, Transport
 from faust.types import TP
 from faust.types.auth import CredentialsT
 
+from services.insights.broker import broker_urls
 from services.insights.progress import Progress, Start, start_offset
 from services.insights.settings import InsightsSettings
 from services.insights.tally import Minute
@@ -35,10 +37,14 @@ COMMIT_S = 1.0
 """A crash parks again what it parked in the last second."""
 MAX_REQUEST_BYTES = 1_048_576
 """A letter is at most about 640 KiB (parking)."""
+LOGGER = logging.getLogger("faust.rereading")
+"""Of the classes below: what they say is Faust's (so connectors/logs.py filters it), under whatever name they stand."""
 
 
 class RereadingApp(faust.App):
     """A Faust app that knows which topic it rereads, from when on, and what is done."""
+
+    logger = LOGGER
 
     def __init__(self, *args: Any, source: str, since_ms: Callable[[], int], on_begin: Callable[[], None], **more: Any):
         super().__init__(*args, **more)
@@ -60,6 +66,7 @@ class RereadingApp(faust.App):
 class RereadingConsumer(Consumer):
     """Begins where the history begins, whatever was committed."""
 
+    logger = LOGGER
     app: RereadingApp
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
@@ -123,6 +130,8 @@ class RereadingTransport(Transport):
 class WindowTable(faust.Table[int, Minute]):
     """A windowed table in memory only."""
 
+    logger = LOGGER
+
     def on_key_set(self, key: Any, value: Any) -> None:
         # Faust pushes the window's end on a heap at every write; once is enough, and the heap stays small.
         window_end = key[1][1]
@@ -145,7 +154,8 @@ def faust_settings(
     """Everything Faust is told. `member` is the name in the group, `partitions` those of source and table."""
     return {
         "env": {},  # Faust would let variables of its own override what is set here
-        "broker": settings.broker.url,
+        "broker": broker_urls(settings.kafka),
+        "broker_client_id": settings.kafka.client_id,
         "broker_credentials": credentials,
         "store": "memory://",
         "Table": WindowTable,

@@ -1,18 +1,21 @@
 """The fold of run tallies into minutes: pure, so that it can be tested without Faust, a broker or a clock.
 
-A tally says that one run ended. `Admission` decides whether it counts, `minute_of` is what it adds, `Minute.plus` adds
-it up (associative and commutative, EMPTY is its zero). Reading the same tallies again, in another order or twice, gives
-the same minutes; that lets a restart rebuild the windows from the topic. One exception: a stale tally that is read
-before the first one of the newer owner is counted, because nothing yet says that it is stale.
+A tally says what a few runs add up to that ended in one minute, as their owner saw it. `Admission` decides whether it
+counts, all or nothing, `minute_of` is what it adds, `Minute.plus` adds it up (associative and commutative, EMPTY is its
+zero). Reading the same tallies again, in another order or twice, gives the same minutes; that lets a restart rebuild
+the windows from the topic. One exception: a stale tally that is read before the first one of the newer owner is
+counted, because nothing yet says that it is stale.
 
 What does not count, each with its own counter (`Outcome`):
   stale      written by an owner who had lost its partition. A term IS the offset of the Claim it began with, so a
-             record is stale exactly when a Claim we know of lies between its term and its own offset. Comparing terms
-             alone would drop what a former owner wrote in time and we happen to read later, as in every rebuild.
-  duplicate  the same ending event (events partition, offset) was counted already
+             tally is stale exactly when a Claim we know of lies between its term and its offset. Comparing terms
+             alone would drop what a former owner wrote in time and we happen to read later, as in every rebuild. The
+             offset is that of its last run: an owner tells only of ends it found to be legal, so none of its tallies
+             lies on both sides of a Claim.
+  duplicate  the same tally (events partition, offset) was counted already
   late       its minute has left the history
   early      it ends in the future by more than clocks may differ; it would open a window that never closes
-  overflow   more ended runs in one minute than we remember
+  overflow   more tallies in one minute than we remember
 
 Not chosen: a sketch (t-digest) for the durations. Fixed buckets add up exactly and their error is known.
 
@@ -21,7 +24,7 @@ Before: services/insights/app reads and decodes. After: app puts the minutes in 
 
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
@@ -31,8 +34,8 @@ from schemas.stream_records import RunTally
 MINUTE_MS = 60_000
 CLOCK_SKEW_MS = 60_000
 """How far the clock of a writer may be ahead of ours."""
-MAX_RUNS_PER_MINUTE = 600_000
-"""10,000 runs/s, twice what one owner does; each costs 8 bytes to remember."""
+MAX_TALLIES_PER_MINUTE = 200_000
+"""1,024 partitions that tell once a second are 61,440; each costs 8 bytes to remember."""
 MAX_PARTITIONS = 1024
 """Events partitions we keep windows of; the settings allow no more."""
 MAX_TERMS = 64
@@ -137,23 +140,20 @@ EMPTY = Minute()
 
 
 def minute_of(tally: RunTally) -> Minute:
-    """What one run adds."""
-    took_ms = max(0, tally.ended_at_ms - tally.started_at_ms)
-    bucket = bisect_left(DURATION_BOUNDS_MS, took_ms)
-    calls = tally.turns + tally.model_errors
-    tools: dict[Name, Rate] = {}
-    for tool in tally.tools:
-        tools = _joined(tools, {_name(tool.name): Rate(tool.calls, tool.errors)})
+    """What one tally adds."""
+    durations = [0] * (len(DURATION_BOUNDS_MS) + 1)
+    for took_ms in tally.durations_ms:
+        durations[bisect_left(DURATION_BOUNDS_MS, took_ms)] += 1
     return Minute(
-        runs=1,
-        statuses={_name(tally.status): 1},
+        runs=len(tally.durations_ms),
+        statuses=_summed((_name(one.status), one.runs) for one in tally.statuses),
         input_tokens=tally.input_tokens,
         output_tokens=tally.output_tokens,
-        cost_micros={_name(tally.currency): tally.cost_micros} if tally.cost_micros else {},
-        agents={_name(tally.tenant, tally.agent): Rate(1, int(tally.status == "failed"))},
-        models={_name(tally.provider, tally.model): Rate(calls, tally.model_errors)} if calls else {},
-        tools=tools,
-        durations=tuple(int(index == bucket) for index in range(len(DURATION_BOUNDS_MS) + 1)),
+        cost_micros=_summed((_name(one.currency), one.micros) for one in tally.costs),
+        agents=_summed((_name(one.tenant, one.agent), Rate(one.runs, one.failed)) for one in tally.agents),
+        models=_summed((_name(one.provider, one.model), Rate(one.calls, one.errors)) for one in tally.models),
+        tools=_summed((_name(one.name), Rate(one.calls, one.errors)) for one in tally.tools),
+        durations=tuple(durations),
     )
 
 
@@ -163,7 +163,7 @@ def minute_start_ms(at_ms: int) -> int:
 
 
 class Admission:
-    """Decides which tallies count, given in any order. Holds 8 bytes for each run of the history."""
+    """Decides which tallies count, given in any order. Holds 8 bytes for each tally of the history."""
 
     __slots__ = ("_history_ms", "_newest_minute", "_seen", "_terms")
 
@@ -191,7 +191,7 @@ class Admission:
         at = bisect_left(offsets, tally.offset)
         if at < len(offsets) and offsets[at] == tally.offset:
             return Outcome.DUPLICATE
-        if sum(map(len, partitions.values())) >= MAX_RUNS_PER_MINUTE:
+        if sum(map(len, partitions.values())) >= MAX_TALLIES_PER_MINUTE:
             return Outcome.OVERFLOW
         offsets.insert(at, tally.offset)
         return Outcome.COUNTED
@@ -222,9 +222,31 @@ def _check(tally: RunTally) -> None:
         )
     if tally.ended_at_ms < 0:
         raise Implausible(f"ended_at_ms is {tally.ended_at_ms}, expected milliseconds since 1970")
-    counts = (tally.turns, tally.input_tokens, tally.output_tokens, tally.cost_micros, tally.model_errors)
-    if min(counts) < 0 or any(tool.calls < 0 or tool.errors < 0 for tool in tally.tools):
-        raise Implausible("a count is negative: turns, tokens, cost, model_errors and the tools' calls start at 0")
+    if min(_numbers(tally)) < 0:
+        raise Implausible("a count is negative: durations, runs, calls, errors, tokens and cost start at 0")
+    runs = len(tally.durations_ms)
+    by_status, by_agent = sum(one.runs for one in tally.statuses), sum(one.runs for one in tally.agents)
+    if not runs == by_status == by_agent > 0:
+        raise Implausible(
+            f"it tells of {runs} durations, {by_status} runs by status and {by_agent} by agent; expected the same "
+            "number, at least 1"
+        )
+
+
+def _numbers(tally: RunTally) -> Iterator[int]:
+    yield tally.input_tokens
+    yield tally.output_tokens
+    yield from tally.durations_ms
+    for status in tally.statuses:
+        yield status.runs
+    for agent in tally.agents:
+        yield from (agent.runs, agent.failed)
+    for model in tally.models:
+        yield from (model.calls, model.errors)
+    for tool in tally.tools:
+        yield from (tool.calls, tool.errors)
+    for cost in tally.costs:
+        yield cost.micros
 
 
 def _name(*parts: str) -> Name:
@@ -235,8 +257,13 @@ Addable = TypeVar("Addable", int, Rate)
 
 
 def _joined(left: Mapping[Name, Addable], right: Mapping[Name, Addable]) -> dict[Name, Addable]:
-    joined = dict(left)
-    for key, value in right.items():
-        name = key if key in joined or len(joined) < MAX_NAMES else (OTHER,) * len(key)
-        joined[name] = joined[name] + value if name in joined else value
-    return joined
+    return _summed(right.items(), dict(left))
+
+
+def _summed(rows: Iterable[tuple[Name, Addable]], into: dict[Name, Addable] | None = None) -> dict[Name, Addable]:
+    """The rows by name, added up; beyond MAX_NAMES all are OTHER."""
+    found: dict[Name, Addable] = {} if into is None else into
+    for key, value in rows:
+        name = key if key in found or len(found) < MAX_NAMES else (OTHER,) * len(key)
+        found[name] = found[name] + value if name in found else value
+    return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.protocols import Outgoing
-from schemas.codec import local_codec
+from schemas.codec import Codec, local_codec
 from schemas.run_events import (
     InputReceived,
     ModelCallFailed,
@@ -36,12 +36,13 @@ class Partition:
     seqs: dict[str, int] = field(default_factory=dict)
     digests: dict[str, bytes] = field(default_factory=dict)
     clock_ms: int = START_MS
+    codec: Codec = field(default_factory=local_codec)
 
     def claim(self, owner: str = "owner") -> int:
         """A new term begins."""
         envelope = Envelope(term=self.term, seq=0, aggregate="", tenant="", at_ms=self.clock_ms, prev=bytes(16))
         self.term = len(self.records)
-        self.records.append(local_codec().encode_event(envelope, Claim(owner=owner)))
+        self.records.append(self.codec.encode_event(envelope, Claim(owner=owner)))
         return self.term
 
     def add(self, run_id: str, *events: Any, tenant: str = "default", term: int | None = None) -> None:
@@ -58,7 +59,7 @@ class Partition:
                 at_ms=self.clock_ms,
                 prev=self.digests.get(run_id, bytes(16)),
             )
-            value = local_codec().encode_event(envelope, event)
+            value = self.codec.encode_event(envelope, event)
             self.records.append(value)
             if not stale:
                 self.seqs[run_id] = seq

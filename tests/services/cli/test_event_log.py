@@ -1,8 +1,10 @@
+import json
+
 import pytest
 
 from connectors.memory_log import MemoryLog
 from connectors.protocols import Outgoing
-from schemas.codec import local_codec
+from schemas.codec import HERE, Codec, local_codec
 from schemas.run_commands import CancelRun
 from schemas.stream_records import ModelDelta
 from schemas.values import CommandEnvelope
@@ -24,6 +26,7 @@ from services.cli.failures import Failure
 from tests.projections.stories import Partition, completed, replied, requested, started
 
 COMMANDS = "loom.run.commands"
+LOCK = HERE / "ids.json"
 
 
 def log_of(partition: Partition) -> MemoryLog:
@@ -32,9 +35,16 @@ def log_of(partition: Partition) -> MemoryLog:
     return log
 
 
-def two_owners() -> Partition:
+def registry_codec() -> Codec:
+    """Another table of ids than the committed lock."""
+    return Codec(
+        {1000 + found["id"]: (name, found["version"]) for name, (found,) in json.loads(LOCK.read_text()).items()}
+    )
+
+
+def two_owners(codec: Codec | None = None) -> Partition:
     """Claim, a run, a second Claim, a stale record of the first owner, the run's end."""
-    partition = Partition()
+    partition = Partition(codec=codec or local_codec())
     partition.claim("first")
     partition.add("r_1", started("r_1"), requested(1))
     partition.claim("second")
@@ -51,6 +61,16 @@ def kinds(partition: Partition, *, start: int = 0, term: int = -1) -> list[str]:
 
 def test_every_record_is_legal_a_claim_or_stale():
     assert kinds(two_owners()) == [CLAIM, LEGAL, LEGAL, CLAIM, STALE, LEGAL, LEGAL]
+
+
+async def test_a_log_written_with_the_ids_of_a_registry_is_read_with_them():
+    codec = registry_codec()
+    log = log_of(two_owners(codec))
+    assert await term_before(log, EVENTS_TOPIC, 0, 5, codec) == 3
+    assert await term_before(log, EVENTS_TOPIC, 0, 5) == -1
+    shown = await read_one(log, EVENTS_TOPIC, 0, 4, codec)
+    assert (shown.kind, shown.type, shown.term, shown.term_in_force) == (STALE, "ModelCallRequested", 0, 3)
+    assert (await read_one(log, EVENTS_TOPIC, 0, 4)).kind == UNREADABLE
 
 
 def test_bytes_nobody_can_read_are_told_and_do_not_change_the_term():

@@ -1,16 +1,23 @@
 import json
+from contextlib import asynccontextmanager
 
 import pytest
 from typer.testing import CliRunner
 
+from connectors.configuration import Settings
 from connectors.memory_log import MemoryLog
+from connectors.schema_registry import codec_for
 from schemas.values import RunPosition
 from services.cli import replay as command
 from services.cli.event_log import EVENTS_TOPIC
 from services.cli.failures import Failure
 from services.cli.main import app
 from services.cli.replaying import replay
+from services.cli.settings import cli_settings
+from tests.connectors.test_schema_registry import FakeRegistry, registry
 from tests.projections.stories import Partition, a3x2, completed, replied, requested, started
+
+__all__ = ["registry"]  # a fixture, used by its name
 
 
 def log_of(partition: Partition) -> MemoryLog:
@@ -72,6 +79,29 @@ async def test_an_earlier_run_that_is_not_there_is_a_failure_and_no_guess():
     events, _ = await command._events(log, 0, "r_1", None)
     with pytest.raises(Failure, match="r_0, which this one goes on with, is not at offset 0"):
         await command._history(log, 0, events[0])
+
+
+async def test_a_log_written_with_the_ids_of_a_registry_is_replayed_with_them(
+    registry: FakeRegistry, monkeypatch, tmp_path
+):
+    partition = Partition(codec=await codec_for(Settings(schema_registry=registry.url)))
+    partition.claim()
+    partition.add("r_1", started("r_1", prompt="one"), requested(1), replied(1, "eins"), completed())
+    first = RunPosition(run_id="r_1", first_offset=1, last_offset=4)
+    partition.add("r_1-b", started("r_1-b", continues=first), requested(1), replied(1, "zwei"), completed())
+
+    async def one(options, topic):
+        return 1
+
+    @asynccontextmanager
+    async def ranges(options):
+        yield log_of(partition)
+
+    monkeypatch.setattr(command, "topic_partitions", one)
+    monkeypatch.setattr(command, "open_ranges", ranges)
+    told = {"LOOMLOG_HOME": "home", "LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_SCHEMA_REGISTRY": registry.url}
+    found = await command._report(cli_settings(told, working_directory=tmp_path), "r_1-b")
+    assert (found.replayed.seq, found.replayed.status, found.chain, found.drift) == (4, "completed", 1, ())
 
 
 def report(*, drift: tuple[str, ...] = (), not_compared: str = "") -> command.Report:

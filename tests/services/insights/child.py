@@ -6,13 +6,19 @@ The same `run_process` and the same end as `python -m services.insights.main`, w
 import json
 import os
 import sys
+from dataclasses import replace
 
+from connectors import logs
+from connectors.configuration import Settings
 from services.insights.main import run_process
-from services.insights.quiet import quiet_logging
-from services.insights.settings import Broker, InsightsSettings
+from services.insights.settings import insights_settings
 
 if __name__ == "__main__":
-    quiet_logging()
+    logs.begin()
     given = json.loads(sys.argv[1])
-    broker = Broker(bootstrap=(given.pop("bootstrap"),))
-    os._exit(run_process(InsightsSettings(broker=broker, **given)))
+    settings = Settings(
+        kafka=given.pop("bootstrap"),
+        insights_port=given.pop("port"),
+        schema_registry=given.pop("schema_registry", ""),
+    )
+    os._exit(run_process(settings, replace(insights_settings(settings), **given)))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from schemas.stream_records import RunTally
+from schemas.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
 
 NOW_MS = 1_800_000_030_000
 """Half a minute into a minute."""
@@ -11,22 +11,33 @@ PLAIN = RunTally(
     partition=0,
     term=5,
     offset=10,
-    run_id="r_1",
-    tenant="acme",
-    agent="writer",
-    provider="mock",
-    model="m1",
-    status="completed",
-    started_at_ms=NOW_MS - 2_000,
     ended_at_ms=NOW_MS,
-    turns=2,
+    durations_ms=(2_000,),
+    statuses=(StatusTally(status="completed", runs=1),),
+    agents=(AgentTally(tenant="acme", agent="writer", runs=1, failed=0),),
+    models=(ModelTally(provider="mock", model="m1", calls=2, errors=0),),
+    tools=(),
     input_tokens=100,
     output_tokens=20,
-    cost_micros=300,
-    currency="USD",
-    model_errors=0,
+    costs=(CostTally(currency="USD", micros=300),),
 )
 
 
-def tally(**changes: object) -> RunTally:
-    return replace(PLAIN, **changes)  # type: ignore[arg-type]  # a wrong field name or type fails in the test at once
+def tally(
+    *,
+    runs: int = 1,
+    status: str = "completed",
+    agent: str = "writer",
+    took_ms: int = 2_000,
+    tools: tuple[ToolTally, ...] = (),
+    **changes: object,
+) -> RunTally:
+    """A tally of `runs` equal runs; `changes` are fields of the record."""
+    alike = replace(
+        PLAIN,
+        durations_ms=(took_ms,) * runs,
+        statuses=(StatusTally(status=status, runs=runs),),
+        agents=(AgentTally(tenant="acme", agent=agent, runs=runs, failed=runs if status == "failed" else 0),),
+        tools=tools,
+    )
+    return replace(alike, **changes)  # type: ignore[arg-type]  # a wrong field name or type fails in the test at once

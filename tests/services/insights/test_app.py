@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from connectors.errors import Transient
+from connectors.kafka import KafkaOptions
 from schemas.codec import local_codec
 from schemas.stream_records import DeadLetter, Header, RunTally
 from services.insights.app import Insights, Stalled
 from services.insights.progress import Start
-from services.insights.settings import Broker, InsightsSettings
+from services.insights.settings import InsightsSettings
 from services.insights.tally import MINUTE_MS, Admission, minute_start_ms
 from tests.services.insights.given import NOW_MS, tally
 
@@ -51,7 +52,7 @@ class Letters:
 
 
 def insights(letters: Letters, *, committed: int | None = None) -> Insights:
-    settings = InsightsSettings(broker=Broker(bootstrap=("127.0.0.1:1",)))
+    settings = InsightsSettings(kafka=KafkaOptions(bootstrap="127.0.0.1:1"))
     built = Insights(settings, member="m", now_ms=lambda: NOW_MS)
     built.app.finalize()
     built.app.producer = letters  # type: ignore[assignment]  # only send_and_wait is used
@@ -67,9 +68,9 @@ def record(one: RunTally | Header | bytes | None, offset: int, **more: int) -> M
 async def test_a_batch_is_in_the_windows_by_partition_and_minute() -> None:
     app = insights(Letters())
     before = tally(offset=11, ended_at_ms=NOW_MS - MINUTE_MS)
-    await app.take([record(tally(), 0), record(before, 1), record(tally(offset=12), 2)])
+    await app.take([record(tally(), 0), record(before, 1), record(tally(offset=12, runs=40), 2)])
     view, minute = app.view(), minute_start_ms(NOW_MS)
-    assert {cell: found.runs for cell, found in view.cells.items()} == {(0, minute): 2, (0, minute - MINUTE_MS): 1}
+    assert {cell: found.runs for cell, found in view.cells.items()} == {(0, minute): 41, (0, minute - MINUTE_MS): 1}
     assert view.records["counted"] == 3
     assert view.is_whole
     assert app.app.progress.to_commit() == {0: 3}

@@ -4,7 +4,7 @@ import json
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from schemas.stream_records import ToolTally
+from schemas.stream_records import ModelTally, ToolTally
 from services.insights.report import View, as_json, as_metrics
 from services.insights.tally import EMPTY, MINUTE_MS, Minute, minute_of, minute_start_ms
 from tests.services.insights.given import NOW_MS, tally
@@ -87,7 +87,14 @@ def test_an_empty_report_is_a_report() -> None:
 
 
 def test_metrics_say_the_same_as_the_json() -> None:
-    given = view({(0, RUNNING): runs(2), (1, RUNNING): runs(1, status="failed", model_errors=1)})
+    given = view(
+        {
+            (0, RUNNING): runs(2),
+            (1, RUNNING): runs(
+                1, status="failed", models=(ModelTally(provider="mock", model="m1", calls=3, errors=1),)
+            ),
+        }
+    )
     found, window = samples(given), as_json(given)["windows"]["5m"]
     label = ("window", "5m")
     assert found["loomlog_insights_runs_per_minute", (("status", "failed"), label)] == 1 * 60 / window["covered_s"]

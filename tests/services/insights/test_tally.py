@@ -1,6 +1,5 @@
 """The fold, and the properties a rebuild relies on."""
 
-from collections import Counter
 from dataclasses import replace
 from random import Random
 
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.stream_records import RunTally, ToolTally
+from schemas.stream_records import CostTally, ModelTally, RunTally, StatusTally, ToolTally
 from services.insights.tally import (
     CLOCK_SKEW_MS,
     DURATION_BOUNDS_MS,
@@ -43,11 +42,11 @@ def outcomes(tallies: list[RunTally], now_ms: int = NOW_MS) -> list[Outcome]:
 # --- what counts -----------------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_ended_counts_once() -> None:
+def test_a_tally_counts_once() -> None:
     assert outcomes([tally(), tally(), tally(offset=11)]) == [Outcome.COUNTED, Outcome.DUPLICATE, Outcome.COUNTED]
 
 
-def test_the_same_offset_of_another_partition_is_another_run() -> None:
+def test_the_same_offset_of_another_partition_is_another_tally() -> None:
     assert outcomes([tally(partition=0), tally(partition=1)]) == [Outcome.COUNTED, Outcome.COUNTED]
 
 
@@ -104,8 +103,8 @@ def test_a_run_from_the_future_is_early_and_one_within_the_skew_of_clocks_counts
     ) == [Outcome.COUNTED, Outcome.EARLY]
 
 
-def test_more_runs_in_a_minute_than_are_remembered_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.insights.tally.MAX_RUNS_PER_MINUTE", 2)
+def test_more_tallies_in_a_minute_than_are_remembered_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.insights.tally.MAX_TALLIES_PER_MINUTE", 2)
     assert outcomes([tally(offset=n) for n in (10, 11, 12)] + [tally(offset=10)]) == [
         Outcome.COUNTED,
         Outcome.COUNTED,
@@ -123,7 +122,13 @@ def test_more_runs_in_a_minute_than_are_remembered_overflow(monkeypatch: pytest.
         ({"term": 10, "offset": 10}, "term is 10 and offset 10"),
         ({"ended_at_ms": -5}, "ended_at_ms is -5"),
         ({"input_tokens": -1}, "count is negative"),
+        ({"took_ms": -1}, "count is negative"),
         ({"tools": (ToolTally(name="Read", calls=1, errors=-1),)}, "count is negative"),
+        ({"models": (ModelTally(provider="p", model="m", calls=-1, errors=0),)}, "count is negative"),
+        ({"costs": (CostTally(currency="USD", micros=-1),)}, "count is negative"),
+        ({"runs": 0}, "0 durations, 0 runs by status and 0 by agent"),
+        ({"statuses": (StatusTally(status="completed", runs=2),)}, "1 durations, 2 runs by status and 1 by agent"),
+        ({"agents": ()}, "1 durations, 1 runs by status and 0 by agent"),
     ],
 )
 def test_what_cannot_be_true_is_refused_and_named(changes: dict[str, object], said: str) -> None:
@@ -141,20 +146,26 @@ def test_a_failed_run_is_an_error_of_its_agent_and_a_cancelled_one_is_not() -> N
     assert total.statuses == {("completed",): 1, ("failed",): 1, ("cancelled",): 1}
 
 
-def test_failed_model_calls_are_calls_and_tools_are_added_up_by_name() -> None:
+def test_rows_of_one_name_are_added_up() -> None:
     tools = (ToolTally(name="Read", calls=2, errors=1), ToolTally(name="Read", calls=1, errors=0))
-    added = minute_of(tally(turns=3, model_errors=1, tools=tools))
-    assert added.models == {("mock", "m1"): Rate(4, 1)}
+    models = (
+        ModelTally(provider="p", model="m", calls=3, errors=0),
+        ModelTally(provider="p", model="m", calls=1, errors=1),
+    )
+    added = minute_of(tally(tools=tools, models=models))
+    assert added.models == {("p", "m"): Rate(4, 1)}
     assert added.tools == {("Read",): Rate(3, 1)}
 
 
+def test_all_runs_of_a_tally_are_in_the_minute_each_with_its_duration() -> None:
+    added = minute_of(tally(runs=3, durations_ms=(5, 2_000, 2_000)))
+    assert added.runs == sum(added.durations) == 3
+    assert (added.durations[0], max(added.durations)) == (1, 2)
+
+
 def test_two_currencies_are_never_added_to_each_other() -> None:
-    both = minute_of(tally()).plus(minute_of(tally(currency="EUR", cost_micros=7)))
+    both = minute_of(tally()).plus(minute_of(tally(costs=(CostTally(currency="EUR", micros=7),))))
     assert both.cost_micros == {("USD",): 300, ("EUR",): 7}
-
-
-def test_clocks_that_disagree_give_no_negative_duration() -> None:
-    assert minute_of(tally(started_at_ms=NOW_MS + 500, ended_at_ms=NOW_MS)).durations[0] == 1
 
 
 def test_names_beyond_the_bound_are_added_up_as_other() -> None:
@@ -174,7 +185,7 @@ def test_a_name_of_any_length_is_cut() -> None:
 def test_percentiles_lie_in_the_bucket_of_the_true_value() -> None:
     total = EMPTY
     for took_ms in range(1, 1_001):
-        total = total.plus(minute_of(tally(started_at_ms=NOW_MS - took_ms)))
+        total = total.plus(minute_of(tally(took_ms=took_ms)))
     p50, p95 = total.percentile_ms(0.50), total.percentile_ms(0.95)
     assert p50 == pytest.approx(500, rel=0.05)
     assert p95 == pytest.approx(950, rel=0.05)
@@ -182,7 +193,7 @@ def test_percentiles_lie_in_the_bucket_of_the_true_value() -> None:
 
 def test_percentiles_of_nothing_are_none_and_of_the_endless_the_last_bound() -> None:
     assert EMPTY.percentile_ms(0.5) is None
-    assert minute_of(tally(started_at_ms=0)).percentile_ms(0.95) == DURATION_BOUNDS_MS[-1]
+    assert minute_of(tally(took_ms=NOW_MS)).percentile_ms(0.95) == DURATION_BOUNDS_MS[-1]
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
@@ -193,15 +204,19 @@ TALLIES = st.builds(
     partition=st.integers(0, 2),
     term=st.just(0),
     offset=st.integers(1, 30),
-    tenant=NAMES,
+    runs=st.integers(1, 4),
     agent=NAMES,
-    model=NAMES,
     status=st.sampled_from(["completed", "failed", "cancelled"]),
-    started_at_ms=st.integers(NOW_MS - 10**7, NOW_MS),
+    took_ms=st.integers(0, 10**7),
     ended_at_ms=st.integers(NOW_MS - 20 * MINUTE_MS, NOW_MS + 2 * CLOCK_SKEW_MS),
     input_tokens=st.integers(0, 1_000),
-    cost_micros=st.integers(0, 1_000),
-    currency=st.sampled_from(["USD", "EUR"]),
+    costs=st.builds(CostTally, currency=st.sampled_from(["USD", "EUR"]), micros=st.integers(0, 1_000)).map(
+        lambda one: (one,)
+    ),
+    models=st.lists(
+        st.builds(ModelTally, provider=NAMES, model=NAMES, calls=st.integers(0, 5), errors=st.integers(0, 5)),
+        max_size=3,
+    ).map(tuple),
     tools=st.lists(st.builds(ToolTally, name=NAMES, calls=st.integers(0, 5), errors=st.integers(0, 5)), max_size=3).map(
         tuple
     ),
@@ -210,7 +225,7 @@ TALLIES = st.builds(
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[RunTally]:
-    """A log of events partitions with claims, and the tallies of its ending events; one record an offset."""
+    """A log of events partitions with claims, and tallies whose last run ended there; one record an offset."""
     found: dict[tuple[int, int], RunTally] = {}
     for partition in range(draw(st.integers(1, 3))):
         term = before = 0
@@ -278,10 +293,14 @@ def test_in_the_order_of_the_log_exactly_what_the_term_rule_accepts_counts(talli
 
 
 @given(st.lists(TALLIES, max_size=40))
-def test_every_tally_has_exactly_one_outcome_and_every_counted_run_is_in_one_minute(tallies: list[RunTally]) -> None:
+def test_every_run_of_a_tally_that_counts_is_in_one_minute_and_no_other_run_is(
+    tallies: list[RunTally],
+) -> None:
     judging = admission()
-    counted = Counter(judging.judge(one, NOW_MS) for one in tallies)
+    judged = [judging.judge(one, NOW_MS) for one in tallies]
+    runs = sum(
+        len(one.durations_ms) for one, outcome in zip(tallies, judged, strict=True) if outcome is Outcome.COUNTED
+    )
     minutes = folded(tallies, admission())
-    assert sum(counted.values()) == len(tallies)
-    assert sum(minute.runs for minute in minutes.values()) == counted[Outcome.COUNTED]
+    assert sum(minute.runs for minute in minutes.values()) == runs
     assert all(sum(m.durations) == m.runs == sum(m.statuses.values()) for m in minutes.values())

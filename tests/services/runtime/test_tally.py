@@ -1,4 +1,4 @@
-"""One thin record for each run that ended; lost without harm."""
+"""One thin record for the runs that ended in a partition since the last one; lost without harm."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,13 +8,29 @@ import pytest
 import pytest_asyncio
 
 from connectors.errors import UnknownOutcome
+from connectors.kafka import MAX_BATCH_BYTES
 from connectors.memory_log import MemoryLog
-from schemas.stream_records import RunTally, ToolTally
+from schemas.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
 from services.core.run.state import Absent, Ended, conversation
+from services.insights.tally import EMPTY, MINUTE_MS, minute_of
 from services.runtime import tally as tally_module
 from services.runtime.tally import Tallies
 from services.stream.partition import Aggregate
-from tests.services.core.run.given import NOW, RUN, Run, answered, at_tools, cancel, completed, erred, returned, start
+from tests.services.core.run.given import (
+    NOW,
+    RUN,
+    Run,
+    answered,
+    at_tools,
+    begun,
+    calls,
+    cancel,
+    completed,
+    erred,
+    failed,
+    returned,
+    start,
+)
 from tests.services.runtime.given import values
 from tests.services.stream.given import CODEC
 
@@ -24,11 +40,12 @@ TOPIC = "loom.insights.runs"
 class Sender:
     def __init__(self, partitions: int = 4) -> None:
         self.log = MemoryLog({TOPIC: partitions})
-        self.tallies = Tallies(CODEC, self.log, topic=TOPIC, clock_ms=lambda: NOW + 5)
+        self.now = NOW + 5
+        self.tallies = Tallies(CODEC, self.log, topic=TOPIC, clock_ms=lambda: self.now)
 
-    def ended(self, run: Run, partition: int = 1) -> None:
+    def ended(self, run: Run, partition: int = 1, *, offset: int = 77, tenant: str = "t") -> None:
         assert isinstance(run.state, Ended)
-        aggregate = Aggregate(id=RUN, state=run.state, key=b"tok", tenant="t", last_offset=77)
+        aggregate = Aggregate(id=RUN, state=run.state, key=b"tok", tenant=tenant, last_offset=offset)
         self.tallies.ended(aggregate, run.state, partition)
 
     async def sent(self, count: int = 1) -> list[RunTally]:
@@ -49,37 +66,99 @@ async def sender(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sender]:
     await asyncio.wait([task])
 
 
-async def test_a_run_is_told_with_its_sums_its_place_and_its_term(sender: Sender) -> None:
+def eventful() -> Run:
+    """Three tools in two turns, one error of a tool and one of the model."""
     run = at_tools("Read", "Read", "Bash")
     run.give(returned(run.state, 0))
     run.give(returned(run.state, 1, is_error=True, outcome="error"))
     run.give(returned(run.state, 2))
     run.give(erred(run.state, "rate_limited", transient=True))
     run.give(answered(run.state, "done"))
+    return run
+
+
+async def test_a_run_is_told_with_its_sums_its_place_and_its_term(sender: Sender) -> None:
     sender.tallies.owns(1, 40)
-    sender.ended(run)
+    sender.ended(eventful())
     assert await sender.sent() == [
         RunTally(
             partition=1,
             term=40,
             offset=77,
-            run_id=RUN,
-            tenant="t",
-            agent="helper",
-            provider="acme",
-            model="large",
-            status="completed",
-            started_at_ms=NOW,
             ended_at_ms=NOW + 5,
-            turns=2,
+            durations_ms=(5,),
+            statuses=(StatusTally(status="completed", runs=1),),
+            agents=(AgentTally(tenant="t", agent="helper", runs=1, failed=0),),
+            models=(ModelTally(provider="acme", model="large", calls=3, errors=1),),
+            tools=(ToolTally(name="Bash", calls=1, errors=0), ToolTally(name="Read", calls=2, errors=1)),
             input_tokens=20,
             output_tokens=10,
-            cost_micros=6,
-            currency="USD",
-            model_errors=1,
-            tools=(ToolTally(name="Bash", calls=1, errors=0), ToolTally(name="Read", calls=2, errors=1)),
+            costs=(CostTally(currency="USD", micros=6),),
         )
     ]
+
+
+async def test_runs_of_a_partition_are_one_record_with_the_offset_of_the_last(sender: Sender) -> None:
+    sender.tallies.owns(1, 40)
+    for offset, run in ((77, eventful()), (81, completed()), (90, failed())):
+        sender.ended(run, offset=offset)
+    (tally,) = await sender.sent()
+    assert (tally.offset, tally.durations_ms) == (90, (5, 5, 5))
+    assert tally.statuses == (StatusTally(status="completed", runs=2), StatusTally(status="failed", runs=1))
+    assert tally.agents == (AgentTally(tenant="t", agent="helper", runs=3, failed=1),)
+
+
+async def test_together_runs_add_up_to_what_each_alone_adds_up_to(sender: Sender) -> None:
+    for number, run in enumerate((eventful(), completed(), failed(), eventful())):
+        sender.ended(run, tenant=f"t{number % 2}", offset=80 + number)
+    (together,) = await sender.sent()
+    total = EMPTY
+    for number, run in enumerate((eventful(), completed(), failed(), eventful())):
+        sender.ended(run, tenant=f"t{number % 2}", offset=80 + number)
+        total = total.plus(minute_of((await sender.sent(2 + number))[-1]))
+    assert minute_of(together) == total
+
+
+async def test_partitions_terms_and_minutes_have_records_of_their_own(sender: Sender) -> None:
+    sender.tallies.owns(1, 40)
+    sender.ended(completed(), 1)
+    sender.ended(completed(), 2)
+    sender.now += MINUTE_MS
+    sender.ended(completed(), 1)
+    sender.tallies.owns(1, 41)
+    sender.ended(completed(), 1)
+    found = {(tally.partition, tally.term, tally.ended_at_ms) for tally in await sender.sent(4)}
+    assert found == {(1, 40, NOW + 5), (2, -1, NOW + 5), (1, 40, sender.now), (1, 41, sender.now)}
+
+
+@pytest.mark.parametrize("bound", ["MAX_RUNS", "MAX_NAMES"])
+async def test_a_full_record_is_followed_by_another(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    # Names of the first run: its agent, its model and its currency; the second adds its agent.
+    monkeypatch.setattr(tally_module, bound, {"MAX_RUNS": 2, "MAX_NAMES": 4}[bound])
+    for number in range(5):
+        sender.ended(completed(), tenant=f"t{number}", offset=80 + number)
+    assert [(tally.offset, len(tally.durations_ms)) for tally in await sender.sent(3)] == [(81, 2), (83, 2), (84, 1)]
+
+
+async def test_the_largest_record_fits_an_append() -> None:
+    sender = Sender()
+    wide = "\U0001f600" * 200
+    names = [f"{number:03}{wide}" for number in range(tally_module.MAX_TOOLS + 5)]
+    run = begun()
+    while names:
+        asked, names = names[:100], names[100:]
+        run.give(answered(run.state, "", *calls(*asked)))
+        for index in range(len(asked)):
+            run.give(returned(run.state, index))
+    run.give(answered(run.state, "done"))
+    for number in range(tally_module.MAX_NAMES - 3):
+        sender.ended(completed(), tenant=f"{number:03}{wide}", offset=number)
+    sender.ended(run, offset=1_000)
+    (sums,) = sender.tallies._full
+    assert sums.tools[tally_module.OTHER] == 5
+    assert len(CODEC.encode(sums.tally())) < MAX_BATCH_BYTES - 100_000
 
 
 async def test_the_term_is_that_under_which_the_run_ended(sender: Sender) -> None:
@@ -87,6 +166,12 @@ async def test_the_term_is_that_under_which_the_run_ended(sender: Sender) -> Non
     sender.ended(completed())
     sender.tallies.owns(1, 41)
     assert [tally.term for tally in await sender.sent()] == [40]
+
+
+async def test_clocks_that_disagree_give_no_negative_duration(sender: Sender) -> None:
+    sender.now = NOW - 500
+    sender.ended(completed())
+    assert (await sender.sent())[0].durations_ms == (0,)
 
 
 async def test_tools_of_the_runs_it_continues_are_not_counted_again(sender: Sender) -> None:
@@ -131,3 +216,32 @@ async def test_more_than_the_bound_is_dropped_and_counted(monkeypatch: pytest.Mo
     for _ in range(5):
         sender.ended(completed())
     assert sender.tallies.dropped == 3
+
+
+async def test_what_has_gathered_when_the_process_stops_is_sent() -> None:
+    sender = Sender()
+    task = asyncio.get_running_loop().create_task(sender.tallies.run())
+    await asyncio.sleep(0)  # it knows the partitions and waits for the second to pass
+    sender.ended(completed())
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert len(values(sender.log, TOPIC)) == 1
+
+
+async def test_a_stop_does_not_wait_for_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally_module, "LAST_SEND_S", 0.0)
+    sender = Sender()
+
+    async def never(*_: Any) -> int:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    sender.log.append = never  # type: ignore[method-assign, assignment]  # the fault is asked for
+    task = asyncio.get_running_loop().create_task(sender.tallies.run())
+    await asyncio.sleep(0)
+    sender.ended(completed())
+    task.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait([task])
+    assert task.cancelled()
