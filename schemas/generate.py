@@ -260,7 +260,7 @@ def modules(records: dict[str, Json]) -> dict[Path, str]:
 
 def locked(records: dict[str, Json], lock: dict[str, Json]) -> tuple[dict[str, Json], dict[Path, str]]:
     """The lock and the released copies as they should be. An open version follows its schema, a released one never."""
-    result = {name: [dict(v) for v in versions] for name, versions in lock.items()}
+    result = distinct({name: [dict(v) for v in versions] for name, versions in lock.items()})
     next_id = max((v["id"] for versions in lock.values() for v in versions), default=FIRST_ID - 1) + 1
     copies: dict[Path, str] = {}
     for name in sorted(records):
@@ -277,6 +277,26 @@ def locked(records: dict[str, Json], lock: dict[str, Json]) -> tuple[dict[str, J
         if not versions[-1]["released"] or not path.exists():
             copies[path] = json.dumps(full, indent=1, ensure_ascii=False) + "\n"
     return result, copies
+
+
+def distinct(lock: dict[str, Json]) -> dict[str, Json]:
+    """The lock with every id once: two branches that added a record each may both have taken the next number.
+
+    An open version gives way. Raises SystemExit when two released ones have the same id, which nothing can mend.
+    """
+    next_id = max((v["id"] for versions in lock.values() for v in versions), default=FIRST_ID - 1) + 1
+    taken: dict[int, str] = {}
+    found = [(name, version) for name, versions in lock.items() for version in versions]
+    for name, version in sorted(found, key=lambda item: (not item[1]["released"], item[0], item[1]["version"])):
+        if version["id"] in taken:
+            if version["released"]:
+                raise SystemExit(
+                    f"ids.json: {taken[version['id']]} and {name} are both released under id {version['id']}"
+                )
+            version["id"] = next_id
+            next_id += 1
+        taken[version["id"]] = name
+    return lock
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -26,17 +26,18 @@ from rich.text import Text
 
 from connectors.errors import UnknownOutcome
 from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, topic_partitions
+from connectors.options import kafka_options
 from connectors.partitioner import partition_of
 from connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
+from connectors.schema_registry import codec_for
 from projections.frames import moment
-from schemas.codec import Codec, Undecodable, local_codec
+from schemas.codec import Codec, Undecodable
 from schemas.stream_records import DeadLetter, DeadLetterReplayed
 from services.cli.commands import run
-from services.cli.connections import kafka_options
 from services.cli.event_log import PREFIX, open_ranges, plain, read_range
 from services.cli.failures import Failure
 from services.cli.output import BAD, DIM, GOOD, NAME, console, print_json, print_table
-from services.cli.settings import CliSettings, cli_settings
+from services.cli.settings import CLIENT, CliSettings, cli_settings
 from services.cli.wording import one_line
 
 TOPIC = "loom.dead-letter"
@@ -93,7 +94,7 @@ def show(offset: Offset, as_json: Json = False) -> None:
     """Show a letter whole, with its original."""
     cli = cli_settings(os.environ, working_directory=Path.cwd())
     found = run(_letter(cli, offset))
-    shown = letter_json(found) | {"original": original_json(found.letter, local_codec())}
+    shown = letter_json(found) | {"original": original_json(found.letter, run(codec_for(cli.settings)))}
     if as_json:
         print_json(shown)
         return
@@ -116,23 +117,24 @@ def replay(
 
 
 async def _letters(cli: CliSettings) -> list[Letter]:
-    async with open_ranges(kafka_options(cli.settings, cli.kafka())) as ranges:
-        return await read_letters(ranges, local_codec())
+    async with open_ranges(kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())) as ranges:
+        return await read_letters(ranges, await codec_for(cli.settings))
 
 
 async def _letter(cli: CliSettings, offset: int) -> Letter:
-    async with open_ranges(kafka_options(cli.settings, cli.kafka())) as ranges:
-        return await letter_at(ranges, local_codec(), offset)
+    async with open_ranges(kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())) as ranges:
+        return await letter_at(ranges, await codec_for(cli.settings), offset)
 
 
 async def _replay(cli: CliSettings, offset: int, *, again: bool) -> str:
-    options = kafka_options(cli.settings, cli.kafka())
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    codec = await codec_for(cli.settings)
     async with _log(options) as (ranges, appender):
-        found = await letter_at(ranges, local_codec(), offset)
+        found = await letter_at(ranges, codec, offset)
         original = to_put_back(found, again=again)
         count = await topic_partitions(options, found.letter.topic)
         partition = partition_of(original.key or b"", count) if count else 0
-        return await put_back(appender, local_codec(), found, original, partition, at_ms=time.time_ns() // 1_000_000)
+        return await put_back(appender, codec, found, original, partition, at_ms=time.time_ns() // 1_000_000)
 
 
 @asynccontextmanager

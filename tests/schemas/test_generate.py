@@ -99,6 +99,30 @@ def test_a_changed_value_changes_every_event_that_holds_it(tree: Path) -> None:
     assert changed == {"ModelReplied", "RunCompleted", "RunFailed", "RunCancelled"}
 
 
+def same_id(tree: Path, *names: str) -> None:
+    lock = json.loads((tree / "ids.json").read_text())
+    for name in names:
+        lock[name][0]["id"] = 1
+    (tree / "ids.json").write_text(json.dumps(lock, indent=1, sort_keys=True) + "\n")
+
+
+def test_two_records_that_took_the_same_id_are_told_apart_again(tree: Path) -> None:
+    same_id(tree, TOOL_RETURNED, "loom.run.events.RunFailed")
+    assert generate.main(["--check"]) == 1
+    assert generate.main([]) == 0
+    lock = json.loads((tree / "ids.json").read_text())
+    ids = [version["id"] for found in lock.values() for version in found]
+    assert len(ids) == len(set(ids))
+    assert generate.main(["--check"]) == 0
+
+
+def test_two_released_records_with_one_id_are_an_error(tree: Path) -> None:
+    generate.main(["--release"])
+    same_id(tree, TOOL_RETURNED, "loom.run.events.RunFailed")
+    with pytest.raises(SystemExit, match="both released under id 1"):
+        generate.main(["--check"])
+
+
 def test_a_file_must_be_called_like_its_record(tree: Path) -> None:
     path = tree / "avro/values/Usage.avsc"
     path.rename(path.with_name("Usages.avsc"))
