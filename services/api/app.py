@@ -10,16 +10,17 @@ What nobody expected becomes a 500 that says nothing but so; the trace is in the
 Before: main.py. After: routes.py.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import compile_path
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.api.answers import declined_answer, json_answer
 from services.api.documents import document, document_bytes, page
@@ -43,11 +44,25 @@ class LeanRoute(APIRoute):
         return endpoint
 
 
-def build_app(service: Service) -> FastAPI:
+class DirectApp(FastAPI):
+    """FastAPI that answers routes without parameters by looking them up, before its own machinery.
+
+    Its middlewares for files, dependencies and body limits have nothing to do here.
+    """
+
+    direct: Mapping[tuple[str, str], ASGIApp] = {}
+    """By method and path; each answers as the route of the same name does."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self.direct.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        await (super().__call__ if found is None else found)(scope, receive, send)
+
+
+def build_app(service: Service) -> DirectApp:
     """The application over a service; it serves before the service is ready and says so."""
     service.document = document_bytes(service.version)
     service.page = page(service.version)
-    app = FastAPI(
+    app = DirectApp(
         title="loomlog",
         version=service.version,
         openapi_url=None,
@@ -57,14 +72,19 @@ def build_app(service: Service) -> FastAPI:
     )
     app.openapi = lambda: document(service.version)  # type: ignore[method-assign]  # FastAPI's way to replace it
     app.router.route_class = LeanRoute
+    direct: dict[tuple[str, str], ASGIApp] = {}
     for route in ROUTES:
+        endpoint = _endpoint(service, route)
+        if "{" not in route.path:
+            direct[route.method, route.path] = ServerErrorMiddleware(_bare(endpoint), handler=_unexpected)
         app.add_api_route(
             route.path,
-            _endpoint(service, route),
+            endpoint,
             methods=[route.method],
             name=route.handler.__name__,
             response_model=None,
         )
+    app.direct = direct
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(Exception, _unexpected)
     return app
@@ -92,6 +112,14 @@ def _endpoint(service: Service, route: Route) -> Answering:
         return given
 
     answer.__name__ = handler.__name__
+    return answer
+
+
+def _bare(endpoint: Answering) -> ASGIApp:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
+
     return answer
 
 

@@ -104,8 +104,9 @@ class RunStream:
     async def _listen(self, merge: Merge) -> list[Piece] | None:
         """Pieces of what has happened, [] for a sign of life, None when there is nothing to show of it."""
         # The ids do not wait for anything; what is queued already goes along with them.
-        left = 0.0 if self._head else self._sources.keepalive_s - (self._clock() - self._last_sent)
-        items = await self._subscription.take(left)
+        silent = self._clock() - self._last_sent
+        left = 0.0 if self._head else self._sources.keepalive_s - silent
+        items = await self._subscription.take(left, gather_s=limits.GATHER_S - silent)
         if items:
             return self._merged(merge, items)
         if self._subscription.closed == SLOW:

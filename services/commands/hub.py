@@ -26,7 +26,7 @@ from connectors.errors import Transient
 from connectors.protocols import LogRecord, LogTail
 from schemas.codec import FRAME_BYTES, Codec, Undecodable, read_text
 from schemas.reader import TermReader
-from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunStarted
+from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunParked, RunStarted
 from schemas.stream_records import ModelDelta
 from services.commands import limits
 from services.commands.items import DeltaItem, EventItem, Item
@@ -36,6 +36,8 @@ from services.commands.subscription import STOPPING, Subscription
 log = logging.getLogger(__name__)
 
 ENDINGS = frozenset({RunCompleted.SCHEMA, RunFailed.SCHEMA, RunCancelled.SCHEMA})
+URGENT = ENDINGS | {RunParked.SCHEMA}
+"""Events on which a client acts; those who gather (follow.py) are given them at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,7 @@ class Hub:
         self._touched: set[Subscription] = set()
         self._start_ids = codec.ids_of(frozenset({RunStarted.SCHEMA}))
         self._ending_ids = codec.ids_of(ENDINGS)
+        self._urgent_ids = codec.ids_of(URGENT)
         self._preview_ids = codec.ids_of(frozenset({ModelDelta.SCHEMA}))
         self._stopping = False
 
@@ -171,7 +174,8 @@ class Hub:
                 self.live_runs.add(raw.aggregate)
             elif raw.schema_id in self._ending_ids:
                 self.live_runs.discard(raw.aggregate)
-            self._hand_out(raw.aggregate, EventItem(raw, partition, self._codec), now)
+            item = EventItem(raw, partition, self._codec)
+            self._hand_out(raw.aggregate, item, now, urgent=raw.schema_id in self._urgent_ids)
         if records:
             self.newest_ms = max(self.newest_ms, records[-1].timestamp)
 
@@ -193,11 +197,11 @@ class Hub:
         for subscription in touched:
             subscription.wake()
 
-    def _hand_out(self, run_id: str, item: Item, now: float) -> None:
+    def _hand_out(self, run_id: str, item: Item, now: float, *, urgent: bool = False) -> None:
         self._ring.add(run_id, item, now)
         for subscription in self._subscriptions.get(run_id, ()):
             if subscription.wants_previews or isinstance(item, EventItem):
-                subscription.put(item)
+                subscription.put(item, urgent=urgent)
                 self._touched.add(subscription)
 
     def _preview_of(self, value: bytes | None) -> str | None:

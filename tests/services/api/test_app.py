@@ -43,6 +43,11 @@ def test_the_application_serves_the_table_and_nothing_else(tmp_path: Path) -> No
     assert all(isinstance(route, APIRoute) for route in app.routes)
 
 
+def test_every_route_without_parameters_is_looked_up_and_no_other(tmp_path: Path) -> None:
+    app = build_app(service_of(None, tmp_path))
+    assert set(app.direct) == {(route.method, route.path) for route in ROUTES if "{" not in route.path}
+
+
 def test_every_row_says_a_known_scope_or_that_none_is_needed() -> None:
     for route in ROUTES:
         assert isinstance(route.access, Access) or route.access in SCOPES, name_of(route)

@@ -246,3 +246,18 @@ async def test_the_ring_forgets_by_age_while_the_hub_reads() -> None:
     clock[0] = limits.RING_AGE_MAX_S + 1
     hub._ring.age_out(clock[0])
     assert hub.kept_bytes == 0
+
+
+async def test_the_end_of_a_run_ends_the_gathering_of_its_subscribers() -> None:
+    made = await quiet_world()
+    subscription = made.hub.subscribe(RUN)
+    taking = asyncio.create_task(subscription.take(60.0, gather_s=60.0))
+    await asyncio.sleep(0)
+    made.happen(RUN, said("a"))
+    feed(made)
+    await asyncio.sleep(0)
+    assert not taking.done(), "more may come"
+    made.happen(RUN, RunCancelled(usage=Usage()))
+    feed(made)
+    async with asyncio.timeout(5.0):
+        assert len(await taking) == 2
