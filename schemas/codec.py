@@ -11,7 +11,7 @@ Not chosen: generic dicts inside (no types), or a schema per message (the id is 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +21,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from schemas import run_commands, run_events, stream_events, stream_records
 from schemas.values import Envelope
+from schemas.writing import ZIGZAG, Writer, writer_of
 
 HERE = Path(__file__).parent
 FRAME_BYTES = 5
@@ -90,7 +91,7 @@ class Codec:
         table = _locked_ids() if ids is None else dict(ids)
         self._versions: dict[int, Version] = {}
         self._write: dict[str, tuple[bytes, Any]] = {}
-        self._bodies: dict[str, tuple[bytes, Any]] = {}
+        self._bodies: dict[str, tuple[bytes, Writer]] = {}
         newest: dict[str, int] = {}
         for schema_id, (name, version) in sorted(table.items(), key=lambda item: item[1][1]):
             schema = _released(name, version)
@@ -99,7 +100,7 @@ class Codec:
                 newest[name] = version
                 self._write[name] = (bytes([MAGIC]) + schema_id.to_bytes(4, "big"), schema)
                 if any(mark in name for mark in EVENT_NAMESPACES):
-                    self._bodies[name] = (self._write[name][0], _body_schema(name, version))
+                    self._bodies[name] = (self._write[name][0], _body_writer(name, version))
         self._ids = {name: int.from_bytes(frame[1:], "big") for name, (frame, _) in self._write.items()}
 
     def id_of(self, name: str) -> int:
@@ -130,11 +131,8 @@ class Codec:
 
     def encode_event_of(self, common: "DecisionEnvelope", seq: int, prev: bytes, event: Record) -> bytes:
         """The same bytes as `encode_event`, for the events of one decision, whose envelopes are nearly equal."""
-        frame, schema = self._bodies[event.SCHEMA]
-        out = BytesIO()
-        out.write(b"".join((frame, common.term, _zigzag(seq), common.middle, prev)))
-        schemaless_writer(out, schema, event.to_avro())
-        return out.getvalue()
+        frame, body = self._bodies[event.SCHEMA]
+        return b"".join((frame, common.term, ZIGZAG[seq], common.middle, prev, body(event)))
 
     def name_of(self, value: bytes) -> str:
         """Full name of the record in the bytes; raises like `decode`."""
@@ -182,18 +180,18 @@ class DecisionEnvelope:
     def __init__(
         self, *, term: int, aggregate: str, tenant: str, at_ms: int, cause_id: str = "", cause_offset: int = -1
     ) -> None:
-        self.term = _zigzag(term)
+        self.term = ZIGZAG[term]
         name, owner, cause = aggregate.encode(), tenant.encode(), cause_id.encode()
         self.middle = b"".join(
             (
-                _zigzag(len(name)),
+                ZIGZAG[len(name)],
                 name,
-                _zigzag(len(owner)),
+                ZIGZAG[len(owner)],
                 owner,
-                _zigzag(at_ms),
-                _zigzag(len(cause)),
+                ZIGZAG[at_ms],
+                ZIGZAG[len(cause)],
                 cause,
-                _zigzag(cause_offset),
+                ZIGZAG[cause_offset],
             )
         )
 
@@ -276,20 +274,6 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
             raise Undecodable("a number of the envelope is longer than 64 bits")
 
 
-@lru_cache(maxsize=4_096)
-def _zigzag(number: int) -> bytes:
-    """An Avro long. Few numbers come again and again: lengths, seqs, the term, this millisecond."""
-    left = number << 1 if number >= 0 else ~(number << 1)
-    if left < 0x80:
-        return bytes((left,))
-    found = bytearray()
-    while left >= 0x80:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
-
-
 @cache
 def local_codec() -> Codec:
     """The codec over the committed lock."""
@@ -308,11 +292,12 @@ def _released(name: str, version: int) -> Any:
 
 
 @cache
-def _body_schema(name: str, version: int) -> Any:
-    """An event's schema without its first field, the envelope."""
+def _body_writer(name: str, version: int) -> Writer:
+    """Writes an event without its first field, the envelope."""
     schema = _released_json(name, version)
     assert schema["fields"][0]["name"] == "envelope", f"{name}: an event begins with its envelope"
-    return parse_schema({**schema, "fields": schema["fields"][1:]}, named_schemas={})
+    known: Any = parse_schema(schema, named_schemas={})
+    return writer_of({**known, "fields": known["fields"][1:]})
 
 
 def _released_json(name: str, version: int) -> Any:
