@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from schemas.quick import quick
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """A Kafka header."""
@@ -32,6 +35,7 @@ class Header:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
     """A record that could not be handled, with all that is needed to put it back."""
@@ -93,6 +97,7 @@ class DeadLetter:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDelta:
     """Preview of a model turn while it streams; never truth. The whole turn is in ModelReplied."""
@@ -138,6 +143,7 @@ class ModelDelta:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRef:
     """A snapshot that a checkpoint relies on."""
@@ -167,6 +173,7 @@ class SnapshotRef:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCheckpoint:
     """Where the fold of a partition may begin; key = checkpoint."""
@@ -216,6 +223,7 @@ class PartitionCheckpoint:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
     """Verified cache of one live run; key = run id, a tombstone when the run has ended."""
@@ -273,6 +281,7 @@ class RunSnapshot:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTally:
     """Calls of one tool in a run."""
@@ -302,6 +311,7 @@ class ToolTally:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTally:
     """Thin record for live metrics, one for each run that ended; never truth."""

@@ -10,6 +10,7 @@ from connectors.errors import UnknownOutcome
 from connectors.protocols import LogAppender, Outgoing
 from schemas.codec import Codec
 from schemas.conversation import ToolResultBlock
+from schemas.quick import frozen_on_paper
 from schemas.stream_records import RunTally, ToolTally
 from services.core.run.state import Ended
 from services.stream.partition import Aggregate
@@ -23,6 +24,7 @@ SEND_EVERY_S = 0.25
 """Tallies are for people; a quarter of a second gathers hundreds of runs into one append."""
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True)
 class _EndedRun:
     partition: int
