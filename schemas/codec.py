@@ -11,7 +11,7 @@ Not chosen: generic dicts inside (no types), or a schema per message (the id is 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -180,7 +180,7 @@ class DecisionEnvelope:
     def __init__(
         self, *, term: int, aggregate: str, tenant: str, at_ms: int, cause_id: str = "", cause_offset: int = -1
     ) -> None:
-        self.term = ZIGZAG[term]
+        self.term = _recent(term)
         name, owner, cause = aggregate.encode(), tenant.encode(), cause_id.encode()
         self.middle = b"".join(
             (
@@ -188,7 +188,7 @@ class DecisionEnvelope:
                 name,
                 ZIGZAG[len(owner)],
                 owner,
-                ZIGZAG[at_ms],
+                _recent(at_ms),
                 ZIGZAG[len(cause)],
                 cause,
                 ZIGZAG[cause_offset],
@@ -272,6 +272,10 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise Undecodable("a number of the envelope is longer than 64 bits")
+
+
+_recent = lru_cache(maxsize=64)(ZIGZAG.__getitem__)
+"""Big numbers that come again and again for a while: the terms of our partitions, this millisecond."""
 
 
 @cache

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -79,16 +78,17 @@ class Tallies:
     def _record(self, ended: "_EndedRun") -> Outgoing:
         aggregate, state = ended.aggregate, ended.state
         facts = state.facts
-        calls: Counter[str] = Counter()
-        errors: Counter[str] = Counter()
+        calls: dict[str, int] = {}
+        errors: dict[str, int] = {}
         for message in facts.messages[facts.inherited_messages :]:
             for block in message.blocks:
                 if isinstance(block, ToolResultBlock):
-                    calls[block.name] += 1
-                    errors[block.name] += block.is_error
+                    calls[block.name] = calls.get(block.name, 0) + 1
+                    errors[block.name] = errors.get(block.name, 0) + block.is_error
         for answer in state.answers:  # results of the turn in whose middle the run ended
-            calls[answer.call.name] += 1
-            errors[answer.call.name] += answer.is_error
+            name = answer.call.name
+            calls[name] = calls.get(name, 0) + 1
+            errors[name] = errors.get(name, 0) + answer.is_error
         tally = RunTally(
             partition=ended.partition,
             term=ended.term,
