@@ -11,11 +11,13 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from schemas.conversation import Message
+from schemas.quick import frozen_on_paper
 from schemas.values import BlobRef, Sampling, ToolCall, Usage
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemBlock:
     """A piece of the system prompt; `cacheable` allows the provider to cache up to here."""
@@ -33,6 +35,7 @@ class ToolSpec:
     input_schema: Mapping[str, Any]
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """One model turn. `call_id` is the idempotency key: stable for one attempt of one turn of one run."""
@@ -49,6 +52,7 @@ class ModelRequest:
     sampling: Sampling | None = None
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
     """The next characters of the answer; `thinking` marks reasoning."""
@@ -57,6 +61,7 @@ class TextDelta:
     thinking: bool = False
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """The whole turn; always the last item of a stream.
@@ -134,6 +139,7 @@ class VolumeBinding:
     is_default: bool = False
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """Everything a tool may know about the run that calls it. Ids come from the run, never from the model."""
@@ -164,6 +170,7 @@ class ToolContext:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """What the model sees. Errors are results; only Transient/Permanent raised by mistake become one in the runtime."""
@@ -228,6 +235,7 @@ class LogRecord(Protocol):
     def headers(self) -> Sequence[tuple[str, bytes]]: ...
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
     """A record to append."""

@@ -23,6 +23,7 @@ from schemas import run_commands, run_events, stream_events, stream_records
 from schemas.decoding import NOT_THIS_WAY, QuickDecoder, quick_decoder
 from schemas.making import maker
 from schemas.values import Envelope
+from schemas.writing import ZIGZAG, Writer, writer_of
 
 HERE = Path(__file__).parent
 FRAME_BYTES = 5
@@ -95,7 +96,7 @@ class Codec:
         table = _locked_ids() if ids is None else dict(ids)
         self._versions: dict[int, Version] = {}
         self._write: dict[str, tuple[bytes, Any]] = {}
-        self._bodies: dict[str, tuple[bytes, Any]] = {}
+        self._bodies: dict[str, tuple[bytes, Writer]] = {}
         newest: dict[str, int] = {}
         for schema_id, (name, version) in sorted(table.items(), key=lambda item: item[1][1]):
             schema = _released(name, version)
@@ -104,7 +105,7 @@ class Codec:
                 newest[name] = version
                 self._write[name] = (bytes([MAGIC]) + schema_id.to_bytes(4, "big"), schema)
                 if any(mark in name for mark in EVENT_NAMESPACES):
-                    self._bodies[name] = (self._write[name][0], _body_schema(name, version))
+                    self._bodies[name] = (self._write[name][0], _body_writer(name, version))
         # Only what is written today is read the quick way: an older version has fields to fill in.
         self._quick: dict[bytes, QuickDecoder] = {
             frame: decoder for name, (frame, _) in self._write.items() if (decoder := _quick(name, newest[name]))
@@ -139,11 +140,8 @@ class Codec:
 
     def encode_event_of(self, common: "DecisionEnvelope", seq: int, prev: bytes, event: Record) -> bytes:
         """The same bytes as `encode_event`, for the events of one decision, whose envelopes are nearly equal."""
-        frame, schema = self._bodies[event.SCHEMA]
-        out = BytesIO()
-        out.write(b"".join((frame, common.term, _zigzag(seq), common.middle, prev)))
-        schemaless_writer(out, schema, event.to_avro())
-        return out.getvalue()
+        frame, body = self._bodies[event.SCHEMA]
+        return b"".join((frame, common.term, ZIGZAG[seq], common.middle, prev, body(event)))
 
     def name_of(self, value: bytes) -> str:
         """Full name of the record in the bytes; raises like `decode`."""
@@ -204,18 +202,18 @@ class DecisionEnvelope:
     def __init__(
         self, *, term: int, aggregate: str, tenant: str, at_ms: int, cause_id: str = "", cause_offset: int = -1
     ) -> None:
-        self.term = _zigzag(term)
+        self.term = _recent(term)
         name, owner, cause = aggregate.encode(), tenant.encode(), cause_id.encode()
         self.middle = b"".join(
             (
-                _zigzag(len(name)),
+                ZIGZAG[len(name)],
                 name,
-                _zigzag(len(owner)),
+                ZIGZAG[len(owner)],
                 owner,
-                _zigzag(at_ms),
-                _zigzag(len(cause)),
+                _recent(at_ms),
+                ZIGZAG[len(cause)],
                 cause,
-                _zigzag(cause_offset),
+                ZIGZAG[cause_offset],
             )
         )
 
@@ -298,18 +296,8 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
             raise Undecodable("a number of the envelope is longer than 64 bits")
 
 
-@lru_cache(maxsize=4_096)
-def _zigzag(number: int) -> bytes:
-    """An Avro long. Few numbers come again and again: lengths, seqs, the term, this millisecond."""
-    left = number << 1 if number >= 0 else ~(number << 1)
-    if left < 0x80:
-        return bytes((left,))
-    found = bytearray()
-    while left >= 0x80:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
+_recent = lru_cache(maxsize=64)(ZIGZAG.__getitem__)
+"""Big numbers that come again and again for a while: the terms of our partitions, this millisecond."""
 
 
 @cache
@@ -336,11 +324,12 @@ def _quick(name: str, version: int) -> QuickDecoder | None:
 
 
 @cache
-def _body_schema(name: str, version: int) -> Any:
-    """An event's schema without its first field, the envelope."""
+def _body_writer(name: str, version: int) -> Writer:
+    """Writes an event without its first field, the envelope."""
     schema = _released_json(name, version)
     assert schema["fields"][0]["name"] == "envelope", f"{name}: an event begins with its envelope"
-    return parse_schema({**schema, "fields": schema["fields"][1:]}, named_schemas={})
+    known: Any = parse_schema(schema, named_schemas={})
+    return writer_of({**known, "fields": known["fields"][1:]})
 
 
 def _released_json(name: str, version: int) -> Any:

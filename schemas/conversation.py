@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from schemas.quick import quick
 from schemas.values import BlobRef
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextBlock:
     """Text. When `blob` is set the text is in the blob store and `text` is empty until it is loaded.
@@ -19,6 +21,7 @@ class TextBlock:
     cacheable: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageBlock:
     """An image, base64; when `blob` is set the base64 text is in the blob store."""
@@ -28,6 +31,7 @@ class ImageBlock:
     blob: BlobRef | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolUseBlock:
     """A call the model asked for; `input` is JSON text."""
@@ -37,6 +41,7 @@ class ToolUseBlock:
     input: str
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResultBlock:
     """The result of a call, paired by id; `name` is repeated for providers that pair by name."""
@@ -51,6 +56,7 @@ class ToolResultBlock:
 Block = TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One message. Reasoning and its signature belong to assistant messages and are sent back as they came."""

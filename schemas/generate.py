@@ -163,7 +163,8 @@ def prose(text: str) -> list[str]:
 def class_text(schema: Json, imports: set[str]) -> str:
     fields = [f for f in schema["fields"] if f["type"] != ENVELOPE]
     required_last = sorted(fields, key=lambda f: "default" in f)
-    lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {schema['name']}:", *prose(schema["doc"]), ""]
+    lines = ["@quick", "@dataclass(frozen=True, slots=True, kw_only=True)", f"class {schema['name']}:"]
+    lines += [*prose(schema["doc"]), ""]
     lines.append(f'    SCHEMA: ClassVar[str] = "{schema["namespace"]}.{schema["name"]}"')
     lines.append("")
     for field in required_last:
@@ -230,7 +231,7 @@ def modules(records: dict[str, Json]) -> dict[Path, str]:
     for namespace, names in by_namespace.items():
         imports: set[str] = set()
         classes = [class_text(records[name], imports) for name in in_order(names, records)]
-        foreign: dict[str, list[str]] = {}
+        foreign = {"quick": ["quick"]}
         for name in sorted(imports):
             if records[name]["namespace"] != namespace:
                 foreign.setdefault(module_of(records[name]["namespace"]), []).append(name.rsplit(".", 1)[1])
@@ -238,9 +239,7 @@ def modules(records: dict[str, Json]) -> dict[Path, str]:
         mapping = "from collections.abc import Mapping\n"
         wanted = "dataclass, field" if "field(default_factory" in body else "dataclass"
         head = [f'"""Records of the namespace {namespace}."""\n\n', HEADER, "\n", mapping]
-        head += [f"from dataclasses import {wanted}\n", "from typing import Any, ClassVar, Self\n"]
-        if foreign:
-            head.append("\n")
+        head += [f"from dataclasses import {wanted}\n", "from typing import Any, ClassVar, Self\n", "\n"]
         head += [
             f"from schemas.{module} import {', '.join(sorted(found))}\n" for module, found in sorted(foreign.items())
         ]

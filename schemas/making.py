@@ -19,7 +19,7 @@ Made = TypeVar("Made")
 
 
 @cache
-def open_twin(record: type[Any]) -> type[Any]:
+def open_twin(record: Any) -> type[Any]:
     """The class to fill in place of a frozen slotted dataclass; set `__class__` to that when all fields are there."""
     assert record.__bases__ == (object,), f"{record}: has a base, whose slots would be missing"
     assert "__slots__" in vars(record), f"{record}: has no slots"

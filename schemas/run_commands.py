@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+from schemas.quick import quick
 from schemas.values import CommandEnvelope, RunPosition, Sampling, Segment
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRun:
     """End a run from outside; a run that has ended stays as it is."""
@@ -38,6 +40,7 @@ class CancelRun:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostInput:
     """Give a parked or working interactive run the next user text."""
@@ -71,6 +74,7 @@ class PostInput:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRun:
     """Start a run. Only envelope.command_id, agent and prompt or segments are needed."""

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+from schemas.quick import quick
 from schemas.values import AgentDefinition, BlobRef, RunPosition, Segment, ToolCall, Usage
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRefused:
     """A command to a run under way was refused."""
@@ -34,6 +36,7 @@ class CommandRefused:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputReceived:
     """A user text for a run under way."""
@@ -59,6 +62,7 @@ class InputReceived:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCallFailed:
     """A model call ended without an answer."""
@@ -108,6 +112,7 @@ class ModelCallFailed:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCallRequested:
     """Intent: this model call is due."""
@@ -145,6 +150,7 @@ class ModelCallRequested:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplied:
     """A whole model turn."""
@@ -226,6 +232,7 @@ class ModelReplied:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCancelled:
     """The run was ended from outside."""
@@ -263,6 +270,7 @@ class RunCancelled:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCompleted:
     """The run ended by itself."""
@@ -300,6 +308,7 @@ class RunCompleted:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFailed:
     """The run ended with an error."""
@@ -341,6 +350,7 @@ class RunFailed:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParked:
     """An interactive run waits for input."""
@@ -362,6 +372,7 @@ class RunParked:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunQuarantined:
     """The run is parked because a record of it could not be handled; later ones wait."""
@@ -391,6 +402,7 @@ class RunQuarantined:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRefused:
     """The run was not accepted; nothing else of it will follow."""
@@ -428,6 +440,7 @@ class RunRefused:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
     """The run was accepted and pinned to a definition."""
@@ -509,6 +522,7 @@ class RunStarted:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallRequested:
     """Intent: this tool call is due; name and input are in the ModelReplied of the turn."""
@@ -546,6 +560,7 @@ class ToolCallRequested:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
     """A tool call ended."""

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from schemas.quick import quick
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """Somebody takes the partition; the offset of this record is the new term."""

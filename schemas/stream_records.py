@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from schemas.quick import quick
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTally:
     """Runs of one agent."""
@@ -40,6 +43,7 @@ class AgentTally:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostTally:
     """Cost in one currency."""
@@ -65,6 +69,7 @@ class CostTally:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """A Kafka header."""
@@ -90,6 +95,7 @@ class Header:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
     """A record that could not be handled, with all that is needed to put it back."""
@@ -151,6 +157,7 @@ class DeadLetter:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterReplayed:
     """A dead letter was put back where it came from. Lies on the topic of dead letters, after the letter."""
@@ -188,6 +195,7 @@ class DeadLetterReplayed:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDelta:
     """Preview of a model turn while it streams; never truth. The whole turn is in ModelReplied."""
@@ -233,6 +241,7 @@ class ModelDelta:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTally:
     """Calls of one model."""
@@ -266,6 +275,7 @@ class ModelTally:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRef:
     """A snapshot that a checkpoint relies on."""
@@ -295,6 +305,7 @@ class SnapshotRef:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCheckpoint:
     """Where the fold of a partition may begin; key = checkpoint."""
@@ -344,6 +355,7 @@ class PartitionCheckpoint:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
     """Verified cache of one live run; key = run id, a tombstone when the run has ended."""
@@ -401,6 +413,7 @@ class RunSnapshot:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusTally:
     """Runs that ended in the same way."""
@@ -426,6 +439,7 @@ class StatusTally:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTally:
     """Calls of one tool."""
@@ -455,6 +469,7 @@ class ToolTally:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTally:
     """What the runs add up to that ended in one partition, under one term, in one minute; thin, for live metrics,

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from schemas.quick import quick
 
+
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """Sampling wishes; null means the provider's default, and a driver drops what its provider lacks."""
@@ -52,6 +55,7 @@ class Sampling:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeGrant:
     """A volume an agent may use; its path is a matter of the process that runs the tool."""
@@ -81,6 +85,7 @@ class VolumeGrant:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDefinition:
     """The definition a run is pinned to, resolved: no tier, alias or pattern is left in it."""
@@ -150,6 +155,7 @@ class AgentDefinition:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobRef:
     """Payload kept in the content-addressed blob store because it is over the inline limit."""
@@ -179,6 +185,7 @@ class BlobRef:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnvelope:
     """What every command begins with."""
@@ -212,6 +219,7 @@ class CommandEnvelope:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentBlock:
     """One piece of a segment of the request."""
@@ -257,6 +265,7 @@ class ContentBlock:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
     """What every event begins with: term first and seq second, so that a reader peeks two varints and decodes the
@@ -310,6 +319,7 @@ class Envelope:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPosition:
     """Where the events of an earlier run lie in the same partition, so that a reader can load it from the log
@@ -341,6 +351,7 @@ class RunPosition:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """A part of the request with one role."""
@@ -366,6 +377,7 @@ class Segment:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A call the model asks for."""
@@ -395,6 +407,7 @@ class ToolCall:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens of one model turn or the sum of a run."""

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schemas.conversation import Message, TextBlock, ToolResultBlock
+from schemas.quick import frozen_on_paper
 
 _FENCE = re.compile(r"<(\w+)>\n(.*)\n</\1>", re.DOTALL)
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedCall:
     """A tool call; its id is made by the driver."""
@@ -21,6 +23,7 @@ class WantedCall:
     """Arguments as JSON text."""
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptTurn:
     """One turn: text, calls, or both."""

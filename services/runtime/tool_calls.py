@@ -54,18 +54,18 @@ class ToolCalls:
 
     async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolDone:
         """The order that tells the core how the call went."""
-        slot = self._slots.setdefault(effect.run_id, asyncio.Semaphore(self._parallelism))
-        self._in_use[effect.run_id] = self._in_use.get(effect.run_id, 0) + 1
-        try:
-            async with slot:
-                began = time.monotonic()
-                with self._tracing.tool_call(effect, state) as span:
-                    result, outcome = await self._bounded(effect, state.facts, tenant)
-                    span.returned(outcome)
-        finally:
-            self._in_use[effect.run_id] -= 1
-            if self._in_use[effect.run_id] == 0:
-                del self._in_use[effect.run_id], self._slots[effect.run_id]
+        if len(state.asked) <= self._parallelism:
+            began, result, outcome = await self._called(effect, state, tenant)  # all calls of the turn fit at once
+        else:
+            slot = self._slots.setdefault(effect.run_id, asyncio.Semaphore(self._parallelism))
+            self._in_use[effect.run_id] = self._in_use.get(effect.run_id, 0) + 1
+            try:
+                async with slot:
+                    began, result, outcome = await self._called(effect, state, tenant)
+            finally:
+                self._in_use[effect.run_id] -= 1
+                if self._in_use[effect.run_id] == 0:
+                    del self._in_use[effect.run_id], self._slots[effect.run_id]
         text = self._mask(result.text)
         if len(text) > MAX_RESULT_CHARACTERS:
             text = text[:MAX_RESULT_CHARACTERS] + f"\n[cut after {MAX_RESULT_CHARACTERS} characters]"
@@ -87,9 +87,17 @@ class ToolCalls:
             duration_ms=int((time.monotonic() - began) * 1000),
         )
 
+    async def _called(self, effect: CallTool, state: AwaitingTools, tenant: str) -> tuple[float, ToolResult, str]:
+        """When it began (monotonic), the result and its outcome."""
+        began = time.monotonic()
+        with self._tracing.tool_call(effect, state) as span:
+            result, outcome = await self._bounded(effect, state.facts, tenant)
+            span.returned(outcome)
+        return began, result, outcome
+
     async def _bounded(self, effect: CallTool, facts: Facts, tenant: str) -> tuple[ToolResult, str]:
         tool = self._tools.find(effect.name)
-        granted = {spec.name for spec in self._tools.specs(facts.definition.tools)}
+        granted = tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
         if tool is None or effect.name not in granted:
             return ToolResult(text=f"tool not found: {effect.name}", is_error=True), "error"
         try:
@@ -100,7 +108,7 @@ class ToolCalls:
             return ToolResult(text=f"the arguments of {effect.name} must be a JSON object", is_error=True), "error"
         try:
             async with asyncio.timeout(tool.timeout_s):
-                result = await tool.call(arguments, self._context(effect, facts, tenant))
+                result = await tool.call(arguments, self._context(effect, facts, tenant, granted))
         except TimeoutError:
             text = f"{effect.name} did not return within {tool.timeout_s:g} s and was stopped"
             return ToolResult(text=text, is_error=True), "timeout"
@@ -108,7 +116,7 @@ class ToolCalls:
             return ToolResult(text=str(error), is_error=True), "error"
         return result, "error" if result.is_error else "ok"
 
-    def _context(self, effect: CallTool, facts: Facts, tenant: str) -> ToolContext:
+    def _context(self, effect: CallTool, facts: Facts, tenant: str, granted: tuple[str, ...]) -> ToolContext:
         definition = facts.definition
         return ToolContext(
             run_id=effect.run_id,
@@ -121,7 +129,7 @@ class ToolCalls:
             user_tier=facts.user_tier,
             provider=definition.provider,
             model=definition.model,
-            tools=tuple(spec.name for spec in self._tools.specs(definition.tools)),
+            tools=granted,
             volumes=self._bound_volumes(facts),
             allowed_hosts=allowed_hosts(self._operator_hosts, facts.allowed_hosts),
             hosts_source="operator_default" if facts.allowed_hosts is None else "caller",

@@ -11,6 +11,8 @@ from schemas.values import AgentDefinition, Sampling
 
 def narrowed(definition: AgentDefinition, command: StartRun) -> AgentDefinition:
     """The definition with the caller's wishes: tools only ever fewer, sampling field by field."""
+    if command.tools is None and command.sampling is None:
+        return definition
     tools = definition.tools if command.tools is None else granted_by_both(definition.tools, command.tools)
     return replace(definition, tools=tools, sampling=merged(definition.sampling, command.sampling))
 

@@ -16,6 +16,9 @@ from services.stream.family import Family
 log = logging.getLogger(__name__)
 
 
+def _nobody_waits() -> None: ...
+
+
 class Calls:
     """`run` carries an effect out (given the state and the tenant) and gives an order; `done` hands it to the owner."""
 
@@ -35,18 +38,37 @@ class Calls:
         self._partitions: dict[str, int] = {}
         self.group: asyncio.TaskGroup | None = None
 
-    def start(self, partition: int, aggregate: str, tenant: str, effect: Any, state: Any) -> asyncio.Task[None] | None:
-        """Begin a call; the same key again while it is under way is ignored (None)."""
+    def start(
+        self,
+        partition: int,
+        aggregate: str,
+        tenant: str,
+        effect: Any,
+        state: Any,
+        returned: Callable[[], None] = _nobody_waits,
+    ) -> bool:
+        """Begin a call; the same key again while it is under way is ignored (False).
+
+        `returned` is called when it has ended, its result handed over; not for a call that is stopped before it began.
+        """
         assert self.group is not None, "calls start inside the host's task group"
         running = self._tasks.setdefault(aggregate, {})
         if effect.key in running:
-            return None
+            return False
         self._partitions[aggregate] = partition
-        task = self.group.create_task(self._carry_out(partition, aggregate, tenant, effect, state))
+        task = self.group.create_task(self._carry_out(partition, aggregate, tenant, effect, state, returned))
         running[effect.key] = task
-        return task
+        return True
 
-    async def _carry_out(self, partition: int, aggregate: str, tenant: str, effect: Any, state: Any) -> None:
+    async def _carry_out(
+        self, partition: int, aggregate: str, tenant: str, effect: Any, state: Any, returned: Callable[[], None]
+    ) -> None:
+        try:
+            await self._call(partition, aggregate, tenant, effect, state)
+        finally:
+            returned()
+
+    async def _call(self, partition: int, aggregate: str, tenant: str, effect: Any, state: Any) -> None:
         task = self._tasks[aggregate][effect.key]
         try:
             order = await self._run(effect, state, tenant)

@@ -69,7 +69,7 @@ class Flusher:
         await self._back.wait()
         timer.cancel()
 
-    def _returned(self, generation: int, _: object) -> None:
+    def _returned(self, generation: int) -> None:
         if generation == self._generation:
             self._out -= 1
             if self._out == 0:
@@ -150,14 +150,13 @@ class Flusher:
     def _begin(self, partition: int, dues: list[Due]) -> None:
         calls: Calls = self._work.calls
         family: Family = self._work.family
+        returned = partial(self._returned, self._generation)
         for due in dues:
             if family.stops(due.effect):
                 calls.stop(due.aggregate.id)
             elif not self.draining:
-                task = calls.start(partition, due.aggregate.id, due.aggregate.tenant, due.effect, due.state)
-                if task is not None:
-                    self._out += 1
-                    task.add_done_callback(partial(self._returned, self._generation))
+                aggregate = due.aggregate
+                self._out += calls.start(partition, aggregate.id, aggregate.tenant, due.effect, due.state, returned)
 
 
 async def claimed_in(ranges: LogRanges, codec: Codec, topic: str, partition: int, start: int, end: int) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from connectors.protocols import Outgoing
 from schemas.codec import Codec, DecisionEnvelope, digest
 from schemas.ids import event_id
+from schemas.quick import frozen_on_paper
 from schemas.reader import RawEvent
 from services.stream.family import Family
 from services.stream.progress import CommandProgress
@@ -72,6 +73,7 @@ class Aggregate:
     snapshot_sha256: str = ""
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True)
 class Due:
     """An effect that may start now, with the state after the decision that asked for it."""
@@ -95,6 +97,7 @@ class Decision:
     mark: Callable[[int], None] | None = None
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True)
 class Flight:
     """A batch on the wire."""

@@ -7,6 +7,7 @@ command that had an effect is named by the event it caused.
 
 from dataclasses import dataclass
 
+from schemas.quick import frozen_on_paper
 from schemas.run_commands import CancelRun, PostInput, StartRun
 from schemas.values import AgentDefinition, BlobRef, RunPosition, ToolCall, Usage
 
@@ -14,6 +15,7 @@ CallKey = tuple[str, int, int, int]
 """Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt."""
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """Why something was refused: a stable code and a sentence that says what to do."""
@@ -22,6 +24,7 @@ class Refusal:
     message: str
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """StartRun with what the owner found out. Exactly one of definition and unresolved is set.
@@ -43,18 +46,21 @@ class Start:
     traceparent: str = ""
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
     at_ms: int
     command: CancelRun
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
     at_ms: int
     command: PostInput
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAnswered:
     """A model call returned. `effect_classes` holds one class for each tool call, in order."""
@@ -83,6 +89,7 @@ class ModelAnswered:
         return ("model", self.turn, 0, self.attempt)
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelErred:
     """A model call failed. `kind` is a kind of connectors.errors; `transient` says which of the two it was.
@@ -105,6 +112,7 @@ class ModelErred:
         return ("model", self.turn, 0, self.attempt)
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDone:
     """A tool call returned; outcome is ok, error, timeout or cancelled."""
@@ -124,6 +132,7 @@ class ToolDone:
         return ("tool", self.turn, self.index, self.attempt)
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recover:
     """A new owner has folded the run; calls under way with the old owner are lost, except those in `still_running`.

@@ -7,6 +7,7 @@ React runs only after the event is in the log and known to be legal: intent befo
 from dataclasses import dataclass
 from typing import assert_never
 
+from schemas.quick import frozen_on_paper
 from schemas.run_events import (
     CommandRefused,
     Event,
@@ -28,6 +29,7 @@ from services.core.run.orders import CallKey
 from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, State
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallModel:
     """A model turn is due, not before `not_before_ms` (UTC milliseconds, 0 = now)."""
@@ -44,6 +46,7 @@ class CallModel:
         return ("model", self.turn, 0, self.attempt)
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTool:
     """A tool call is due."""
@@ -62,6 +65,7 @@ class CallTool:
         return ("tool", self.turn, self.index, self.attempt)
 
 
+@frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopCalls:
     """Whatever is under way for the run is of no use any more."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
+from schemas.quick import quick
 from schemas.run_events import (
     CommandRefused,
     Event,
@@ -50,6 +51,7 @@ class IllegalEvent(Exception):
     """An event that cannot follow: a bug of the fold or a damaged log. Quarantines the run, never the partition."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What every accepted run has. Times in UTC milliseconds, cost in millionths of `currency`."""
@@ -85,6 +87,7 @@ class Facts:
     quarantined: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
     """Nothing has happened yet. `history` is the conversation of the run that this one will continue."""
@@ -93,6 +96,7 @@ class Absent:
     history: tuple[Message, ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """The run was not accepted."""
@@ -101,6 +105,7 @@ class Refused:
     message: str
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitingModel:
     """A model call is due or under way."""
@@ -119,6 +124,7 @@ class AwaitingModel:
     interruptions: int = 0
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCall:
     """A tool call that has been asked for and not answered."""
@@ -129,6 +135,7 @@ class OpenCall:
     effect_class: str
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The result of a tool call, waiting until all of the turn are in."""
@@ -140,6 +147,7 @@ class Answer:
     is_error: bool
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitingTools:
     """Tool calls of a turn are due or under way."""
@@ -152,6 +160,7 @@ class AwaitingTools:
     answers: tuple[Answer, ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
     """An interactive run that waits for input."""
@@ -159,6 +168,7 @@ class Parked:
     facts: Facts
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """The run is over. `status` is completed, failed or cancelled; `reason` the stop reason, error or cancel reason.

@@ -244,7 +244,8 @@ async def test_calls_of_one_run_are_bounded_and_those_of_another_are_not_held_up
     opened = asyncio.Event()
     work = Work(ToldTool(before=opened.wait), parallelism=2)
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(work.run(index=index)) for index in range(5)]
+    five = at_tools(*["Read"] * 5)
+    tasks = [loop.create_task(work.run(five, index=index)) for index in range(5)]
     tasks.append(loop.create_task(work.run(run_id="r_other")))
     for _ in range(10):
         await asyncio.sleep(0)
@@ -258,7 +259,8 @@ async def test_calls_of_one_run_are_bounded_and_those_of_another_are_not_held_up
 async def test_a_stopped_call_gives_its_slot_back() -> None:
     work = Work(ToldTool(before=asyncio.Event().wait), parallelism=1)
     loop = asyncio.get_running_loop()
-    first, second = loop.create_task(work.run()), loop.create_task(work.run(index=1))
+    two = at_tools("Read", "Read")
+    first, second = loop.create_task(work.run(two)), loop.create_task(work.run(two, index=1))
     for _ in range(5):
         await asyncio.sleep(0)
     first.cancel()

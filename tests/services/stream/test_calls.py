@@ -194,6 +194,32 @@ async def test_all_calls_of_a_partition_are_stopped_together(calls: Calls, outsi
     assert [name for name in ("r_a", "r_b", "r_c") if calls.running(name)] == ["r_b"]
 
 
+async def test_whoever_waits_for_a_call_hears_once_that_it_has_ended_however_it_ended(
+    calls: Calls, outside: Outside
+) -> None:
+    ended: list[str] = []
+
+    def begin_awaited(name: str, effect: Effect) -> bool:
+        return calls.start(0, effect.run_id, "t", effect, STATE, lambda: ended.append(name))
+
+    assert begin_awaited("stopped", model("r_stopped"))
+    await soon()
+    calls.stop("r_stopped")
+    await soon()
+    assert ended == ["stopped"]
+    outside.fails = ZeroDivisionError("a bug")
+    assert begin_awaited("crashed", model("r_y"))
+    assert not begin_awaited("the same again", model("r_y"))
+    await soon()
+    outside.returns.set()
+    await soon()
+    outside.fails = None
+    assert begin_awaited("returned", TOOL)
+    await soon()
+    assert ended == ["stopped", "crashed", "returned"]
+    assert len(outside.results) == 2
+
+
 async def test_an_error_of_whoever_takes_the_result_comes_out(outside: Outside) -> None:
     def broken(partition: int, aggregate: str, order: Any) -> None:
         raise LookupError("no such owner")

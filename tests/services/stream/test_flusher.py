@@ -5,12 +5,16 @@ What it does with gaps, claims and unknown outcomes in the life of a host is in 
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from connectors.memory_log import MemoryLog
+from services.stream import flusher as flusher_module
 from services.stream.flusher import claimed_in
 from tests.services.stream.given import CODEC, EVENTS, claimed, flushed, started
 from tests.services.stream.outside import TOPICS
-from tests.services.stream.world import World
+from tests.services.stream.world import PATIENCE_S, World
 
 Worlds = Callable[..., World]
 
@@ -83,6 +87,108 @@ async def test_a_partition_that_was_given_up_is_not_told_about_its_last_batch(wo
     await world.ticks(5)
     assert world.begun == {}
     assert not hosted.task.done()
+
+
+# --- lingering -------------------------------------------------------------------------------------------------------
+
+
+def lingering(monkeypatch: pytest.MonkeyPatch, *, share: float, max_s: float) -> None:
+    monkeypatch.setattr(flusher_module, "LINGER", share)
+    monkeypatch.setattr(flusher_module, "LINGER_MAX_S", max_s)
+
+
+ANY_SHARE = 1e9
+"""Times what a flush takes: longer than a test, so that the longest linger alone counts."""
+FOR_EVER_S = 10 * PATIENCE_S
+
+
+def holding(world: World, run_id: str) -> asyncio.Event:
+    """Calls of this run return when the event is set, all others at once."""
+    let_go = asyncio.Event()
+
+    async def on_effect(effect: Any) -> None:
+        if effect.run_id == run_id:
+            await let_go.wait()
+
+    world.on_effect = on_effect
+    return let_go
+
+
+async def both_calls_begun(world: World, *names: str) -> None:
+    """The runs were started by one flush and their first calls are under way."""
+    for name in names:
+        world.start_run(name)
+    await world.until(lambda: {run_id for run_id, _ in world.begun} >= set(names))
+
+
+async def test_results_of_calls_that_one_flush_began_travel_together(
+    world_of: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lingering(monkeypatch, share=ANY_SHARE, max_s=FOR_EVER_S)
+    world = world_of(turns=1)
+    let_go = holding(world, "r_late")
+    hosted = world.host()
+    await world.until(hosted.partition)
+    await both_calls_begun(world, "r_quick", "r_late")
+    partition = hosted.partition()
+    assert partition is not None
+    await world.until(lambda: partition.has_pending)
+    await world.ticks(20)
+    assert hosted.host.flusher.flushes == 1
+    let_go.set()
+    await world.finished("r_quick", "r_late")
+    await world.until(hosted.settled)
+    assert hosted.host.flusher.flushes == 2
+
+
+async def test_a_slow_call_is_not_waited_for_longer_than_the_longest_linger(
+    world_of: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lingering(monkeypatch, share=ANY_SHARE, max_s=0.005)
+    world = world_of(turns=3)
+    let_go = holding(world, "r_slow")
+    world.host()
+    await both_calls_begun(world, "r_quick", "r_slow")
+    await world.finished("r_quick")
+    let_go.set()
+    await world.finished("r_quick", "r_slow")
+
+
+async def test_a_quick_flush_lingers_for_a_share_of_its_time_only(
+    world_of: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lingering(monkeypatch, share=0.5, max_s=FOR_EVER_S)
+    world = world_of(turns=3)
+    let_go = holding(world, "r_slow")
+    world.host()
+    await both_calls_begun(world, "r_quick", "r_slow")
+    await world.finished("r_quick")
+    let_go.set()
+    await world.finished("r_quick", "r_slow")
+
+
+async def test_a_call_of_an_earlier_flush_is_not_waited_for(world_of: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    lingering(monkeypatch, share=ANY_SHARE, max_s=0.0)
+    world = world_of(turns=1)
+    let_go = holding(world, "r_early")
+    hosted = world.host()
+    await both_calls_begun(world, "r_early")
+    lingering(monkeypatch, share=ANY_SHARE, max_s=FOR_EVER_S)
+    await both_calls_begun(world, "r_later")
+    await world.finished("r_later")
+    let_go.set()
+    await world.finished("r_early", "r_later")
+    await world.until(hosted.settled)
+    assert hosted.host.flusher.flushes == 4
+
+
+async def test_nothing_is_waited_for_once_every_call_is_back(world_of: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    lingering(monkeypatch, share=ANY_SHARE, max_s=FOR_EVER_S)
+    world = world_of(turns=3)
+    world.host()
+    for name in ("r_a", "r_b", "r_c"):
+        world.start_run(name)
+    await world.finished("r_a", "r_b", "r_c")
 
 
 async def test_a_claim_is_found_wherever_it_lies_in_the_gap() -> None:
