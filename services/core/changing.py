@@ -28,12 +28,13 @@ else:
 @cache
 def _copier(cls: type[Any]) -> Callable[[Any, Mapping[str, Any]], Any]:
     """Copies a value of the class and changes some fields of the copy before it is frozen."""
-    names = [field.name for field in fields(cls)]
+    record: Any = cls
+    names = [field.name for field in fields(record)]
     source = "def copied(old, changes):\n new = Draft()\n"
     source += "".join(f" new.{name} = old.{name}\n" for name in names)
     source += " for name, value in changes.items():\n  setattr(new, name, value)\n"
     source += " new.__class__ = cls\n return new\n"
-    made: dict[str, Any] = {"Draft": open_twin(cls), "cls": cls}
+    made: dict[str, Any] = {"Draft": open_twin(record), "cls": cls}
     exec(source, made)  # noqa: S102 - of field names only
     copied: Callable[[Any, Mapping[str, Any]], Any] = made["copied"]
     return copied
