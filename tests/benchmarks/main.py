@@ -32,8 +32,8 @@ from tests.benchmarks.workload import CONFIGURATION, ENVIRONMENT
 
 CACHE = Path(__file__).parents[2] / ".loomlog" / "cache"
 WARM_UP_S = 2.0
-JIT_WARM_UP_S = 10.0
-"""The broker's compiler needs some seconds of load before its figures settle (reference prototype.md: 2 to 4 times)."""
+JIT_WARM_UP_S = 30.0
+"""Of load before anything is measured: until then the compiler of the broker's Java machine takes half a core."""
 UP_TIMEOUT_S = 120
 SYNCS = 200
 
