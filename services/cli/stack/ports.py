@@ -100,7 +100,7 @@ def port_is_free(port: int) -> bool:
 
 
 def pick_port() -> int:
-    """A port nobody holds right now; not one the system hands out, because any connection may get that a moment later."""
+    """A port nobody holds right now, and none that the system hands out: any connection may get that a moment later."""
     for _ in range(PICK_ATTEMPTS):
         port = random.choice(PICKED)
         if port_is_free(port):
