@@ -53,9 +53,10 @@ class EventsTail(Protocol):
 class Outside(Protocol):
     """The log as the auditor uses it. Everything raises Transient when the broker is away."""
 
-    ranges: LogRanges
-    appender: LogAppender
-
+    @property
+    def ranges(self) -> LogRanges: ...
+    @property
+    def appender(self) -> LogAppender: ...
     async def tail(self, topic: str, starts: Mapping[int, int]) -> EventsTail: ...
     async def close(self) -> None: ...
 

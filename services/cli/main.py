@@ -24,6 +24,7 @@ MODULES: Mapping[str, str] = {
     "runs": "services.cli.runs:runs_app",
     "events": "services.cli.events:events_app",
     "replay": "services.cli.replay:replay_run",
+    "audit": "services.cli.audit:audit_app",
     "projections": "services.cli.read_models:projections_app",
     "topics": "services.cli.topics:topics_app",
 }

@@ -69,7 +69,7 @@ class History:
         """A run whose place is to be told."""
         self.watched_offsets: list[int] = []
         """Offsets of its first and its last event."""
-        self.watched_seq = 0
+        self.watched_first_seq = self.watched_seq = 0
         self.watched_ended = False
         self._codec = codec
         self._notebook = notebook
@@ -258,6 +258,7 @@ class History:
         else:
             self._live[run_id] = after
         if run_id == self.watched:
+            self.watched_first_seq = self.watched_first_seq or seq
             self.watched_offsets = [*self.watched_offsets[:1], offset]
             self.watched_seq, self.watched_ended = seq, ends
         return is_right

@@ -51,6 +51,8 @@ class Watched:
     """The one run that was asked for. Offsets are -1 when it was not found."""
 
     run_id: str
+    first_seq: int
+    """1, unless reading began behind its beginning."""
     first_offset: int
     last_offset: int
     seq: int
@@ -295,6 +297,7 @@ class PartitionAudit:
             uncounted=self._notebook.uncounted,
             watched=Watched(
                 run_id=history.watched,
+                first_seq=history.watched_first_seq,
                 first_offset=watched[0] if watched else -1,
                 last_offset=watched[-1] if watched else -1,
                 seq=history.watched_seq,
