@@ -9,7 +9,7 @@ Before: audit.py. After: services/core/audit/verify.py.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -117,10 +117,11 @@ async def _verify(log: Log, task: Task, partition: int, section: Section, now_ms
             else:
                 audit.checkpoint(record)
 
-    async for record in _records(log.records, task.records_topic, partition, section.start.offset, section.end):
-        if audit.wants_checkpoint:
-            await feed()
-        audit.record(record)
+    async for chunk in _chunks(log.records, task.records_topic, partition, section.start.offset, section.end):
+        for record in chunk:
+            if audit.wants_checkpoint:
+                await feed()
+            audit.record(record)
         await blobs.check()
     await feed()
     audit.end()
@@ -130,13 +131,21 @@ async def _verify(log: Log, task: Task, partition: int, section: Section, now_ms
 
 
 async def _records(ranges: LogRanges, topic: str, partition: int, start: int, end: int) -> AsyncIterator[LogRecord]:
+    async for chunk in _chunks(ranges, topic, partition, start, end):
+        for record in chunk:
+            yield record
+
+
+async def _chunks(
+    ranges: LogRanges, topic: str, partition: int, start: int, end: int
+) -> AsyncIterator[Sequence[LogRecord]]:
+    """What there is from `start` to before `end`."""
     start = max(start, await ranges.beginning_offset(topic, partition))
     if start >= end:
         return
     async with await ranges.read(topic, partition, start, end) as chunks:
         async for chunk in chunks:
-            for record in chunk:
-                yield record
+            yield chunk
 
 
 async def _section(log: Log, task: Task, partition: int, place: Place | None) -> Section:

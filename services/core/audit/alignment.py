@@ -22,7 +22,8 @@ from services.core.audit.hashes import FINGERPRINT_BYTES, Hashed
 
 WINDOWS = (64, 1_024, 20_000)
 """Records held back while both sides are searched for where they go on equally: a few when one record was touched, the
-last for a stretch of two whole checkpoints; about 15 MB of records."""
+last for a stretch of two whole checkpoints; about 15 MB of records. When a longer stretch is missing, the offsets say
+so. In a copy that was numbered anew they do not: then what follows such a stretch is called changed as well."""
 
 
 class Match(Enum):
@@ -143,10 +144,19 @@ class Aligner:
             if meeting is None and not final and self._level < len(WINDOWS) - 1:
                 self._level += 1
                 return pairs
-            lost, added = meeting or (len(ahead), len(held))
+            lost, added = meeting or self._apart(ahead, held)
             pairs += self._between(ahead[:lost], held[:added], met=meeting is not None)
         self._level = 0
         return pairs
+
+    def _apart(self, expected: Sequence[Expected], held: Sequence[Hashed]) -> tuple[int, int]:
+        """How many to leave behind where no meeting is in sight: one side alone if by its offsets it lies first."""
+        first, last = (held[place].record.offset - self._delta for place in (0, -1))
+        if expected and first > expected[-1].offset:
+            return len(expected), 0
+        if expected and last < expected[0].offset:
+            return 0, len(held)
+        return len(expected), len(held)
 
     def _between(self, expected: Sequence[Expected], held: Sequence[Hashed], *, met: bool) -> list[Pair]:
         """The pairs of a stretch in which nothing agrees; both sides are taken from the queues."""

@@ -4,8 +4,9 @@ Before: history.py hands the events over. After: whoever verifies fetches the bl
 """
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from dataclasses import is_dataclass
+from functools import cache
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from schemas.codec import FRAME_BYTES, Codec
 from schemas.values import BlobRef, Envelope
@@ -51,6 +52,18 @@ def _blobs(value: Any) -> Iterator[BlobRef]:
     elif isinstance(value, tuple):
         for part in value:
             yield from _blobs(part)
-    elif is_dataclass(value):
-        for entry in fields(value):
-            yield from _blobs(getattr(value, entry.name))
+    elif value is not None:
+        for name in _ways(type(value)):
+            yield from _blobs(getattr(value, name))
+
+
+@cache
+def _ways(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a record in which a reference can be: looking at all of them cost a fifth of verifying."""
+    return tuple(name for name, hint in get_type_hints(kind).items() if _leads_to_blob(hint))
+
+
+def _leads_to_blob(hint: Any) -> bool:
+    if parts := get_args(hint):
+        return any(map(_leads_to_blob, parts))
+    return hint is BlobRef or (is_dataclass(hint) and isinstance(hint, type) and bool(_ways(hint)))

@@ -507,6 +507,19 @@ def test_damage_in_many_places_of_a_long_log_is_named_exactly(monkeypatch):
         }
 
 
+def test_a_stretch_longer_than_what_is_held_back_is_named_by_its_offsets(monkeypatch):
+    monkeypatch.setattr(alignment, "WINDOWS", (4, 8, 16))
+    log = Log()
+    log.claim()
+    for number in range(30):
+        log.add(f"r_{number}", *a3x2(f"r_{number}"))
+        if number % 5 == 4:
+            log.sign()
+    for gone in (range(100), range(100, 300), range(100, 120)):
+        report = verify([r for r in log.records if r.offset not in gone], log.checkpoints)
+        assert [(kind, at) for kind, at, *_ in violations(report)] == [(R, at) for at in gone]
+
+
 def test_a_signed_checkpoint_is_no_bigger_than_it_says():
     value = STORY.checkpoints[1].value or b""
     signed = read_signed(value, 1, local_codec())
