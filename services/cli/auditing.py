@@ -124,7 +124,8 @@ async def _verify(log: Log, task: Task, partition: int, section: Section, now_ms
             audit.record(record)
         await blobs.check()
     await feed()
-    audit.end()
+    while not audit.end():
+        await feed()
     await feed()
     await blobs.check()
     return audit.report(now_ms=now_ms, max_unsigned_s=task.max_unsigned_s)

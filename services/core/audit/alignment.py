@@ -93,8 +93,16 @@ class Aligner:
         return self._resolve(final=False) if len(self._held) >= WINDOWS[self._level] else []
 
     def end(self) -> list[Pair]:
-        """The rest, when there are no more records; of what was signed, as far as it was told."""
+        """The rest, when there are no more records; of what was signed, as far as it was told.
+
+        While it is not `is_settled` afterwards, it `wants` more of what was signed and has to be called again.
+        """
+        self._level = len(WINDOWS) - 1
+        if self._held and self.wants:
+            return []
         pairs = self._resolve(final=True)
+        if self._held:
+            return pairs
         pairs += [Pair(Match.LOST, e.offset, e.fingerprint, None) for e in self._expected if e.fingerprint]
         self._expected.clear()
         return pairs
@@ -133,8 +141,10 @@ class Aligner:
                 self._held.popleft()
                 pairs.append(pair)
                 continue
-            if pairs:
+            if pairs and not final:
                 self._level = 0  # they went on equally: a new search begins small
+            if not self._closed and len(self._expected) < 2:
+                return pairs  # what was signed has to be told first
             window = WINDOWS[-1] if final else WINDOWS[self._level]
             if not final and (len(self._held) < window or (len(self._expected) < window and not self._closed)):
                 return pairs

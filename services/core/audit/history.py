@@ -177,8 +177,8 @@ class History:
         """Whether a record of another term counts all the same, because the Claim of its term is what is damaged."""
         term = envelope.term
         if term < self._term or not self._begins_at <= term < offset:
-            known = term in self._terms or 0 <= term < max(self._begins_at, next(iter(self._terms), 0))
-            if known:
+            forgotten = 0 <= term < max(self._begins_at, next(iter(self._terms), 0))
+            if term in self._terms or term in self._damaged or forgotten:
                 self._stale(offset, envelope.aggregate, envelope.seq, f"term {term}, in force is {self._term}")
             else:
                 kind = Kind.ILLEGAL if signed else Kind.EDITED
@@ -226,7 +226,7 @@ class History:
         run_id, seq = envelope.aggregate, envelope.seq
         is_right = True
         tail = self._live.get(run_id)
-        if tail is not None and tail.skipped is not None and tail.seq == seq:
+        while tail is not None and tail.skipped is not None and seq <= tail.seq:
             tail = tail.skipped  # the damaged one was stale or somebody else's
         if tail is None and (tail := self._ended.get(run_id)) is not None and seq > tail.seq:
             self._live[run_id] = self._ended.pop(run_id)

@@ -8,7 +8,7 @@ Pure, and a value that is driven. Whoever has the records does
 
     while audit.wants_checkpoint:   audit.checkpoint(next one)   or   audit.no_more_checkpoints()
     audit.record(next one)          and in between audit.take_references()
-    ... audit.end(), then the checkpoints that are left, then audit.report()
+    ... audit.end() until it is True, then the checkpoints that are left, then audit.report()
 
 Memory: the live runs, MAX_ENDED ended ones, two checkpoints, and what is held back while records disagree
 (alignment.WINDOWS); it does not grow with the history.
@@ -161,9 +161,16 @@ class PartitionAudit:
         for pair in self._aligner.offer(hashed(record)):
             self._take(pair)
 
-    def end(self) -> None:
-        """There are no more records. The checkpoints that are left tell what was cut off."""
+    def end(self) -> bool:
+        """There are no more records. False: checkpoints are wanted first, then it has to be called again.
+
+        The checkpoints that are left then tell what was cut off.
+        """
         rest = self._aligner.end()
+        if not self._aligner.is_settled:
+            for pair in rest:
+                self._take(pair)
+            return False
         last = max((place for place, pair in enumerate(rest) if pair.found is not None), default=-1)
         for place, pair in enumerate(rest):
             if place <= last or pair.match is not Match.LOST:
@@ -172,6 +179,7 @@ class PartitionAudit:
         if cut:
             self._truncated = (cut[0], len(cut))
         self._ended = True
+        return True
 
     def take_references(self) -> list[Reference]:
         """Blobs that events named since the last time."""

@@ -527,3 +527,44 @@ def test_a_signed_checkpoint_is_no_bigger_than_it_says():
     assert len(signed.checkpoint.fingerprints) == 8 * 12
     assert len(value) < 400
     assert signed.checkpoint.at_ms > START_MS
+
+
+def test_records_held_back_at_the_end_wait_for_the_checkpoints_that_cover_them():
+    """64 signed records are known when the log ends with 63 held back; the last one is in the next checkpoint."""
+    log = Log()
+    log.claim()
+    for number in range(5):
+        log.add(f"r_{number}", *a3x2(f"r_{number}"))
+    log.add("r_x", started("r_x"), requested(1), replied(1))
+    log.sign()
+    log.add("r_x", requested(2))
+    log.sign()
+    assert len(log.records) == 65
+    report = verify([r for r in log.records if r.offset not in (0, 48)], log.checkpoints)
+    assert [(kind, at) for kind, at, *_ in violations(report)] == [(R, 0), (R, 48)]
+
+
+def test_a_stale_record_stays_stale_when_the_claim_of_its_term_is_gone():
+    log = Log()
+    log.claim()
+    second = log.claim()
+    log.claim()
+    log.add("r_a", started("r_a"))
+    log.add("r_a", requested(1), term=second)
+    log.add("r_a", requested(1, 2))
+    log.sign()
+    report = verify([r for r in log.records if r.offset != second], log.checkpoints)
+    assert violations(report) == [(R, second, "", -1)]
+    assert report.stale == 1
+
+
+def test_changed_stale_records_do_not_hide_the_events_they_look_like():
+    log = Log()
+    first = log.claim()
+    log.add("r_a", started("r_a"))
+    log.claim()
+    stale = log.add("r_a", requested(1), replied(1), term=first)
+    log.add("r_a", requested(1, 2), replied(1))
+    log.sign()
+    report = verify([replace(r, timestamp=0) if r.offset in stale else r for r in log.records], log.checkpoints)
+    assert [(kind, at) for kind, at, *_ in violations(report)] == [(E, at) for at in stale]

@@ -143,7 +143,8 @@ def run_audit(
         audit.record(record)
         references += audit.take_references()
     feed()
-    audit.end()
+    while not audit.end():
+        feed()
     feed()
     references += audit.take_references()
     return audit.report(now_ms=now_ms, max_unsigned_s=max_unsigned_s), references
