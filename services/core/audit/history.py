@@ -101,7 +101,7 @@ class History:
         value = found.record.value or b""
         schema_id = int.from_bytes(value[1:FRAME_BYTES], "big")
         if schema_id in self._claim_ids and value[:1] == b"\0":
-            self._claim(offset)
+            self._claim(value, offset)
             return
         try:
             envelope, _ = read_envelope(value)
@@ -161,7 +161,13 @@ class History:
 
     # --- terms -------------------------------------------------------------------------------------------------------
 
-    def _claim(self, offset: int) -> None:
+    def _claim(self, value: bytes, offset: int) -> None:
+        try:
+            seen = peek(value).term
+        except Undecodable:
+            seen = -1  # it is a Claim all the same: its offset is the term
+        if seen > self._term and seen in self._damaged:
+            self._undo_behind(seen)  # its writer saw a Claim that we could not recognise
         self._begin_term(offset)
         self.claims += 1
 

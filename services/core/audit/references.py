@@ -66,4 +66,5 @@ def _ways(kind: type[Any]) -> tuple[str, ...]:
 def _leads_to_blob(hint: Any) -> bool:
     if parts := get_args(hint):
         return any(map(_leads_to_blob, parts))
-    return hint is BlobRef or (is_dataclass(hint) and isinstance(hint, type) and bool(_ways(hint)))
+    kind: Any = hint  # is_dataclass narrows a hint to something mypy takes for unhashable
+    return hint is BlobRef or (is_dataclass(hint) and bool(_ways(kind)))

@@ -568,3 +568,17 @@ def test_changed_stale_records_do_not_hide_the_events_they_look_like():
     log.sign()
     report = verify([replace(r, timestamp=0) if r.offset in stale else r for r in log.records], log.checkpoints)
     assert [(kind, at) for kind, at, *_ in violations(report)] == [(E, at) for at in stale]
+
+
+def test_a_claim_says_that_the_damaged_record_before_it_was_one():
+    log = Log()
+    first = log.claim()
+    log.add("r_a", started("r_a"))
+    second = log.claim()
+    log.add("r_a", requested(1), term=first)
+    log.claim()
+    log.add("r_a", requested(1, 2))
+    log.sign()
+    report = verify([r for r in log.records if r.offset != second], log.checkpoints)
+    assert violations(report) == [(R, second, "", -1)]
+    assert report.stale == 1
