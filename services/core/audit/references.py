@@ -53,7 +53,8 @@ def _blobs(value: Any) -> Iterator[BlobRef]:
         for part in value:
             yield from _blobs(part)
     elif value is not None:
-        for name in _ways(type(value)):
+        kind: Any = type(value)  # mypy takes type[Any] for unhashable
+        for name in _ways(kind):
             yield from _blobs(getattr(value, name))
 
 
@@ -66,5 +67,5 @@ def _ways(kind: type[Any]) -> tuple[str, ...]:
 def _leads_to_blob(hint: Any) -> bool:
     if parts := get_args(hint):
         return any(map(_leads_to_blob, parts))
-    kind: Any = hint  # is_dataclass narrows a hint to something mypy takes for unhashable
+    kind: Any = hint  # the same
     return hint is BlobRef or (is_dataclass(hint) and bool(_ways(kind)))
