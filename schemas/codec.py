@@ -120,6 +120,10 @@ class Codec:
         """Every schema id, old versions included, of records with these full names."""
         return frozenset(i for i, version in self._versions.items() if version.name in names)
 
+    def names_holding(self, value: str) -> frozenset[str]:
+        """Full names of the records that hold a value of that full name somewhere, in any version."""
+        return frozenset(v.name for v in self._versions.values() if _holds(v.schema, value))
+
     def encode(self, record: Record) -> bytes:
         """Bytes of a command or a plain record."""
         frame, schema = self._write[record.SCHEMA]
@@ -330,6 +334,15 @@ def _body_writer(name: str, version: int) -> Writer:
     assert schema["fields"][0]["name"] == "envelope", f"{name}: an event begins with its envelope"
     known: Any = parse_schema(schema, named_schemas={})
     return writer_of({**known, "fields": known["fields"][1:]})
+
+
+def _holds(schema: Any, value: str) -> bool:
+    """Whether a parsed schema names that type anywhere."""
+    if isinstance(schema, dict):
+        return schema.get("name") == value or any(_holds(part, value) for part in schema.values())
+    if isinstance(schema, list):
+        return any(_holds(part, value) for part in schema)
+    return bool(schema == value)
 
 
 def _released_json(name: str, version: int) -> Any:

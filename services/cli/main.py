@@ -25,6 +25,7 @@ MODULES: Mapping[str, str] = {
     "events": "services.cli.events:events_app",
     "replay": "services.cli.replay:replay_run",
     "dlq": "services.cli.dead_letters:dead_letters_app",
+    "audit": "services.cli.audit:audit_app",
     "projections": "services.cli.read_models:projections_app",
     "topics": "services.cli.topics:topics_app",
 }
