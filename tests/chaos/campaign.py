@@ -36,8 +36,8 @@ LOOK_S = 0.1
 class Order:
     """What a campaign is to do.
 
-    Rounds of `runs` runs with every target struck once in each: `rounds` of them, or with `minutes` as many as can be
-    begun in that time, at least one.
+    Rounds of at least `runs` runs with every target struck once in each: `rounds` of them, or with `minutes` as many as
+    fit into that time, at least one.
     """
 
     seed: int
@@ -96,8 +96,10 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
             load = Load(appender, client, witness, label=str(seed), old=old, run_timeout_s=order.run_timeout_s)
             striker = Striker(rig, load, witness, client, say=say)
             async with asyncio.TaskGroup() as both:
-                both.create_task(load.run(order.runs, in_flight=order.in_flight))
-                both.create_task(striker.run(faults))
+                done = asyncio.Event()
+                both.create_task(load.run(order.runs, until=done, in_flight=order.in_flight))
+                await striker.run(faults)
+                done.set()
             promises += load.promises
             strikes += striker.strikes
             probes += striker.probes

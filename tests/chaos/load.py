@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 
 import httpx
 
@@ -59,7 +60,7 @@ OLD_ORDERS_MAX = 1_000
 
 
 class Load:
-    """Starts `runs` runs. `promises` is what was acknowledged, `met` what its clients met on the way."""
+    """Starts runs. `promises` is what was acknowledged, `met` what its clients met on the way."""
 
     def __init__(
         self,
@@ -86,12 +87,14 @@ class Load:
         self._codec = local_codec()
         self._moved = asyncio.Condition()
 
-    async def run(self, runs: int, *, in_flight: int = IN_FLIGHT) -> None:
-        """Until all have ended or were let go."""
-        numbers = iter(range(runs))
+    async def run(self, runs: int, *, until: asyncio.Event, in_flight: int = IN_FLIGHT) -> None:
+        """`runs` runs, and more until the event is set; until all have ended or were let go."""
+        numbers = count()
 
         async def worker() -> None:
             for number in numbers:
+                if number >= runs and until.is_set():
+                    return
                 await self._one(number)
 
         async with asyncio.TaskGroup() as workers:

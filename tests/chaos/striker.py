@@ -23,8 +23,9 @@ from tests.chaos.stack import PARTITIONS, RUNTIMES, WORKER, profile_of
 from tests.chaos.wiping import wipe_snapshots
 from tests.chaos.witness import Witness
 
-OWNER_TIMEOUT_S = 30.0
-"""Until somebody owns a live run, and until a stopped owner's partitions are taken: sessions are some seconds."""
+OWNER_TIMEOUT_S = 60.0
+"""Until somebody owns a live run, and until a stopped owner's partitions are taken: a session or two, and on a busy
+machine the start of a broker before that."""
 LONG_LOSS_S = 12.0
 """Twice as long as anything in the product waits before it tries again."""
 TWO_LOST_S = 12.0

@@ -7,9 +7,9 @@ from schemas.codec import Record as Avro
 from schemas.run_commands import CancelRun
 from schemas.run_events import ModelCallFailed, RunCancelled, RunFailed, RunQuarantined, RunRefused
 from schemas.stream_records import DeadLetter
-from schemas.values import CommandEnvelope
-from tests.chaos.checker import check
-from tests.chaos.evidence import Promise, Record, Row, Sighting, Strike
+from schemas.values import CommandEnvelope, ToolCall
+from tests.chaos.checker import REFUSED_IN_S, check
+from tests.chaos.evidence import Probe, Promise, Record, Row, Sighting, Strike
 from tests.chaos.history import Story, accepted
 from tests.chaos.story_book import (
     CALL,
@@ -426,3 +426,44 @@ def test_a_take_over_is_measured_to_the_first_event_of_the_next_owner() -> None:
     assert figures.pauses_ms == {"runtime": (1500.0,)}
     assert figures.back_ms == {"runtime": (2000.0,), "zombie": (1000.0,)}
     assert figures.strikes == {"runtime": 1, "zombie": 1}
+    assert figures.claims_ms == {"runtime": (1000.0,)}
+
+
+def test_a_call_over_http_is_counted_unless_it_only_reads() -> None:
+    for effect_class, lines, found in (("unsafe", 2, {"doubled effect"}), ("unsafe", 0, {"lost effect"})):
+        log = Log()
+        log.claim()
+        log.order()
+        begin(log)
+        log.event(replied(1, ToolCall(id="c1", name="HTTP", input="{}")))
+        log.event(tool(effect_class=effect_class))
+        to_its_end(log)
+        log.effects = log.effects[:1] * lines
+        assert kinds(log) == found
+    log = Log()
+    log.claim()
+    log.order()
+    begin(log)
+    log.event(replied(1, ToolCall(id="c1", name="HTTP", input="{}")))
+    log.event(tool(effect_class="read"))
+    to_its_end(log)
+    log.effects.clear()
+    verdict = check(log.evidence())
+    assert verdict.violations == ()
+    assert (verdict.figures.effects, verdict.figures.recorded_effects) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("probe", "found"),
+    [
+        (Probe(status=503, code="log_unavailable", took_s=5.2), set()),
+        (Probe(status=503, code="log_unavailable", took_s=REFUSED_IN_S + 0.1), {"unclear"}),
+        (Probe(status=503, code="overloaded", took_s=1.0), {"unclear"}),
+        (Probe(status=500, code="log_unavailable", took_s=1.0), {"unclear"}),
+        (Probe(status=0, code="ReadTimeout", took_s=30.0), {"unclear"}),
+    ],
+)
+def test_a_write_without_a_quorum_has_to_be_refused_clearly_and_soon(probe: Probe, found: set[str]) -> None:
+    verdict = check(replace(good().evidence(), probes=(probe,)))
+    assert {violation.kind for violation in verdict.violations} == found
+    assert verdict.figures.refusals_ms == (probe.took_s * 1000,)
