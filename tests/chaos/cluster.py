@@ -14,11 +14,14 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
 from redpanda.cluster import ClusterProblem, ask
 from services.cli.stack.broker import (
@@ -43,6 +46,10 @@ from services.cli.stack.problems import StackProblem
 
 NODES = (1, 2, 3)
 ASK_TIMEOUT_S = 3.0
+ANSWER_TIMEOUT_S = 60.0
+"""An election takes seconds, the start of a broker on a busy machine half a minute."""
+LOOK_S = 0.2
+Answer = TypeVar("Answer")
 DIFFERENCES = """
 # --- a cluster of three: what differs from the local broker ---
 node.id={node}
@@ -149,19 +156,46 @@ class Cluster:
         )
 
     async def leader_of(self, topic: str) -> str:
-        """The broker that leads most partitions of a topic, the first one of several. Raises KafkaError."""
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
-        await admin.start()
-        try:
-            described = await admin.describe_topics([topic])
-        finally:
-            await admin.close()
-        led = Counter(partition["leader"] for partition in described[0]["partitions"])
-        return broker_name(min(led, key=lambda number: (-led[number], number)))
+        """The broker that leads most partitions of a topic, the first one of several. Raises TimeoutError."""
+
+        async def ask_for_it() -> str | None:
+            async with open_admin(self.bootstrap) as admin:
+                described = await admin.describe_topics([topic])
+            led = Counter(partition["leader"] for partition in described[0]["partitions"] if partition["leader"] >= 0)
+            return broker_name(min(led, key=lambda number: (-led[number], number))) if led else None
+
+        return await answered(ask_for_it)
 
     async def controller(self) -> str:
-        """The active controller."""
-        return await asyncio.to_thread(active_controller, {node.number: node.data for node in self.nodes})
+        """The active controller. Raises TimeoutError."""
+        data = [node.data for node in self.nodes]
+
+        async def ask_for_it() -> str | None:
+            return await asyncio.to_thread(active_controller, data)
+
+        return await answered(ask_for_it)
+
+
+@asynccontextmanager
+async def open_admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    """An administrator's connection. Raises KafkaError."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        await admin.start()
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def answered(ask_for_it: Callable[[], Awaitable[Answer | None]]) -> Answer:
+    """What is asked for, as soon as brokers that are being struck can tell. Raises TimeoutError."""
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        while True:
+            with suppress(KafkaError, OSError):
+                found = await ask_for_it()
+                if found is not None:
+                    return found
+            await asyncio.sleep(LOOK_S)
 
 
 def settings_of(node: Node, nodes: Sequence[Node]) -> str:
@@ -171,12 +205,9 @@ def settings_of(node: Node, nodes: Sequence[Node]) -> str:
     return server_properties(node.data, ports) + DIFFERENCES.format(node=node.number, voters=voters)
 
 
-def active_controller(data: Mapping[int, Path]) -> str:
-    """Who leads the quorum, by the node that knows the latest epoch of it."""
-    epoch, leader = max(
-        (state["leaderEpoch"], state["leaderId"])
-        for folder in data.values()
-        for state in [json.loads((folder / "__cluster_metadata-0" / "quorum-state").read_text("utf-8"))]
-    )
-    assert leader in data, f"the quorum's leader is {leader} in epoch {epoch}, expected one of {sorted(data)}"
-    return broker_name(leader)
+def active_controller(data: Sequence[Path]) -> str | None:
+    """Who leads the quorum, by the node that knows the latest epoch of it; None while there is none."""
+    files = [folder / "__cluster_metadata-0" / "quorum-state" for folder in data]
+    states = [json.loads(file.read_text("utf-8")) for file in files]
+    leader = max((state["leaderEpoch"], state["leaderId"]) for state in states)[1]
+    return broker_name(leader) if leader in NODES else None
