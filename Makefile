@@ -52,8 +52,8 @@ schemas: $(STAMP) ## write the Python twins of schemas/avro
 bench: $(STAMP) ## measure A3x2 through the topic and through HTTP against a stack of its own
 	@$(BIN)/python -m tests.benchmarks.main
 
-chaos: $(STAMP) ## kill processes under load and check the log (RUNS=200)
-	@$(BIN)/python -m tests.chaos.main
+chaos: $(STAMP) ## strike everything under load and check the log (MINUTES=10, or RUNS=200 ROUNDS=1; PAGE=file writes it)
+	@$(BIN)/python -m tests.chaos.main $(if $(PAGE),--session 3 --write $(PAGE))
 
 lock: $(STAMP) ## pin the newest allowed versions in requirements.lock
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-header --quiet --upgrade -o requirements.lock
