@@ -52,7 +52,7 @@ IN_FLIGHT = 24
 REPEAT_EVERY, CONTINUE_EVERY, CANCEL_EVERY = 10, 8, 12
 CANCEL_AFTER_S = 0.7
 """In the middle of a run."""
-LATE_REPEATS = 5
+LATE_REPEATS = 20
 """Orders of earlier rounds that are sent again in each round: their runs are long over, and checkpoints, owners and
 snapshots have come and gone since."""
 OLD_ORDERS_MAX = 1_000

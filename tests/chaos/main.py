@@ -4,9 +4,9 @@
                                [--session 1.0] [--effect unsafe|idempotent] [--in-flight 24] [--seed N] [--keep]
                                [--json FILE] [--write docs/RELIABILITY.md]
 
-Every round starts that many runs (more while faults last) and strikes every target once, in random order at random
-moments; all rounds hit the same stack, whose log grows. With --minutes there are as many rounds as fit; without
---brokers half of the time then goes to one broker and half to a cluster of three. Exit 1 on any violation.
+Every round starts that many runs (more while faults last) and strikes every target, in random order at random moments;
+all rounds hit the same stack, whose log grows. With --minutes there are as many rounds as fit; without --brokers half
+of the time then goes to one broker and half to a cluster of three. Exit 1 on any violation.
 
 `make chaos MINUTES=10`, `make chaos RUNS=500 ROUNDS=3`.
 

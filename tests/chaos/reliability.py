@@ -55,7 +55,8 @@ def _conditions(results: Sequence[Result]) -> str:
     lines = [
         f"Measured {results[-1]['at']} on {machine['cores']} cores of {machine['processor']}, "
         f"{machine['memory_gb']} GB, {machine['system']}; Python {machine['python']}, Kafka {machine['kafka']}, "
-        f"Postgres {machine['postgres']}. Load, brokers, Postgres and all services share these cores.",
+        f"Postgres {machine['postgres']}. Load, brokers, Postgres and all services share these cores, "
+        f"with others when the load before the start is not near 0; it was {machine['load']:g}.",
         "",
     ]
     lines += [

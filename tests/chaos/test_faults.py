@@ -3,7 +3,7 @@ import pytest
 from tests.chaos.faults import CLUSTER_TARGETS, LONGEST_AFTER_S, TARGETS, plan, targets_of
 
 
-def test_every_target_is_struck_once_in_the_middle_of_the_runs() -> None:
+def test_every_target_is_struck_in_the_middle_of_the_runs() -> None:
     for seed in range(50):
         faults = plan(seed, 200, TARGETS)
         assert sorted(fault.target for fault in faults) == sorted(TARGETS)

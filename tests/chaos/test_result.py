@@ -13,7 +13,7 @@ from tests.chaos.result import Machine, percentiles, result_of
 from tests.chaos.story_book import Log, good, to_its_end, until_the_call
 
 MACHINE = Machine(
-    processor="Z80", cores=2, memory_gb=64, system="Linux 6.1", python="3.11.7", kafka="4.1.1", postgres="18"
+    processor="Z80", cores=2, memory_gb=64, system="Linux 6.1", python="3.11.7", kafka="4.1.1", postgres="18", load=0.1
 )
 
 
