@@ -3,7 +3,8 @@
 For an owner that was killed or stopped, only the partitions it owned count, and only what a later owner appended: that
 is the take-over. For everything else all partitions count, and the next accepted event ends the pause.
 
-A strike nothing followed (no event was due on that partition any more) gives no figure.
+A strike nothing followed (no event was due on that partition any more) gives no figure, and neither does a pause into
+which another strike fell: nobody could say whose it is.
 Before: checker.  After: report.
 """
 
@@ -32,8 +33,8 @@ def claim_times(
     strikes: Iterable[Strike], sightings: Iterable[Sighting], histories: Mapping[int, Accepted]
 ) -> dict[str, tuple[float, ...]]:
     """Milliseconds from each strike at an owner to the next Claim of what it owned, by target, sorted."""
-    owners = [strike for strike in strikes if strike.target in OWNERS]
-    return _measured(owners, sightings, histories, _claimed)
+    measured = _measured(strikes, sightings, histories, _claimed)
+    return {target: values for target, values in measured.items() if target in OWNERS}
 
 
 Going = Callable[[Accepted, int, int], int | None]
@@ -57,12 +58,19 @@ def _measured(
     for sighting in sightings:
         seen[sighting.partition].append(sighting)
     found: dict[str, list[float]] = defaultdict(list)
-    for strike in strikes:
+    everything = list(strikes)
+    for strike in everything:
         for number, history in histories.items():
             pause_s = _pause_s(strike, seen[number], history, going)
-            if pause_s is not None:
+            if pause_s is not None and _alone(strike, pause_s, everything):
                 found[strike.target].append(pause_s * 1000)
     return {target: tuple(sorted(values)) for target, values in found.items()}
+
+
+def _alone(strike: Strike, pause_s: float, strikes: Iterable[Strike]) -> bool:
+    """Whether no other strike was on during the pause."""
+    end_s = strike.at_s + pause_s
+    return not any(other is not strike and other.at_s < end_s and other.back_s > strike.at_s for other in strikes)
 
 
 def _pause_s(strike: Strike, seen: Sequence[Sighting], history: Accepted, going: Going) -> float | None:

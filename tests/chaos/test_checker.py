@@ -414,7 +414,7 @@ def test_a_take_over_is_measured_to_the_first_event_of_the_next_owner() -> None:
         log.evidence(),
         strikes=(
             Strike(target="runtime", process="runtime-1", at_s=10.0, back_s=12.0),
-            Strike(target="zombie", process="runtime-2", at_s=10.0, back_s=11.0),
+            Strike(target="zombie", process="runtime-2", at_s=12.0, back_s=13.0),
         ),
         sightings=(
             Sighting(partition=0, first=0, last=claim - 1, at_s=9.9),
@@ -427,6 +427,27 @@ def test_a_take_over_is_measured_to_the_first_event_of_the_next_owner() -> None:
     assert figures.back_ms == {"runtime": (2000.0,), "zombie": (1000.0,)}
     assert figures.strikes == {"runtime": 1, "zombie": 1}
     assert figures.claims_ms == {"runtime": (1000.0,)}
+
+
+@pytest.mark.parametrize(("at_s", "back_s"), [(9.0, 10.1), (11.4, 13.0), (10.2, 10.3)])
+def test_a_pause_into_which_another_strike_fell_is_no_figure(at_s: float, back_s: float) -> None:
+    log = Log()
+    until_the_call(log)
+    log.claim("runtime-2")
+    to_its_end(log, outcome="outcome_unknown")
+    place = log.term
+    evidence = replace(
+        log.evidence(),
+        strikes=(
+            Strike(target="runtime", process="runtime-1", at_s=10.0, back_s=12.0),
+            Strike(target="api", process="api", at_s=at_s, back_s=back_s),
+        ),
+        sightings=(
+            Sighting(partition=0, first=0, last=place - 1, at_s=8.0),
+            Sighting(partition=0, first=place, last=len(log.events) - 1, at_s=11.5),
+        ),
+    )
+    assert "runtime" not in check(evidence).figures.pauses_ms
 
 
 def test_a_call_over_http_is_counted_unless_it_only_reads() -> None:
