@@ -55,8 +55,8 @@ bench: $(STAMP) ## measure A3x2 through the topic and through HTTP against a sta
 bench-takeover: $(STAMP) ## measure take-overs with a million past events and 1,000 live runs
 	@$(BIN)/python -m tests.benchmarks.takeover
 
-chaos: $(STAMP) ## kill processes under load and check the log (RUNS=200)
-	@$(BIN)/python -m tests.chaos.main
+chaos: $(STAMP) ## strike everything under load and check the log (MINUTES=10, or RUNS=200 ROUNDS=1; PAGE=file writes it)
+	@$(BIN)/python -m tests.chaos.main $(if $(PAGE),--session 3 --write $(PAGE))
 
 lock: $(STAMP) ## pin the newest allowed versions in requirements.lock
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-header --quiet --upgrade -o requirements.lock
