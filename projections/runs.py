@@ -99,6 +99,9 @@ class RunRow(NamedTuple):
     idempotency_key: str
     request_sha256: str
     continues_run_id: str
+    forked_from_run_id: str
+    forked_from_seq: int
+    """Last event it shares with that run; 0 when it is no fork."""
     traceparent: str
     metadata: Json
     """JSON object; its values are JSON texts."""
@@ -222,6 +225,8 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "idempotency_key": event.idempotency_key,
         "request_sha256": event.request_sha256,
         "continues_run_id": event.continues.run_id if event.continues else "",
+        "forked_from_run_id": event.forked_from.run_id if event.forked_from else "",
+        "forked_from_seq": event.forked_from.seq if event.forked_from else 0,
         "traceparent": event.traceparent,
         "metadata": _json_object(event.metadata),
         "parent_context": _json_object(event.parent_context),

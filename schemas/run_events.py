@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from schemas.values import AgentDefinition, BlobRef, RunPosition, Segment, ToolCall, Usage
+from schemas.values import AgentDefinition, BlobRef, ForkPoint, RunPosition, Segment, ToolCall, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -464,6 +464,8 @@ class RunStarted:
     """Hash of the request under that key."""
     continues: RunPosition | None = None
     """The run whose conversation this one goes on with."""
+    forked_from: ForkPoint | None = None
+    """The run whose prefix this one shares; never set together with continues."""
     traceparent: str = ''
     """W3C trace context of the run's span."""
 
@@ -484,6 +486,7 @@ class RunStarted:
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
             "continues": None if self.continues is None else self.continues.to_avro(),
+            "forked_from": None if self.forked_from is None else self.forked_from.to_avro(),
             "traceparent": self.traceparent,
         }
 
@@ -505,6 +508,7 @@ class RunStarted:
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
             continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
+            forked_from=None if value["forked_from"] is None else ForkPoint.from_avro(value["forked_from"]),
             traceparent=value["traceparent"],
         )
 

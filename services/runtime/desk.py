@@ -21,15 +21,16 @@ from connectors.protocols import LogRecord
 from schemas.codec import read_envelope, read_text
 from schemas.ids import ID_PATTERN, hashed_token, partition_key
 from schemas.reader import RawEvent
-from schemas.run_commands import CancelRun, Command, PostInput, StartRun
+from schemas.run_commands import CancelRun, Command, ForkRun, PostInput, StartRun
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 from schemas.values import AgentDefinition, RunPosition
-from services.core.run.orders import Cancel, Input, Refusal, Start
+from services.core.run.orders import Cancel, Fork, Input, Origin, Refusal, Start
 from services.core.run.state import Ended, conversation
+from services.runtime.forks import definition_of
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
 from services.runtime.wishes import narrowed
-from services.stream.fold import KEEP_OVER
+from services.stream.fold import KEEP_OVER, BrokenHistory
 from services.stream.owner import Prepared
 from services.stream.partition import Aggregate, Decision, Partition
 from services.stream.past import Past
@@ -204,6 +205,8 @@ class RunDesk:
         match command:
             case StartRun():
                 return self._start(record, command, partition)
+            case ForkRun():
+                return self._fork(record, command, partition)
             case CancelRun():
                 cancel = Cancel(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: cancel)
@@ -231,7 +234,7 @@ class RunDesk:
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
         key = (record.key or b"").decode(errors="replace")
         run_id = command.run_id or derived_run_id(key, command.envelope.tenant, command.envelope.command_id)
-        self._check_place(key, run_id, command, record)
+        self._check_place(key, run_id, "session", command.session_id, record)
         known = partition.aggregates.get(run_id)
         if known is not None:
             return Prepared(known, lambda: self._order(command, run_id, None, found=True), command.envelope.command_id)
@@ -242,14 +245,16 @@ class RunDesk:
             ended = self._ending[ending] or asyncio.Event()
             self._ending[ending] = ended
             return self._start_after(ended, record, command, partition)
-        may_be_forgotten = (
-            bool(command.idempotency_key) or command.envelope.issued_at_ms < self._known_since_ms + CLOCK_SKEW_MS
-        )
-        if self._known_since_ms == 0:
-            may_be_forgotten = False  # nothing was ever forgotten
+        may_be_forgotten = self._may_be_forgotten(command)
         if may_be_forgotten or (command.session_id and not self._session_in_memory(command)):
             return self._look_up(record, command, run_id, look_for_run=may_be_forgotten)
         return self._ready(record, command, run_id, self._session_from_memory(command))
+
+    def _may_be_forgotten(self, command: StartRun | ForkRun) -> bool:
+        """Whether the command may have been handled so long ago that only the index knows."""
+        if self._known_since_ms == 0:
+            return False  # nothing was ever forgotten
+        return bool(command.idempotency_key) or command.envelope.issued_at_ms < self._known_since_ms + CLOCK_SKEW_MS
 
     def _holder_that_ends(self, command: StartRun) -> str:
         """The run that has the session or the handle asked for, when its end is on its way to the log; else empty."""
@@ -268,17 +273,17 @@ class RunDesk:
         prepared = self._start(record, command, partition)
         return prepared if isinstance(prepared, Prepared) else await prepared
 
-    def _check_place(self, key: str, run_id: str, command: StartRun, record: LogRecord) -> None:
+    def _check_place(self, key: str, run_id: str, kind: str, other: str, record: LogRecord) -> None:
+        """`other` is the session or run (`kind`) whose partition the new run must share; empty: none."""
         if not ID_PATTERN.match(run_id):
             raise ValueError(f"run_id {run_id!r}: expected 1 to 128 of A-Z a-z 0-9 _ -")
         if key != partition_key(run_id):
             raise ValueError(
                 f"the record's key is {key!r}, but the run {run_id} belongs under {partition_key(run_id)!r}"
             )
-        if command.session_id and partition_key(command.session_id) != key:
+        if other and partition_key(other) != key:
             raise ValueError(
-                f"the record's key is {key!r}, but the session {command.session_id} belongs under "
-                f"{partition_key(command.session_id)!r}"
+                f"the record's key is {key!r}, but the {kind} {other} belongs under {partition_key(other)!r}"
             )
         expected = partition_of(record.key or b"", self._partitions)
         if record.partition != expected:
@@ -305,13 +310,17 @@ class RunDesk:
         found = self._session_from_memory(command)
         return found if found is not None and self._past.kept(found.run_id) is not None else None
 
-    async def _look_up(self, record: LogRecord, command: StartRun, run_id: str, *, look_for_run: bool) -> Prepared:
+    async def _reach_index(self) -> None:
+        """Raises Transient while the index lacks something that memory has forgotten."""
         reached = await self._index.reached(self._number)
         if reached < self._forgotten_until:
             raise Transient(
                 f"the index of partition {self._number} is at {reached}, {self._forgotten_until} is needed",
                 kind="unavailable",
             )
+
+    async def _look_up(self, record: LogRecord, command: StartRun, run_id: str, *, look_for_run: bool) -> Prepared:
+        await self._reach_index()
         if look_for_run and await self._index.find_run(run_id) is not None:
             return Prepared(None)
         last = self._session_from_memory(command)
@@ -360,6 +369,87 @@ class RunDesk:
             session_live_run=self._live_sessions.get((tenant, session), ""),
             handle_live_run=self._live_handles.get((tenant, handle), ""),
             continues=last.position if last is not None else None,
+            traceparent=traceparent,
+        )
+
+    # --- forks -------------------------------------------------------------------------------------------------------
+
+    def _fork(
+        self, record: LogRecord, command: ForkRun, partition: Partition
+    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+        key = (record.key or b"").decode(errors="replace")
+        run_id = command.run_id or derived_run_id(key, command.envelope.tenant, command.envelope.command_id)
+        self._check_place(key, run_id, "run", command.origin_run_id, record)
+        if run_id in partition.aggregates or run_id in self._over or run_id in self._ending:
+            return Prepared(None)
+        return self._fork_from_log(record, command, run_id, partition)
+
+    async def _fork_from_log(self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition) -> Prepared:
+        """The prefix is read back from the log, also that of a live run: memory only has what is true now."""
+        if command.origin_run_id in self._ending:
+            ended = self._ending[command.origin_run_id] or asyncio.Event()
+            self._ending[command.origin_run_id] = ended
+            await ended.wait()
+        if self._may_be_forgotten(command):
+            await self._reach_index()
+            if await self._index.find_run(run_id) is not None:
+                return Prepared(None)
+        origin: Origin | None = None
+        unreadable: Refusal | None = None
+        position = await self._position_of(command.origin_run_id, command.envelope.tenant, partition)
+        if position is not None:
+            try:
+                found = await self._past.prefix(self._number, position, command.at_seq)
+            except BrokenHistory as error:
+                unreadable = Refusal(code="run_quarantined", message=f"{command.origin_run_id} is not whole: {error}")
+            else:
+                if found is not None and isinstance(found.started, RunStarted):
+                    origin = Origin(started=found.started, state=found.aggregate.state, point=found.point)
+        history = None if origin is None else conversation(origin.state)
+        aggregate = Aggregate(
+            id=run_id,
+            state=self._absent(run_id, history),
+            key=record.key or b"",
+            tenant=command.envelope.tenant,
+        )
+        trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
+
+        def order() -> Fork:
+            return self._fork_order(command, run_id, origin, unreadable, trace)
+
+        return Prepared(aggregate, order, command.envelope.command_id)
+
+    async def _position_of(self, run_id: str, tenant: str, partition: Partition) -> RunPosition | None:
+        """Where the run lies as far as it is in the log; None when this tenant has none of that id."""
+        live = partition.aggregates.get(run_id)
+        if live is not None:
+            if live.tenant != tenant or live.first_offset < 0:
+                return None
+            return RunPosition(run_id=run_id, first_offset=live.first_offset, last_offset=live.last_offset)
+        found = self._over.get(run_id)
+        if found is None:
+            await self._reach_index()
+            found = await self._index.find_run(run_id)
+        return found.position if found is not None and found.tenant == tenant else None
+
+    def _fork_order(
+        self, command: ForkRun, run_id: str, origin: Origin | None, unreadable: Refusal | None, traceparent: str
+    ) -> Fork:
+        tenant = command.envelope.tenant
+        handle = command.agent_id or f"a_{run_id[2:]}"
+        found: AgentDefinition | Refusal | None = None
+        if origin is not None:
+            found = definition_of(command, origin.started, self._definitions, tenant=tenant)
+        return Fork(
+            at_ms=self._clock_ms(),
+            command=command,
+            session_id=f"s_{run_id[2:]}",
+            agent_id=handle,
+            origin=origin,
+            definition=found if isinstance(found, AgentDefinition) else None,
+            unreadable=unreadable,
+            unresolved=found if isinstance(found, Refusal) else None,
+            handle_live_run=self._live_handles.get((tenant, handle), ""),
             traceparent=traceparent,
         )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from schemas.codec import Record
+from schemas.values import ForkPoint, RunPosition
 from services.core.canonical import StateCodec
 
 
@@ -27,6 +28,10 @@ class Family(Protocol):
 
     def history(self, state: Any) -> Any:
         """What a later aggregate goes on with when it continues one that ended in this state."""
+        ...
+
+    def origin(self, first_event: Any) -> RunPosition | ForkPoint | None:
+        """Where in the same partition the history lies that an aggregate with this first event begins with."""
         ...
 
     def evolve(self, state: Any, event: Any, at_ms: int) -> Any: ...

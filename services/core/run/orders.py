@@ -1,14 +1,16 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Cancel and Input come from the commands topic; the shell adds the time and what only it can look up (the
+Start, Fork, Cancel and Input come from the commands topic; the shell adds the time and what only it can look up (the
 definition, what else is live in the partition). The others come from effects inside the owner. None is stored: a
 command that had an effect is named by the event it caused.
 """
 
 from dataclasses import dataclass
 
-from schemas.run_commands import CancelRun, PostInput, StartRun
-from schemas.values import AgentDefinition, BlobRef, RunPosition, ToolCall, Usage
+from schemas.run_commands import CancelRun, ForkRun, PostInput, StartRun
+from schemas.run_events import RunStarted
+from schemas.values import AgentDefinition, BlobRef, ForkPoint, RunPosition, ToolCall, Usage
+from services.core.run.state import State
 
 CallKey = tuple[str, int, int, int]
 """Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt."""
@@ -40,6 +42,35 @@ class Start:
     session_live_run: str = ""
     handle_live_run: str = ""
     continues: RunPosition | None = None
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A run that is forked, read up to the point: its first event, its state there, and where that lies."""
+
+    started: RunStarted
+    state: State
+    point: ForkPoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """ForkRun with what the owner found out.
+
+    origin: None when there is no such event of such a run of this tenant. `unreadable`: why it could not be read
+    although it is there. Otherwise exactly one of definition and unresolved is set.
+    """
+
+    at_ms: int
+    command: ForkRun
+    session_id: str
+    agent_id: str
+    origin: Origin | None
+    definition: AgentDefinition | None
+    unreadable: Refusal | None = None
+    unresolved: Refusal | None = None
+    handle_live_run: str = ""
     traceparent: str = ""
 
 
@@ -135,5 +166,5 @@ class Recover:
     still_running: frozenset[CallKey] = frozenset()
 
 
-Order = Start | Cancel | Input | ModelAnswered | ModelErred | ToolDone | Recover
+Order = Start | Fork | Cancel | Input | ModelAnswered | ModelErred | ToolDone | Recover
 EffectResult = ModelAnswered | ModelErred | ToolDone

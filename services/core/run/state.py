@@ -224,10 +224,13 @@ def conversation(state: State) -> tuple[Message, ...]:
             return history
         case Refused():
             return ()
-        case AwaitingTools(facts=facts, answers=answers) | Ended(facts=facts, answers=answers):
+        case AwaitingTools(facts=facts, answers=answers):
+            return _boundary(changed(facts, messages=_closed(facts.messages, answers))).messages
+        case Ended(facts=facts, answers=answers):
             return _closed(facts.messages, answers)
         case AwaitingModel(facts=facts) | Parked(facts=facts):
-            return facts.messages
+            # Texts that wait for the next turn have been said: only a fork looks at a run that is under way.
+            return _boundary(facts).messages
         case _:
             assert_never(state)
 
@@ -248,7 +251,8 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         user_tier=event.user_tier,
         definition=event.definition,
         system=system,
-        messages=(*state.history, first),
+        # A fork may say nothing of its own: it answers what its prefix ends with.
+        messages=(*state.history, first) if first.blocks else state.history,
         allowed_hosts=event.allowed_hosts,
         interactive=event.interactive,
         idempotency_key=event.idempotency_key,
