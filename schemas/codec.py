@@ -102,6 +102,24 @@ class Codec:
                     self._bodies[name] = (self._write[name][0], _body_schema(name, version))
         self._ids = {name: int.from_bytes(frame[1:], "big") for name, (frame, _) in self._write.items()}
 
+    @classmethod
+    def of_others(cls) -> Self:
+        """A codec that knows no schema id until it is told what was written under it (`learn`): for foreign records."""
+        made = cls()
+        made._versions = {}
+        return made
+
+    def learn(self, schema_id: int, name: str, version: int, schema: Any) -> None:
+        """Records under this id were written with this schema. Raises UnknownSchema when nothing here is called so."""
+        if name not in self._write:
+            raise UnknownSchema(schema_id)
+        self._versions[schema_id] = Version(name, version, parse_schema(schema, named_schemas={}))
+
+    def written_as(self, value: bytes) -> tuple[int, Version]:
+        """Under which id and with which schema these bytes were written; raises like `decode`."""
+        schema_id = self._schema_id(value)
+        return schema_id, self._versions[schema_id]
+
     def id_of(self, name: str) -> int:
         """Schema id under which records of that full name are written."""
         return self._ids[name]
@@ -313,6 +331,11 @@ def _body_schema(name: str, version: int) -> Any:
     schema = _released_json(name, version)
     assert schema["fields"][0]["name"] == "envelope", f"{name}: an event begins with its envelope"
     return parse_schema({**schema, "fields": schema["fields"][1:]}, named_schemas={})
+
+
+def schema_text(name: str, version: int) -> Any:
+    """The schema of a version as it was released: a tree of plain values."""
+    return _released_json(name, version)
 
 
 def _released_json(name: str, version: int) -> Any:

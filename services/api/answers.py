@@ -31,6 +31,7 @@ STATUS: Mapping[str, int] = {
     "session_busy": 409,
     "agent_id_in_use": 409,
     "run_quarantined": 409,
+    "bad_fork_point": 409,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
     "empty_text": 422,

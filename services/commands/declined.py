@@ -37,6 +37,7 @@ CODES = frozenset(
         "session_busy",
         "agent_id_in_use",
         "run_quarantined",
+        "bad_fork_point",
         # bounds
         "backpressure",
         "per_user_quota_exhausted",

@@ -92,3 +92,10 @@ EVENTS_WAITING_MAX = 8
 """Audit views that wait for the one range reader of this process; more are refused at once."""
 TERM_SEARCH_MAX = 20_000
 """Records read backwards for the Claim that a range began under."""
+
+# --- histories -------------------------------------------------------------------------------------------------------
+
+HISTORIES_MAX = 8
+"""Histories that are read, folded or sent at once by one process; each holds a run's conversation in memory."""
+EVENTS_FOLDED_MAX = 50_000
+"""Events of one run that are folded for one answer: some seconds of this process. Longer runs are exported."""

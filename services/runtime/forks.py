@@ -56,6 +56,6 @@ def _chosen(command: ForkRun, started: RunStarted, definitions: Definitions, ten
     now = current.sha256 if isinstance(current, AgentDefinition) else f"none ({current.message})"
     return Refusal(
         code="bad_request",
-        message=f"definition is {wanted[:80]!r}: expected current, or at least {DIGEST_PREFIX_MIN} digits of the hash of "
-        f"the definition the run is pinned to ({pinned.sha256}) or of the agent's current one ({now})",
+        message=f"definition is {wanted[:80]!r}: expected current, or at least {DIGEST_PREFIX_MIN} digits of the "
+        f"hash of the definition the run is pinned to ({pinned.sha256}) or of the agent's current one ({now})",
     )
