@@ -191,6 +191,7 @@ def _side(moment: Moment) -> dict[str, Any]:
         "input_tokens": 0 if facts is None else facts.usage.input_tokens,
         "output_tokens": 0 if facts is None else facts.usage.output_tokens,
         "cost_micros": 0 if facts is None else facts.cost_micros,
+        "currency": None if facts is None else facts.currency or None,
         "forked_from": _forked_from(moment.replayed),
         "state_sha256": moment.replayed.state_sha256,
     }
