@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from schemas.values import CommandEnvelope, DefinitionOverrides, RunPosition, Sampling, Segment
+from schemas.values import CommandEnvelope, DefinitionOverrides, ImportOrigin, RunPosition, Sampling, Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +106,45 @@ class ForkRun:
             interactive=value["interactive"],
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRun:
+    """Take in a part of a run that happened elsewhere; parts come in order, and one that was taken in before
+    changes nothing.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.ImportRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run, under the id it had."""
+    origin: ImportOrigin
+    """Where it happened."""
+    first_seq: int
+    """Seq of the first event of this part, from 1."""
+    events: tuple[bytes, ...]
+    """The events in order, each a record of schemas/ids.json with the envelope it had."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "origin": self.origin.to_avro(),
+            "first_seq": self.first_seq,
+            "events": self.events,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            origin=ImportOrigin.from_avro(value["origin"]),
+            first_seq=value["first_seq"],
+            events=tuple(value["events"]),
         )
 
 
@@ -236,7 +275,8 @@ class StartRun:
 RECORDS = (
     CancelRun,
     ForkRun,
+    ImportRun,
     PostInput,
     StartRun,
 )
-Command = CancelRun | ForkRun | PostInput | StartRun
+Command = CancelRun | ForkRun | ImportRun | PostInput | StartRun

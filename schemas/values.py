@@ -405,6 +405,53 @@ class ForkPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOrigin:
+    """Where an imported run happened. Its events are repeated here under this log's own terms and hash chain."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ImportOrigin"
+
+    topic: str
+    """Events topic it lies in there."""
+    partition: int
+    """Partition there."""
+    first_offset: int
+    """Offset of its first event there."""
+    tenant: str
+    """Tenant it belonged to there."""
+    events: int
+    """How many of its events were imported; the seqs are the same as there."""
+    tail_digest: str
+    """First 16 bytes of the SHA-256 of the last of these records there, hex; by the hash chain it stands for all
+    of them.
+    """
+    bundle_sha256: str
+    """Hash of the content of the bundle it came in, hex."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "first_offset": self.first_offset,
+            "tenant": self.tenant,
+            "events": self.events,
+            "tail_digest": self.tail_digest,
+            "bundle_sha256": self.bundle_sha256,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            topic=value["topic"],
+            partition=value["partition"],
+            first_offset=value["first_offset"],
+            tenant=value["tenant"],
+            events=value["events"],
+            tail_digest=value["tail_digest"],
+            bundle_sha256=value["bundle_sha256"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPosition:
     """Where the events of an earlier run lie in the same partition, so that a reader can load it from the log
     alone.
@@ -530,6 +577,7 @@ RECORDS = (
     DefinitionOverrides,
     Envelope,
     ForkPoint,
+    ImportOrigin,
     RunPosition,
     Sampling,
     Segment,

@@ -166,6 +166,15 @@ ANSWERS: dict[str, Any] = {
             "steps": {"type": "array", "items": {"type": "object"}},
         },
     },
+    "Imported": {
+        "type": "object",
+        "required": ["run_id", "imported", "runs"],
+        "properties": {
+            "run_id": TEXT,
+            "imported": {"type": "boolean", "description": "false: it was here before."},
+            "runs": {"type": "array", "items": {"type": "object"}},
+        },
+    },
     "Bundle": {"type": "string", "format": "binary", "description": "gzip; its first line says what is in it."},
 }
 

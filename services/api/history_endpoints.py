@@ -1,22 +1,25 @@
-"""Runs as their events tell them, over HTTP: the state at an event, replay, comparison, fork, export.
+"""Runs as their events tell them, over HTTP: the state at an event, replay, comparison, fork, export, import.
 
-Before: routes.py. After: services/commands/histories.py and forks.py.
+Before: routes.py. After: services/commands/histories.py, forks.py and imports.py.
 """
 
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from tempfile import SpooledTemporaryFile
+from typing import IO, cast
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
 
 from connectors.errors import OutsideError
-from services.api.answers import json_answer
+from services.api.answers import POSITION_HEADER, json_answer
 from services.api.bodies import ForkBody, fork_request
-from services.api.reading import json_body, text, whole
+from services.api.reading import json_body, spooled, text, whole
 from services.api.run_endpoints import run_stream
 from services.api.service import Service
+from services.commands import limits
 from services.commands.declined import Declined, bad_request
 from services.commands.history_shapes import comparison_json, moment_json, proof_json
 from services.core.access.decide import Caller
@@ -27,6 +30,8 @@ log = logging.getLogger(__name__)
 Answer = Response | ASGIApp
 SEQ_MAX = 10**12
 BUNDLE_TYPE = "application/gzip"
+SPOOL_BYTES = 8 * 1024 * 1024
+"""Of an import that are kept in memory; more go to a temporary file."""
 PIECE_BYTES = 64 * 1024
 """Pieces of a bundle that are gathered before they are sent; most lines compress to a few bytes."""
 
@@ -78,6 +83,17 @@ async def export(service: Service, caller: Caller, request: Request) -> Response
         media_type=BUNDLE_TYPE,
         headers={"content-disposition": f'attachment; filename="{run_id}{SUFFIX}"'},
     )
+
+
+async def take_in(service: Service, caller: Caller, request: Request) -> Response:
+    """The body is the file itself."""
+    imports = service.layer.imports
+    with SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
+        await spooled(request, cast("IO[bytes]", file), limit=limits.IMPORT_FILE_BYTES_MAX)
+        found = await imports.take_in(caller, cast("IO[bytes]", file))
+    runs = [{"run_id": run.run_id, "imported": run.added} for run in found.runs]
+    answer = {"run_id": runs[-1]["run_id"], "imported": runs[-1]["imported"], "runs": runs}
+    return json_answer(answer, headers={POSITION_HEADER: found.position})
 
 
 async def _gathered(run_id: str, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -218,6 +218,14 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="POST",
+        path="/v1/runs/import",
+        access=RUNS_CREATE,
+        handler=history_endpoints.take_in,
+        says="Take in an exported run; the body is the file. The same file again adds nothing.",
+        answer="Imported",
+    ),
+    Route(
+        method="POST",
         path=f"{RUN}/fork",
         access=RUNS_CREATE,
         handler=history_endpoints.fork,

@@ -1,4 +1,4 @@
-"""`loomlog runs diff, fork, export`: comparing runs, going another way from an event, taking one out as a file.
+"""`loomlog runs diff, fork, export, import`: comparing runs, going another way from an event, runs as files.
 
 Before: main.py. After: the API; services/stream/bundle_replay.py checks a file before it gets its name.
 """
@@ -31,6 +31,8 @@ LIST_SETTINGS = ("tools", "stop")
 STEP_COLUMNS = 48
 """Characters of a step in the table; `--json` has all of it."""
 PARTIAL = ".part"
+IMPORT_TIMEOUT_S = 600.0
+"""A large file is read three times and folded once before the answer comes."""
 
 __all__ = ["runs_app"]
 
@@ -249,3 +251,28 @@ async def _download(api: Api, path: str, to: Path) -> None:
                 os.fsync(file.fileno())
     except httpx.HTTPError as error:
         raise api.away(error) from error
+
+
+@runs_app.command("import")
+def import_run(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="What `runs export` wrote.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Take in an exported run with all it goes on with; the same file again adds nothing."""
+    answer, position = run(_import(file))
+    if as_json:
+        print_json({**answer, "position": position or None})
+        return
+    out = console()
+    for one in answer["runs"]:
+        said = "imported" if one["imported"] else "was here already"
+        out.print(Text.assemble((one["run_id"], NAME), f"  {said}"))
+    out.print(Text.assemble(("event ", DIM), position))
+
+
+async def _import(file: Path) -> tuple[Mapping[str, Any], str]:
+    async with api_of_here() as api:
+        answer = await api.send_file("/v1/runs/import", file, timeout_s=IMPORT_TIMEOUT_S)
+        return answer.value, answer.position

@@ -80,6 +80,7 @@ def print_facts(out: Console, row: Mapping[str, Any]) -> None:
         "ended": row["completed_at"] or "",
         "continues": row["continues_run_id"] or "",
         "forked": "" if forked is None else f"from {forked['run_id']} at {forked['seq']}",
+        "imported": f"from {row['imported_from']}" if row.get("imported_from") else "",
         "position": row["position"],
     }
     for name, value in facts.items():

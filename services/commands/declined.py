@@ -38,6 +38,7 @@ CODES = frozenset(
         "agent_id_in_use",
         "run_quarantined",
         "bad_fork_point",
+        "run_id_taken",
         # bounds
         "backpressure",
         "per_user_quota_exhausted",
@@ -58,6 +59,7 @@ CODES = frozenset(
         "run_pending",
         "input_pending",
         "cancel_pending",
+        "import_pending",
         "not_yet",
         "internal",
     }

@@ -5,6 +5,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
 
     runs      start, continue_session            -> Accepted, with the run's stream
     forks     fork                              -> Accepted, with the fork's stream
+    imports   take_in
     control   post_input, cancel
     reads     run, agent, runs, transcript, stream
     audit     events, record
@@ -32,6 +33,7 @@ from services.commands.follow import Sources
 from services.commands.forks import Forks
 from services.commands.histories import Histories
 from services.commands.hub import Hub
+from services.commands.imports import Imports
 from services.commands.projection import Positions, Projection
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
@@ -116,6 +118,7 @@ class CommandLayer:
             decision_wait_s=decision_wait_s,
         )
         self.forks = Forks(self.runs, self.reads, clock_ms=clock_ms, fresh_token=new_token)
+        self.imports = Imports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )

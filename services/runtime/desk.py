@@ -21,16 +21,17 @@ from connectors.protocols import LogRecord
 from schemas.codec import read_envelope, read_text
 from schemas.ids import ID_PATTERN, hashed_token, partition_key
 from schemas.reader import RawEvent
-from schemas.run_commands import CancelRun, Command, ForkRun, PostInput, StartRun
+from schemas.run_commands import CancelRun, Command, ForkRun, ImportRun, PostInput, StartRun
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 from schemas.values import AgentDefinition, RunPosition
-from services.core.run.orders import Cancel, Fork, Input, Origin, Refusal, Start
+from services.core.run.importing import is_import
+from services.core.run.orders import Cancel, Input, Refusal, Start
 from services.core.run.state import Ended, conversation
-from services.runtime.forks import definition_of
+from services.runtime.relatives import Relatives
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
 from services.runtime.wishes import narrowed
-from services.stream.fold import KEEP_OVER, BrokenHistory
+from services.stream.fold import KEEP_OVER
 from services.stream.owner import Prepared
 from services.stream.partition import Aggregate, Decision, Partition
 from services.stream.past import Past
@@ -109,6 +110,15 @@ class RunDesk:
         self._absent = absent
         self._tracing = tracing
         self._timeline = tracing.timeline()
+        self._relatives = Relatives(
+            number=number,
+            past=past,
+            definitions=definitions,
+            find=self._position_of,
+            holder=lambda tenant, handle: self._live_handles.get((tenant, handle), ""),
+            clock_ms=clock_ms,
+            absent=absent,
+        )
         self._live_sessions: dict[tuple[str, str], str] = {}
         self._live_handles: dict[tuple[str, str], str] = {}
         self._ending: dict[str, asyncio.Event | None] = {}
@@ -121,14 +131,15 @@ class RunDesk:
 
     def decided(self, aggregate: Aggregate, event: Any) -> None:
         match event:
-            case RunStarted(session_id=session, agent_id=handle):
+            case RunStarted(session_id=session, agent_id=handle, imported_from=None):
                 self._live_sessions[aggregate.tenant, session] = aggregate.id
                 self._live_handles[aggregate.tenant, handle] = aggregate.id
             case RunRefused() | RunCompleted() | RunFailed() | RunCancelled():
                 self._ending[aggregate.id] = None
 
     def durable(self, aggregate: Aggregate, decision: Decision) -> None:
-        self._timeline.durable(aggregate.id, aggregate.tenant, aggregate.state, decision.events, self._clock_ms())
+        if not is_import(aggregate.state):
+            self._timeline.durable(aggregate.id, aggregate.tenant, aggregate.state, decision.events, self._clock_ms())
         if not decision.ends:
             return
         awaited = self._ending.pop(aggregate.id, None)
@@ -139,10 +150,11 @@ class RunDesk:
         if isinstance(state, Ended):
             # Not before: until its end is in the log a run keeps its session and its handle.
             session = state.facts.session_id
-            self._live_sessions.pop((aggregate.tenant, session), None)
-            self._live_handles.pop((aggregate.tenant, state.facts.agent_id), None)
             self._past.keep(aggregate.id, state)
-            self._tallies.ended(aggregate, state, self._number)
+            if not is_import(state):
+                self._live_sessions.pop((aggregate.tenant, session), None)
+                self._live_handles.pop((aggregate.tenant, state.facts.agent_id), None)
+                self._tallies.ended(aggregate, state, self._number)
         self._remember(
             PastRun(
                 run_id=aggregate.id,
@@ -158,6 +170,8 @@ class RunDesk:
         self._timeline.folded(aggregate.id, event, at_ms)
 
     def found_live(self, aggregate: Aggregate) -> None:
+        if is_import(aggregate.state):
+            return  # it holds no session and no handle: nothing of it is done here
         self._timeline.found_live(aggregate.id, aggregate.state, self._clock_ms())
         facts = getattr(aggregate.state, "facts", None)
         if facts is not None:
@@ -207,6 +221,8 @@ class RunDesk:
                 return self._start(record, command, partition)
             case ForkRun():
                 return self._fork(record, command, partition)
+            case ImportRun():
+                return self._import(record, command, partition)
             case CancelRun():
                 cancel = Cancel(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: cancel)
@@ -372,7 +388,7 @@ class RunDesk:
             traceparent=traceparent,
         )
 
-    # --- forks -------------------------------------------------------------------------------------------------------
+    # --- forks and imports -------------------------------------------------------------------------------------------
 
     def _fork(
         self, record: LogRecord, command: ForkRun, partition: Partition
@@ -385,39 +401,37 @@ class RunDesk:
         return self._fork_from_log(record, command, run_id, partition)
 
     async def _fork_from_log(self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition) -> Prepared:
-        """The prefix is read back from the log, also that of a live run: memory only has what is true now."""
         if command.origin_run_id in self._ending:
             ended = self._ending[command.origin_run_id] or asyncio.Event()
             self._ending[command.origin_run_id] = ended
             await ended.wait()
-        if self._may_be_forgotten(command):
-            await self._reach_index()
-            if await self._index.find_run(run_id) is not None:
-                return Prepared(None)
-        origin: Origin | None = None
-        unreadable: Refusal | None = None
-        position = await self._position_of(command.origin_run_id, command.envelope.tenant, partition)
-        if position is not None:
-            try:
-                found = await self._past.prefix(self._number, position, command.at_seq)
-            except BrokenHistory as error:
-                unreadable = Refusal(code="run_quarantined", message=f"{command.origin_run_id} is not whole: {error}")
-            else:
-                if found is not None and isinstance(found.started, RunStarted):
-                    origin = Origin(started=found.started, state=found.aggregate.state, point=found.point)
-        history = None if origin is None else conversation(origin.state)
-        aggregate = Aggregate(
-            id=run_id,
-            state=self._absent(run_id, history),
-            key=record.key or b"",
-            tenant=command.envelope.tenant,
-        )
+        if self._may_be_forgotten(command) and await self._is_in_index(run_id):
+            return Prepared(None)
         trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
+        return await self._relatives.fork(record, command, run_id, partition, traceparent=trace)
 
-        def order() -> Fork:
-            return self._fork_order(command, run_id, origin, unreadable, trace)
+    def _import(
+        self, record: LogRecord, command: ImportRun, partition: Partition
+    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+        key = (record.key or b"").decode(errors="replace")
+        self._check_place(key, command.run_id, "run", "", record)
+        known = partition.aggregates.get(command.run_id)
+        if known is not None:
+            is_theirs = known.tenant == command.envelope.tenant
+            return self._relatives.further_part(command, known) if is_theirs else Prepared(None)
+        if command.run_id in self._over or command.run_id in self._ending or command.first_seq != 1:
+            return Prepared(None)
+        return self._import_first(record, command, partition)
 
-        return Prepared(aggregate, order, command.envelope.command_id)
+    async def _import_first(self, record: LogRecord, command: ImportRun, partition: Partition) -> Prepared:
+        # A run that happened long ago may have been imported at any time since.
+        if self._forgotten_until and await self._is_in_index(command.run_id):
+            return Prepared(None)
+        return await self._relatives.first_part(record, command, partition)
+
+    async def _is_in_index(self, run_id: str) -> bool:
+        await self._reach_index()
+        return await self._index.find_run(run_id) is not None
 
     async def _position_of(self, run_id: str, tenant: str, partition: Partition) -> RunPosition | None:
         """Where the run lies as far as it is in the log; None when this tenant has none of that id."""
@@ -431,27 +445,6 @@ class RunDesk:
             await self._reach_index()
             found = await self._index.find_run(run_id)
         return found.position if found is not None and found.tenant == tenant else None
-
-    def _fork_order(
-        self, command: ForkRun, run_id: str, origin: Origin | None, unreadable: Refusal | None, traceparent: str
-    ) -> Fork:
-        tenant = command.envelope.tenant
-        handle = command.agent_id or f"a_{run_id[2:]}"
-        found: AgentDefinition | Refusal | None = None
-        if origin is not None:
-            found = definition_of(command, origin.started, self._definitions, tenant=tenant)
-        return Fork(
-            at_ms=self._clock_ms(),
-            command=command,
-            session_id=f"s_{run_id[2:]}",
-            agent_id=handle,
-            origin=origin,
-            definition=found if isinstance(found, AgentDefinition) else None,
-            unreadable=unreadable,
-            unresolved=found if isinstance(found, Refusal) else None,
-            handle_live_run=self._live_handles.get((tenant, handle), ""),
-            traceparent=traceparent,
-        )
 
 
 def derived_run_id(key: str, tenant: str, command_id: str) -> str:

@@ -10,7 +10,7 @@ from schemas.values import ForkPoint, RunPosition, Usage
 from services.core.canonical import StateCodec
 from services.core.run.decide import decide
 from services.core.run.forking import origin_of
-from services.core.run.orders import CallKey, ModelErred, Order, Recover, ToolDone
+from services.core.run.orders import CallKey, Import, ModelErred, Order, Recover, ToolDone
 from services.core.run.react import CallModel, CallTool, Effect, StopCalls, react
 from services.core.run.state import (
     REDUCER_VERSION,
@@ -50,6 +50,9 @@ class RunFamily:
 
     def decide(self, state: State, order: Order) -> list[Event]:
         return decide(state, order)
+
+    def times(self, order: Order) -> tuple[int, ...]:
+        return order.times if isinstance(order, Import) else ()
 
     def react(self, state: State, event: Event) -> tuple[Effect, ...]:
         return react(state, event)

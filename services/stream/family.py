@@ -4,7 +4,7 @@ Before: services/core/<family> holds the rules. After: services/stream drives th
 lives with the process that owns it (services/runtime/run_family.py).
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,6 +36,10 @@ class Family(Protocol):
 
     def evolve(self, state: Any, event: Any, at_ms: int) -> Any: ...
     def decide(self, state: Any, order: Any) -> list[Any]: ...
+    def times(self, order: Any) -> Sequence[int]:
+        """When the events of the order were decided, if elsewhere and before; empty for what is decided now."""
+        ...
+
     def react(self, state: Any, event: Any) -> tuple[Any, ...]: ...
 
     def recover(self, at_ms: int, still_running: frozenset[Hashable]) -> Any:

@@ -29,11 +29,14 @@ Place = RunPosition | ForkPoint
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """An aggregate as it was after one of its events, with its first event and where the prefix ends."""
+    """An aggregate as it was after one of its events, with its first event and where the prefix ends.
+
+    One that was read to its end has neither.
+    """
 
     aggregate: Aggregate
     started: Any
-    point: ForkPoint
+    point: ForkPoint | None
 
 
 class Past:

@@ -87,9 +87,11 @@ def test_a_run_is_shown_forked_compared_exported_and_replayed_without_a_broker(o
     alone = own.loomlog("replay", str(file), "--json").json
     assert (alone["drift"], alone["compared"], alone["continues"]) == ([], True, 3)
     assert alone["state_sha256"] == exported["state_sha256"]
-    whole = bytearray(file.read_bytes())
-    file.write_bytes(whole[:-50])
-    assert "cannot be replayed" in own.loomlog("replay", str(file), code=1).err
+    broken = own.folder / "broken.gz"
+    broken.write_bytes(file.read_bytes()[:-50])
+    assert "cannot be replayed" in own.loomlog("replay", str(broken), code=1).err
+
+    _taken_in_elsewhere(own, file, session["run_id"], fork["run_id"])
 
     # Up again: the forks are still what they were, folded from the log by an owner that has forgotten everything.
     own.up()
@@ -100,3 +102,32 @@ def test_a_run_is_shown_forked_compared_exported_and_replayed_without_a_broker(o
     same = own.loomlog("runs", "diff", fork["run_id"], late["run_id"], "--json").json
     assert same["definition"] == []
     assert last == len(events_of(own, run_id))
+
+
+def _taken_in_elsewhere(own: Installation, file: Path, run_id: str, fork_id: str) -> None:
+    """Another installation, which has nothing yet, takes the file in: once, whatever is asked twice."""
+    other = Installation(own.folder / "other")
+    other.make()
+    try:
+        other.up()
+        first = other.loomlog("runs", "import", str(file), "--json").json
+        assert [run["imported"] for run in first["runs"]] == [True] * 4
+        again = other.loomlog("runs", "import", str(file), "--json").json
+        assert [run["imported"] for run in again["runs"]] == [False] * 4
+        assert again["position"] == first["position"]
+        other.loomlog("projections", "rebuild")
+        proven = other.loomlog("replay", run_id, "--json").json
+        assert (proven["drift"], proven["compared"], proven["continues"]) == ([], True, 3)
+        assert "imported  from loom.run.events/" in other.loomlog("runs", "show", run_id).out
+        then = own.loomlog("replay", str(file), "--json").json
+        assert [event["at"] for event in proven["events"]] == [event["at"] for event in then["events"]]
+        # It goes on here: as a fork, and as the session it was.
+        other.loomlog("runs", "fork", run_id, "--at", str(proven["seq"]), "--prompt", "And here?")
+        row = other.loomlog("runs", "show", run_id, "--json").json["run"]
+        further = other.loomlog("run", "assistant", "Hello again", "--session", row["session_id"], "--json").lines[-1]
+        assert other.loomlog("replay", further["data"]["run_id"], "--json").json["continues"] == 4
+        bundle = other.folder / "back.gz"
+        assert other.loomlog("runs", "export", fork_id, str(bundle), "--json").json["drift"] == []
+        assert other.loomlog("replay", str(bundle), "--json").json["drift"] == []
+    finally:
+        other.loomlog("down")

@@ -28,9 +28,11 @@ from schemas.run_events import (
 from schemas.values import Usage
 from services.core.run import limits
 from services.core.run.forking import fork
+from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
     Cancel,
     Fork,
+    Import,
     Input,
     ModelAnswered,
     ModelErred,
@@ -59,9 +61,13 @@ REPEATABLE = frozenset({"pure", "read", "idempotent"})
 
 def decide(state: State, order: Order) -> list[Event]:
     """The events that follow; none when the order has no place in this state (late, repeated, already over)."""
+    if is_import(state) and not isinstance(order, Import | Cancel):
+        return []  # it is told here and done elsewhere
     match order:
         case Start():
             return _start(state, order)
+        case Import():
+            return take_in(state, order)
         case Fork():
             return fork(state, order)
         case Cancel():

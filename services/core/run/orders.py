@@ -1,14 +1,14 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Fork, Cancel and Input come from the commands topic; the shell adds the time and what only it can look up (the
-definition, what else is live in the partition). The others come from effects inside the owner. None is stored: a
-command that had an effect is named by the event it caused.
+Start, Fork, Import, Cancel and Input come from the commands topic; the shell adds the time and what only it can look
+up (the definition, what else is live in the partition). The others come from effects inside the owner. None is stored:
+a command that had an effect is named by the event it caused.
 """
 
 from dataclasses import dataclass
 
-from schemas.run_commands import CancelRun, ForkRun, PostInput, StartRun
-from schemas.run_events import RunStarted
+from schemas.run_commands import CancelRun, ForkRun, ImportRun, PostInput, StartRun
+from schemas.run_events import Event, RunStarted
 from schemas.values import AgentDefinition, BlobRef, ForkPoint, RunPosition, ToolCall, Usage
 from services.core.run.state import State
 
@@ -72,6 +72,21 @@ class Fork:
     unresolved: Refusal | None = None
     handle_live_run: str = ""
     traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """ImportRun with its events decoded: `times` are when they were decided, UTC milliseconds, one for each.
+
+    Where the first event goes on with another run it names that one's place in this log. `next_seq` is the seq the
+    next event of the run gets here.
+    """
+
+    at_ms: int
+    command: ImportRun
+    events: tuple[Event, ...]
+    times: tuple[int, ...]
+    next_seq: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,5 +181,5 @@ class Recover:
     still_running: frozenset[CallKey] = frozenset()
 
 
-Order = Start | Fork | Cancel | Input | ModelAnswered | ModelErred | ToolDone | Recover
+Order = Start | Fork | Import | Cancel | Input | ModelAnswered | ModelErred | ToolDone | Recover
 EffectResult = ModelAnswered | ModelErred | ToolDone

@@ -38,7 +38,7 @@ from schemas.values import AgentDefinition, BlobRef, ToolCall, Usage
 from services.core.changing import changed
 from services.core.run.prompt import first_message
 
-REDUCER_VERSION = 1
+REDUCER_VERSION = 2
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -83,6 +83,8 @@ class Facts:
     waiting_inputs: tuple[str, ...] = ()
     """User texts that join the conversation at the next turn boundary."""
     quarantined: str = ""
+    imported_events: int = 0
+    """How many of its events happened elsewhere; 0 for a run of this log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +263,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         traceparent=event.traceparent,
         metadata=tuple(sorted(event.metadata.items())),
         inherited_messages=len(state.history),
+        imported_events=0 if event.imported_from is None else event.imported_from.events,
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
     return AwaitingModel(

@@ -138,6 +138,22 @@ async def test_a_file_is_replayed_without_anything_else(
         replay_command._from_file(path, 0)
 
 
+async def test_an_exported_file_is_taken_in_elsewhere_and_twice_is_once(
+    here: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await run_id(here)
+    path, _ = await histories._export(run, tmp_path / "one.gz", force=False)
+    (tmp_path / "other").mkdir()
+    async with served(tmp_path / "other") as other:
+        transport = httpx.ASGITransport(app=other.app)
+        monkeypatch.setattr(histories, "api_of_here", lambda: Api("http://test", "shared-token", transport=transport))
+        first, position = await histories._import(path)
+        again, same = await histories._import(path)
+    assert (first["runs"], again["imported"]) == ([{"run_id": run, "imported": True}], False)
+    assert position == same
+    assert position.startswith("run.events/")
+
+
 def test_settings_are_told_as_pairs() -> None:
     assert histories.overrides(["model=gpt=4", "temperature=0.5", "tools=Read, Grep", "max_tokens=100"]) == {
         "model": "gpt=4",

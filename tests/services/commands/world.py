@@ -31,7 +31,7 @@ from projections.transcript import TranscriptPage, TranscriptRow, open_calls
 from schemas.codec import digest, local_codec
 from schemas.conversation import Message
 from schemas.ids import fresh_token, partition_key
-from schemas.run_commands import CancelRun, ForkRun, PostInput, StartRun
+from schemas.run_commands import CancelRun, ForkRun, ImportRun, PostInput, StartRun
 from schemas.run_events import RunStarted
 from schemas.stream_events import Claim
 from schemas.stream_records import ModelDelta
@@ -46,9 +46,10 @@ from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_READ, TENANT, USER
 from services.core.run.decide import decide
 from services.core.run.forking import overridden
-from services.core.run.orders import Cancel, Fork, Input, ModelAnswered, Origin, Refusal
+from services.core.run.orders import Cancel, Fork, Import, Input, ModelAnswered, Origin, Refusal
 from services.core.run.orders import Start as StartOrder
 from services.core.run.state import Absent, AwaitingModel, Ended, Refused, State, conversation, evolve
+from services.runtime.relatives import told
 from tests.projections.twin import Twin
 
 PARTITIONS = 4
@@ -214,7 +215,7 @@ class World:
                 for record in records:
                     self._handle(self.codec.decode(record.value or b"").record)
 
-    def _handle(self, command: StartRun | ForkRun | CancelRun | PostInput) -> None:
+    def _handle(self, command: StartRun | ForkRun | ImportRun | CancelRun | PostInput) -> None:
         run_id = command.run_id
         state = self.states.get(run_id, Absent(run_id=run_id))
         match command:
@@ -228,6 +229,13 @@ class World:
                 order = self._fork(command)
                 if order.origin is not None and isinstance(state, Absent):
                     state = self.states[run_id] = Absent(run_id=run_id, history=conversation(order.origin.state))
+            case ImportRun():
+                self.tenants.setdefault(run_id, command.envelope.tenant)
+                events, times = told(command)
+                seq = self.seqs.get(run_id, 0) + 1
+                order = Import(at_ms=NOW_MS, command=command, events=events, times=times, next_seq=seq)
+                self.happen(run_id, *decide(state, order), cause_id=command.envelope.command_id)
+                return
             case CancelRun():
                 order = Cancel(at_ms=NOW_MS, command=command)
             case PostInput():
