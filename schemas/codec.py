@@ -112,6 +112,24 @@ class Codec:
         }
         self._ids = {name: int.from_bytes(frame[1:], "big") for name, (frame, _) in self._write.items()}
 
+    @classmethod
+    def of_others(cls) -> Self:
+        """A codec that knows no schema id until it is told what was written under it (`learn`): for foreign records."""
+        made = cls()
+        made._versions = {}
+        return made
+
+    def learn(self, schema_id: int, name: str, version: int, schema: Any) -> None:
+        """Records under this id were written with this schema. Raises UnknownSchema when nothing here is called so."""
+        if name not in self._write:
+            raise UnknownSchema(schema_id)
+        self._versions[schema_id] = Version(name, version, parse_schema(schema, named_schemas={}))
+
+    def written_as(self, value: bytes) -> tuple[int, Version]:
+        """Under which id and with which schema these bytes were written; raises like `decode`."""
+        schema_id = self._schema_id(value)
+        return schema_id, self._versions[schema_id]
+
     def id_of(self, name: str) -> int:
         """Schema id under which records of that full name are written."""
         return self._ids[name]
@@ -343,6 +361,11 @@ def _holds(schema: Any, value: str) -> bool:
     if isinstance(schema, list):
         return any(_holds(part, value) for part in schema)
     return bool(schema == value)
+
+
+def schema_text(name: str, version: int) -> Any:
+    """The schema of a version as it was released: a tree of plain values."""
+    return _released_json(name, version)
 
 
 def _released_json(name: str, version: int) -> Any:

@@ -21,7 +21,7 @@ MODULES: Mapping[str, str] = {
     "doctor": "services.cli.doctor:doctor",
     "review": "services.cli.review:review",
     "run": "services.cli.runs:start",
-    "runs": "services.cli.runs:runs_app",
+    "runs": "services.cli.histories:runs_app",
     "events": "services.cli.events:events_app",
     "replay": "services.cli.replay:replay_run",
     "dlq": "services.cli.dead_letters:dead_letters_app",

@@ -25,6 +25,7 @@ from schemas.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
+from services.core.run.importing import is_import
 from services.core.run.orders import CallKey
 from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, State
 
@@ -77,7 +78,9 @@ Effect = CallModel | CallTool | StopCalls
 
 
 def react(state: State, event: Event) -> tuple[Effect, ...]:
-    """The effects of an event; `state` is the state after it."""
+    """The effects of an event; `state` is the state after it. What is only told again has none."""
+    if is_import(state):
+        return ()
     match event:
         case ModelCallRequested():
             assert isinstance(state, AwaitingModel)

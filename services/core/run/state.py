@@ -39,7 +39,7 @@ from schemas.values import AgentDefinition, BlobRef, ToolCall, Usage
 from services.core.changing import changed
 from services.core.run.prompt import first_message
 
-REDUCER_VERSION = 1
+REDUCER_VERSION = 2
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -85,6 +85,8 @@ class Facts:
     waiting_inputs: tuple[str, ...] = ()
     """User texts that join the conversation at the next turn boundary."""
     quarantined: str = ""
+    imported_events: int = 0
+    """How many of its events happened elsewhere; 0 for a run of this log."""
 
 
 @quick
@@ -234,10 +236,13 @@ def conversation(state: State) -> tuple[Message, ...]:
             return history
         case Refused():
             return ()
-        case AwaitingTools(facts=facts, answers=answers) | Ended(facts=facts, answers=answers):
+        case AwaitingTools(facts=facts, answers=answers):
+            return _boundary(changed(facts, messages=_closed(facts.messages, answers))).messages
+        case Ended(facts=facts, answers=answers):
             return _closed(facts.messages, answers)
         case AwaitingModel(facts=facts) | Parked(facts=facts):
-            return facts.messages
+            # Texts that wait for the next turn have been said: only a fork looks at a run that is under way.
+            return _boundary(facts).messages
         case _:
             assert_never(state)
 
@@ -258,7 +263,8 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         user_tier=event.user_tier,
         definition=event.definition,
         system=system,
-        messages=(*state.history, first),
+        # A fork may say nothing of its own: it answers what its prefix ends with.
+        messages=(*state.history, first) if first.blocks else state.history,
         allowed_hosts=event.allowed_hosts,
         interactive=event.interactive,
         idempotency_key=event.idempotency_key,
@@ -267,6 +273,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         traceparent=event.traceparent,
         metadata=tuple(sorted(event.metadata.items())),
         inherited_messages=len(state.history),
+        imported_events=0 if event.imported_from is None else event.imported_from.events,
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
     return AwaitingModel(
