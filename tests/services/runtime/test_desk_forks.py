@@ -14,6 +14,7 @@ from services.core.run.forking import content_sha256
 from services.core.run.orders import Fork, Refusal
 from services.core.run.state import AwaitingModel
 from services.runtime.forks import definition_of
+from services.stream.fold import BrokenHistory
 from services.stream.partition import Aggregate
 from tests.services.core.run.given import NOW, answered, calls, returned
 from tests.services.runtime.given import DeskAtWork, envelope, saying
@@ -249,3 +250,15 @@ def test_tools_are_only_ever_narrowed() -> None:
     nothing = resolved(overrides=DefinitionOverrides(tools=()))
     assert isinstance(nothing, AgentDefinition)
     assert nothing.tools == ()
+
+
+async def test_a_fork_point_that_names_another_event_than_there_is_gives_no_state() -> None:
+    work = DeskAtWork()
+    run = with_calls(work)
+    found = order_of(await work.looked_up(forking(2))).origin
+    assert found is not None
+    assert (await work.past.state(0, found.point)).facts.run_id == run.id
+    fresh = type(work.past)(FAMILY, CODEC, work.log, EVENTS)
+    for wrong in (replace(found.point, digest="00" * 16), replace(found.point, seq=1)):
+        with pytest.raises(BrokenHistory, match="another event"):
+            await fresh.state(0, wrong)
