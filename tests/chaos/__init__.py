@@ -8,7 +8,8 @@ faults       what is struck at which run; striker does it, wiping empties the sn
 evidence     everything raw, read when all is over: commands, events, dead letters, ledger lines, rows
 history      one partition's accepted history and one run's order of events, with rules of their own
 rows         what the read model has to say, folded a second time
-patience     runs that hang although nothing is broken any more; pauses, how long take-overs took
+patience     runs that hang although nothing is broken any more; pauses, how long take-overs took; standstill, when the
+             campaign itself was not running
 checker      evidence to violations and figures; shares no code with the services it judges
 campaign     all of it together; main is `make chaos`, test_kill_anything its short form
 report       the outcome for a terminal; result as JSON; reliability as docs/RELIABILITY.md

@@ -15,7 +15,7 @@ import httpx
 
 from connectors.kafka import KafkaAppender, KafkaOptions
 from schemas.run_commands import StartRun
-from tests.chaos import evidence
+from tests.chaos import evidence, standstill
 from tests.chaos.checker import Verdict, check
 from tests.chaos.evidence import COMMANDS, DEAD_LETTERS, EVENTS, Evidence, Probe, Promise, Row, Strike
 from tests.chaos.faults import plan
@@ -87,7 +87,7 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
         )
         witness = Witness(rig.kafka, PARTITIONS)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        watching = tasks.create_task(witness.run())
+        watching = [tasks.create_task(witness.run()), tasks.create_task(standstill.watch(strikes))]
         while _goes_on(order, len(seeds), time.monotonic() - began_s):
             seed = order.seed + len(seeds)
             seeds.append(seed)
@@ -106,7 +106,8 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
             old = load.orders
             met += load.met
         found = await collected(rig, promises, strikes, probes, witness)
-        watching.cancel()
+        for task in watching:
+            task.cancel()
     return Outcome(
         order=order,
         seeds=tuple(seeds),
