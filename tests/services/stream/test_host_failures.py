@@ -7,7 +7,7 @@ import pytest
 
 from connectors.errors import Transient, UnknownOutcome
 from connectors.protocols import Outgoing
-from schemas.run_events import ModelCallFailed, RunCompleted, ToolReturned
+from schemas.run_events import InputReceived, ModelCallFailed, RunCompleted, ToolReturned
 from services.core.run.react import CallTool
 from services.stream import flusher as flusher_module
 from tests.services.stream.judge import every_start_has_its_run
@@ -270,3 +270,21 @@ async def test_claims_are_found_in_a_gap_and_nowhere_else(world_of: Worlds) -> N
     assert await find(world.log, first.work.codec, TOPICS.events, 0, 1, 2)
     assert not await find(world.log, first.work.codec, TOPICS.events, 0, 2, 2)
     assert not await find(world.log, first.work.codec, TOPICS.events, 0, 2, 9)
+
+
+async def test_a_text_sent_twice_is_received_once_although_the_partition_changes_hands(world_of: Worlds) -> None:
+    # Found by the simulation (seed 9): the second copy leaves no event, so a new owner reads it again.
+    world = world_of(turns=1)
+    first = world.host("a")
+    world.start_run("r_talk", interactive=True)
+    world.say("r_talk", "hello")
+    again = world.say("r_talk", "hello")
+    await world.until(lambda: first.handled(again))
+    await world.until(first.settled)
+    await first.kill()
+    second = world.host("b")
+    await world.until(lambda: second.handled(again))
+    world.cancel_run("r_talk")
+    story = await world.finished("r_talk")
+    texts = [event.text for event in story.runs["r_talk"].events if isinstance(event, InputReceived)]
+    assert texts == ["hello"]
