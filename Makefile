@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DIR    ?= .
 ONCE   ?=
+SEEDS  ?= 10000
+FIRST  ?= 0
 
 .PHONY: help run up down test check format schemas bench simulate chaos clean
 
@@ -51,6 +53,9 @@ schemas: $(STAMP) ## write the Python twins of schemas/avro
 
 bench: $(STAMP) ## measure A3x2 through the topic and through HTTP against a stack of its own
 	@$(BIN)/python -m tests.benchmarks.main
+
+simulate: $(STAMP) ## the whole pipeline on a simulated log, clock and network (SEEDS=10000, FIRST=0)
+	@$(BIN)/python -m tests.simulation.main --seeds $(SEEDS) --first $(FIRST)
 
 chaos: $(STAMP) ## kill processes under load and check the log (RUNS=200)
 	@$(BIN)/python -m tests.chaos.main

@@ -48,11 +48,21 @@ class Wire:
                 there_s += 2 * MOST_DELAY_S * amount
             case "crash" | "pause":
                 self.strike(fate, amount)
+                if fate == "crash" and amount < 0.5:
+                    fate = "lost"  # it died before the bytes had left
         if fate != "lost":
             tell = fate not in ("ack lost", "late")
             lands = self._land
             self.loop.call_for(
-                self.loop.outside, there_s, lands, topic, partition, records, fate == "gap", answer if tell else None, back_s
+                self.loop.outside,
+                there_s,
+                lands,
+                topic,
+                partition,
+                records,
+                fate == "gap",
+                answer if tell else None,
+                back_s,
             )
         if fate in ("lost", "ack lost", "late"):
             self.loop.call_later(GIVEN_UP_S, _fail, answer, UnknownOutcome(f"append to {topic}/{partition}: {fate}"))
@@ -146,7 +156,7 @@ class Tail:
 
     async def poll(self, *, timeout_s: float, max_records: int = 5_000) -> Mapping[int, Sequence[Record]]:
         wire = self._wire
-        fate, amount = wire.fates.draw("read")
+        fate, amount = wire.fates.draw("poll")
         if fate in ("crash", "pause"):
             wire.strike(fate, amount)
         elif fate:
@@ -176,7 +186,7 @@ class Tail:
         return found
 
     def _wake(self) -> None:
-        if self._waiting is not None:
+        if self._waiting is not None and self._has_records():
             self._wire.loop.call_for(self._wire.process, 0.0, _succeed, self._waiting, 0)
 
     def seek(self, partition: int, offset: int) -> None:

@@ -12,7 +12,7 @@ halt, in the rows and at the next owner, and nothing else must.
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -24,7 +24,6 @@ from tests.simulation.log import TOPICS, Record, SimulatedLog
 from tests.simulation.store import COLUMNS, Connection, Place, Row, Store
 
 INTRUDER = "intruder"
-MUTE = False
 START = "loom.run.commands.StartRun"
 POST = "loom.run.commands.PostInput"
 AUDIT = {name: at for at, name in enumerate(COLUMNS["audit"])}
@@ -137,7 +136,9 @@ class Checker:
         envelope = fields.values["envelope"]
         term, run_id = envelope["term"], envelope["aggregate"]
         if (partition, term) not in self._owners:
-            self.complain("illegal writer", f"events/{partition} offset {record.offset}: nobody claimed the term {term}")
+            self.complain(
+                "illegal writer", f"events/{partition} offset {record.offset}: nobody claimed the term {term}"
+            )
         if term != self.terms.get(partition):
             self.stale += 1
             return
@@ -192,7 +193,7 @@ class Checker:
                 self._answered(event, ("tool", values["turn"], values["index"], values["attempt"]))
             case "InputReceived":
                 run.texts[values["text"]] += 1
-                if run.texts[values["text"]] > 1 and MUTE:
+                if run.texts[values["text"]] > 1:
                     self.complain("doubled", f"{run_id}: received {values['text']!r} twice, again at {event.place}")
 
     def _begun(self, event: Event) -> None:
@@ -316,15 +317,18 @@ class Checker:
 
     def _texts(self, damaged: set[bytes | None]) -> None:
         for command in self._commands.values():
-            if command.name == POST and command.key not in damaged:
-                if not self.runs[command.run_id].texts[command.text]:
-                    self.complain("lost", f"{command.run_id} never received {command.text!r}")
+            if command.name != POST or command.key in damaged:
+                continue
+            if not self.runs[command.run_id].texts[command.text]:
+                self.complain("lost", f"{command.run_id} never received {command.text!r}")
 
     def _dead_letters(self, damaged: set[bytes | None]) -> None:
         for topic, partition, offset in self._letters:
             record = self.log.records(topic, partition)[offset]
             if record.writer != INTRUDER and record.key not in damaged:
-                self.complain("dead letter", f"{topic}/{partition} offset {offset} was parked; nothing is wrong with it")
+                self.complain(
+                    "dead letter", f"{topic}/{partition} offset {offset} was parked; nothing is wrong with it"
+                )
 
     def _final_rows(self) -> None:
         schema = self.store.live

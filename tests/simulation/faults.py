@@ -10,7 +10,6 @@ out (`without`) changes as little as possible of the rest. That is what lets shr
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 CALM_S = 3.0
 """Virtual seconds until faults stop; after that everything must come to its end."""
@@ -20,10 +19,18 @@ APPEND_FATES = ("lost", "ack lost", "late", "gap", "slow", "crash", "pause")
 READ_FATES = ("unavailable", "slow", "crash", "pause")
 TABLE_FATES = ("connection lost", "slow", "crash", "pause")
 COMMIT_FATES = ("connection lost", "commit lost", "slow", "crash", "pause")
-FATES = {"append": APPEND_FATES, "read": READ_FATES, "tables": TABLE_FATES, "commit": COMMIT_FATES}
+FATES = {
+    "append": (2.0, APPEND_FATES),
+    "read": (1.0, READ_FATES),
+    "poll": (0.2, READ_FATES),
+    "tables": (0.5, TABLE_FATES),
+    "commit": (1.0, COMMIT_FATES),
+}
+"""What may happen to a call of each kind, and how often compared with the others: few appends matter more than many
+polls of nothing."""
 ACTS = (
     *("crash", "crash", "pause", "pause", "rebalance", "storm", "two owners", "checkpoint", "junk"),
-    *("crash projector", "pause projector", "second projector", "rebuild", "poison", "damage"),
+    *("planned stop", "crash projector", "pause projector", "second projector", "rebuild", "poison", "damage"),
 )
 MOST_ACTS = 10
 MOST_FUSE = 40
@@ -90,10 +97,11 @@ class Fates:
         """What happens to the next call of that kind, nothing as a rule, and an amount in [0, 1)."""
         faults = self._faults
         value = self.random.random()
-        if value >= faults.rate or faults.calm:
+        weight, among = FATES[kind]
+        rate = weight * faults.rate
+        if value >= rate or faults.calm:
             return "", value
-        among = FATES[kind]
-        fate = among[int(value / faults.rate * len(among))]
+        fate = among[int(value / rate * len(among))]
         self._counts[kind] += 1
         name = f"{self._process} {kind} {self._counts[kind]} ({fate})"
         if name in faults.without:
@@ -105,8 +113,3 @@ class Fates:
         """How long one way to the outside takes: mostly short, now and then ten times as long."""
         value = self.random.random()
         return 0.001 + 0.004 * value if value < 0.9 else 0.05 * value
-
-
-def describe(values: Any) -> str:
-    """A few words for a story."""
-    return ", ".join(str(value) for value in values)

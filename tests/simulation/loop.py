@@ -77,7 +77,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._stopped = False
         self._closed = False
 
-    # --- processes ---------------------------------------------------------------------------------------------------
+    # --- processes ----------------------------------------------------------------------------------------------------
 
     def process(self, name: str) -> Process:
         """A new process."""
@@ -106,20 +106,20 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 process.is_runnable = True
                 self._runnable.append(process)
 
-    # --- what asyncio asks of a loop -----------------------------------------------------------------------------------
+    # --- what asyncio asks of a loop ----------------------------------------------------------------------------------
 
     def time(self) -> float:
         return self.now
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         handle = Handle(self.current, callback, args, self.now)
         self._make_ready(handle)
         return handle
 
-    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         return self.call_for(self.current, delay, callback, *args)
 
-    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         return self.call_for(self.current, when - self.now, callback, *args)
 
     def call_for(self, process: Process, delay_s: float, callback: Callable[..., Any], *args: Any) -> Handle:
@@ -155,7 +155,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """`run` returns before the next callback."""
         self._stopped = True
 
-    # --- running -----------------------------------------------------------------------------------------------------
+    # --- running ------------------------------------------------------------------------------------------------------
 
     def run(self, until_s: float) -> None:
         """Until `stop`, until that time, or until nothing is left to wait for."""

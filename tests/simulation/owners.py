@@ -42,11 +42,16 @@ class Membership:
     def __init__(self) -> None:
         self.assigned: frozenset[int] = frozenset()
         self.changed = asyncio.Event()
+        self._generation = 0
 
     async def stay(self) -> None:
         await asyncio.get_running_loop().create_future()
 
-    def hear(self, partitions: frozenset[int]) -> None:
+    def hear(self, generation: int, partitions: frozenset[int]) -> None:
+        """Rebalances come in order; one that was overtaken is never heard of."""
+        if generation < self._generation:
+            return
+        self._generation = generation
         if partitions != self.assigned:
             self.assigned = partitions
             self.changed.set()

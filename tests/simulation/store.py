@@ -21,11 +21,21 @@ import psycopg
 from psycopg import sql
 
 from connectors.errors import Transient
-from projections.builds import BUILDING, COMPARED, LIVE, PREVIOUS, TABLES, VERSION, Build, BuildRow, StatusRow, TableHash
+from projections.builds import (
+    BUILDING,
+    COMPARED,
+    LIVE,
+    PREVIOUS,
+    TABLES,
+    VERSION,
+    Build,
+    BuildRow,
+    StatusRow,
+    TableHash,
+)
 from projections.transcript import TranscriptRow
 from services.runtime.desk import PastRun
 from tests.simulation.faults import MOST_DELAY_S, Fates
-from tests.simulation.log import TOPICS
 from tests.simulation.loop import Process, VirtualLoop
 
 Row = tuple[Any, ...]
@@ -193,7 +203,7 @@ class Connection:
             new = tuple(row) if old is None or insert.merge is None else insert.merge(old, row)
             self._write((insert.schema, insert.name, key), new)
 
-    # --- the statements ------------------------------------------------------------------------------------------------
+    # --- the statements -----------------------------------------------------------------------------------------------
 
     async def _update(self, update: "Update", parameters: Sequence[Any]) -> Answer:
         values = dict(zip(update.sets, parameters, strict=False))
@@ -454,8 +464,7 @@ def _insert(text: str) -> Insert:
     ways: dict[str, Callable[[Any, Any], Any]] = {}
     for column, policy in re.findall(r'"(\w+)" = (coalesce\([^)]*\)|[^,]+)', policies):
         ways[column] = _way(column, policy)
-    keeps: Callable[[Any, Any], Any] = lambda old, new: old
-    merges = [ways.get(column, keeps) for column in columns]
+    merges = [ways.get(column, _keep) for column in columns]
 
     def merge(old: Row, new: Row) -> Row:
         return tuple([way(a, b) for way, a, b in zip(merges, old, new, strict=True)])
@@ -472,6 +481,11 @@ def _way(column: str, policy: str) -> Callable[[Any, Any], Any]:
     }
     assert policy in ways, f"the simulated Postgres does not know the policy {policy}"
     return ways[policy]
+
+
+def _keep(old: Any, new: Any) -> Any:
+    del new
+    return old
 
 
 def _go_on(waiter: "asyncio.Future[None]") -> None:

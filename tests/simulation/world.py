@@ -9,11 +9,11 @@ row must be there within PATIENCE_S of virtual time.
 """
 
 import asyncio
-import gc
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -50,6 +50,9 @@ RESTART_S = 1.5
 """A supervisor starts a dead process again after at most so long."""
 MOST_SKEW_MS = 2_000
 """How far the clocks of two processes differ at most."""
+MOST_NOTICE_S = 0.1
+"""Until a member hears of a rebalance."""
+DRAIN_S = 1.0
 STORM_REBALANCES = 5
 STORM_EVERY_S = 0.08
 LOOK_S = 0.25
@@ -91,7 +94,7 @@ class World:
         self.faults = faults
         self.load = load
         self.random = Random(f"{faults.seed}/world")
-        self.loop = VirtualLoop(Random(f"{faults.seed}/loop"))
+        self.loop = VirtualLoop(Random(f"{faults.seed}/loop"))  # type: ignore[abstract]  # it has no I/O
         self.log = SimulatedLog(self.clock_ms)
         self.store = Store(self.loop)
         self.checker = Checker(self.log, self.store, PARTITIONS, self.loop.time, self.loop.stop)
@@ -101,7 +104,9 @@ class World:
         names = "abc"[: self.random.randint(2, 3)]
         self.owners = [Member(f"owner-{name}", self._start_owner) for name in names]
         self.projectors = [Member(f"projector-{name}", self._start_projector) for name in "pq"]
+        self._over = False
         self._shift = 0
+        self._generation = 0
         self._skews: dict[str, int] = {}
         self.client: Client | None = None
 
@@ -125,6 +130,7 @@ class World:
             loop.call_for(loop.outside, act.at_s, self._act, act)
         loop.call_for(loop.outside, CALM_S, self._calm)
         loop.run(CALM_S + PATIENCE_S)
+        self._over = True
         checker = self.checker
         if checker.violation is None:
             left = self._open_ends()
@@ -158,12 +164,12 @@ class World:
         assert self.client is not None
         return f"{self.client.busy} wishes are not sent" if self.client.busy else self.checker.open_ends()
 
-    def _landed(self, records: list[Record]) -> None:
+    def _landed(self, records: Sequence[Record]) -> None:
         if self._tell is not None:
             self._tell_of(records)
         self.checker.landed(records)
 
-    def _tell_of(self, records: list[Record]) -> None:
+    def _tell_of(self, records: Sequence[Record]) -> None:
         for record in records:
             place = f"{record.topic.removeprefix('loom.')}/{record.partition}@{record.offset}"
             try:
@@ -209,9 +215,7 @@ class World:
 
     def _start_owner(self, member: Member, wire: Wire) -> OwnerProcess:
         skew = self._skews[wire.process.name]
-        body = owner_process(
-            wire, self.store, self, partitions=PARTITIONS, clock_ms=lambda: self.clock_ms() + skew
-        )
+        body = owner_process(wire, self.store, self, partitions=PARTITIONS, clock_ms=lambda: self.clock_ms() + skew)
         body.task.add_done_callback(lambda task: self._ended(member, wire.process, task))
         return body
 
@@ -227,7 +231,12 @@ class World:
         self.loop.spawn(process, self.client.run(self.load))
 
     def _ended(self, member: Member, process: Process, task: "asyncio.Task[Any]") -> None:
-        if member.process is process and not task.cancelled() and self.checker.violation is None:
+        if member.process is not process or self._over:
+            return
+        if task.cancelled():
+            self.say(process.name, "has stopped")
+            self._gone(member, process, notice_s=MOST_NOTICE_S)
+        elif self.checker.violation is None:
             error = task.exception()
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
@@ -238,11 +247,15 @@ class World:
         if process is None:
             return
         self.say(process.name, "crashes")
+        self._gone(member, process, notice_s=SESSION_S)
+
+    def _gone(self, member: Member, process: Process, *, notice_s: float) -> None:
+        """The process is no more; another one will come."""
         member.process = None
         self.loop.freeze(process)
         self.store.disconnect(process)
         outside = self.loop.outside
-        self.loop.call_for(outside, SESSION_S, self._missed, member)
+        self.loop.call_for(outside, notice_s, self._missed, member)
         self.loop.call_for(outside, RESTART_S * self.random.random(), self._restart, member)
 
     def _missed(self, member: Member) -> None:
@@ -288,7 +301,9 @@ class World:
         assert member.process is not None
         body: OwnerProcess = member.body
         self.say(member.process.name, f"is to own {sorted(partitions)}")
-        self.loop.call_for(member.process, 0.1 * self.random.random(), body.membership.hear, partitions)
+        self._generation += 1
+        delay_s = MOST_NOTICE_S * self.random.random()
+        self.loop.call_for(member.process, delay_s, body.membership.hear, self._generation, partitions)
 
     # --- acts --------------------------------------------------------------------------------------------------------
 
@@ -313,6 +328,8 @@ class World:
                     if member.process is not None:
                         self._tell_assignment(member, frozenset(range(PARTITIONS)))
                 self.loop.call_for(self.loop.outside, 2 * act.amount, self._rebalance)
+            case "planned stop":
+                self._stop(owner)
             case "checkpoint":
                 self._checkpoint(owner)
             case "junk":
@@ -333,9 +350,29 @@ class World:
         process = member.process
         if process is None or process.frozen:
             return
-        strike = (lambda: self._crash(member)) if act.kind.startswith("crash") else (lambda: self._pause(member, act.amount))
-        process.on_fuse = lambda: strike() if member.process is process else None
+
+        def strike() -> None:
+            if member.process is process:
+                if act.kind.startswith("crash"):
+                    self._crash(member)
+                else:
+                    self._pause(member, act.amount)
+
+        process.on_fuse = strike
         process.fuse = act.fuse
+
+    def _stop(self, member: Member) -> None:
+        """A planned stop, as services/runtime/main.py does it: drain, then end."""
+        process = member.process
+        if process is None or process.frozen:
+            return
+        body: OwnerProcess = member.body
+
+        async def stop() -> None:
+            await body.host.drain(DRAIN_S)
+            body.task.cancel()
+
+        self.loop.spawn(process, stop())
 
     def _checkpoint(self, member: Member) -> None:
         process = member.process
@@ -385,7 +422,9 @@ class World:
             self.say(process.name, f"is done; equal: {report.equal}")
             if not report.equal:
                 differing = [name for name, (live, new) in report.tables.items() if live != new]
-                self.checker.complain("rows", f"{process.name}: the rebuilt tables {differing} differ from the live ones")
+                self.checker.complain(
+                    "rows", f"{process.name}: the rebuilt tables {differing} differ from the live ones"
+                )
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -406,14 +445,22 @@ def simulated() -> Iterator[None]:
 
     The code under test asks `time.monotonic` and the module-wide `random`; giving both here spares it a parameter.
     """
-    state = random.getstate()
+    state, monotonic = random.getstate(), time.monotonic
+
+    def virtual() -> float:
+        loop = asyncio._get_running_loop()  # none in other threads, whose time goes on
+        return monotonic() if loop is None else loop.time()
+
     logging.disable(logging.CRITICAL)
     with (
-        patch.object(time, "monotonic", lambda: asyncio.get_running_loop().time()),
+        patch.object(time, "monotonic", virtual),
         patch.object(projecting, "Builds", SimulatedBuilds),
         patch.object(rebuilding, "Builds", SimulatedBuilds),
         patch.object(run_projection, "writer", cache(writer)),
+        warnings.catch_warnings(),
     ):
+        # A crash leaves coroutines behind that were made and never begun.
+        warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
         try:
             yield
         finally:
@@ -439,9 +486,3 @@ def simulate(seed: int, *, without: frozenset[str] = frozenset(), tell: Tell | N
         )
     finally:
         world.loop.close()
-
-
-def collect_between(seeds: int) -> None:
-    """Garbage is collected between seeds, not within them: half the cost of leaving it to the collector."""
-    if seeds % 25 == 0:
-        gc.collect()
