@@ -29,7 +29,7 @@ FATES = {
 """What may happen to a call of each kind, and how often compared with the others: few appends matter more than many
 polls of nothing."""
 ACTS = (
-    *("crash", "crash", "pause", "pause", "rebalance", "storm", "two owners", "checkpoint", "junk"),
+    *("crash", "crash", "pause", "pause", "rebalance", "storm", "two owners", "checkpoint", "checkpoint", "junk"),
     *("planned stop", "crash projector", "pause projector", "second projector", "rebuild", "poison", "damage"),
 )
 MOST_ACTS = 10

@@ -20,7 +20,6 @@ from services.stream import fold, past
 from services.stream.flusher import Flusher
 from services.stream.fold import Fold
 from services.stream.partition import Partition
-from services.stream.progress import CommandProgress
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 
@@ -126,15 +125,6 @@ def handled_commands_forgotten() -> AbstractContextManager[Any]:
     return patch.object(Fold, "feed", forgetful)
 
 
-def low_water_mark() -> AbstractContextManager[Any]:
-    """The mark of the handled commands jumps over those that are still waiting."""
-
-    def jumps(self: CommandProgress, offset: int) -> None:
-        self.low = max(self.low, offset + 1)
-
-    return patch.object(CommandProgress, "handled", jumps)
-
-
 def intent_after_effect() -> AbstractContextManager[Any]:
     """Calls begin when their batch leaves, not when it is acknowledged."""
     append, acked = Flusher._append, Partition.acked
@@ -163,7 +153,6 @@ MUTATIONS: dict[str, Mutation] = {
         unknown_outcome,
         unsafe_calls_repeated,
         handled_commands_forgotten,
-        low_water_mark,
         intent_after_effect,
     )
 }

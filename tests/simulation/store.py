@@ -182,7 +182,10 @@ class Connection:
         if text.startswith("SET ") or "pg_notify" in text:
             return Answer()
         if text.startswith("UPDATE"):
-            return await self._update(_update(text), parameters)
+            answer = await self._update(_update(text), parameters)
+            if not self._depth:
+                self._over()
+            return answer
         if "c.epoch + 1" in text:
             return await self._claim(_table(text), parameters)
         if " JOIN " in text:

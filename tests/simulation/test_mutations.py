@@ -6,7 +6,7 @@ from tests.simulation.main import first_failure
 from tests.simulation.mutations import MUTATIONS
 
 ENOUGH_SEEDS = 1_000
-"""Most are found among the first ten; the rarest needs a hundred or so."""
+"""Most are found among the first ten; the rarest needs some dozens."""
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

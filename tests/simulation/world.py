@@ -331,7 +331,8 @@ class World:
             case "planned stop":
                 self._stop(owner)
             case "checkpoint":
-                self._checkpoint(owner)
+                for member in self.owners:
+                    self._checkpoint(member)
             case "junk":
                 self.log.append(TOPICS.events, partition, [JUNK], INTRUDER)
             case "poison":
