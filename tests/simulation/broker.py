@@ -161,13 +161,14 @@ class Tail:
             wire.strike(fate, amount)
         elif fate:
             await asyncio.sleep(MOST_DELAY_S * amount)  # a broker that is away shows as an empty answer
-        if not self._has_records():
-            self._waiting = wire.loop.create_future()
-            timer = wire.loop.call_later(timeout_s, _succeed, self._waiting, 0)
-            await self._waiting
+        if self._has_records():
+            await asyncio.sleep(wire.fates.latency_s())
+        else:
+            waiting = self._waiting = wire.loop.create_future()
+            timer = wire.loop.call_later(timeout_s, _succeed, waiting, 0)
+            await waiting
             timer.cancel()
             self._waiting = None
-        await asyncio.sleep(wire.fates.latency_s())
         return self._take(max_records)
 
     def _has_records(self) -> bool:
@@ -187,7 +188,9 @@ class Tail:
 
     def _wake(self) -> None:
         if self._waiting is not None and self._has_records():
-            self._wire.loop.call_for(self._wire.process, 0.0, _succeed, self._waiting, 0)
+            wire = self._wire
+            wire.loop.call_for(wire.process, wire.fates.latency_s(), _succeed, self._waiting, 0)
+            self._waiting = None
 
     def seek(self, partition: int, offset: int) -> None:
         self._at[partition] = offset
