@@ -1,14 +1,14 @@
 """An event loop with virtual time, on which several simulated processes live.
 
-Each process has a ready queue of its own, first in first out like the loop it would have; which process runs next is
-drawn from the seed. When nobody has anything to do, the clock jumps to the next timer. There is no I/O: whatever comes
-from outside is a timer.
+Each process has a ready queue of its own; which process runs next is drawn from the seed. The queue is first in first
+out like that of the loop the process would have, or, in an `unordered` loop, begins anywhere: what asyncio does not
+promise must not be relied on. When nobody has anything to do, the clock jumps to the next timer. There is no I/O:
+whatever comes from outside is a timer.
 
 A process that is frozen does not run: for a while it is a paused one, for ever a crashed one. That may happen between
 any two of its callbacks, so at every await, by a fuse that counts them.
 
 Contexts are not entered: nothing that is simulated uses context variables, and it would cost a tenth of the time.
-Not chosen: one shared ready queue in random order. Real loops keep the order, and code may rely on it.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class Handle:
 class VirtualLoop(asyncio.AbstractEventLoop):
     """See the module. `current` is the process whose code runs; what that code starts is its own."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, unordered: bool = False) -> None:
         self.now = 0.0
         """Virtual seconds since the beginning."""
         self.outside = Process("outside")
@@ -70,6 +70,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.complaints: list[dict[str, Any]] = []
         """What asyncio would have logged: exceptions nobody asked for."""
         self._draw = random.random
+        self._unordered = unordered
         self._runnable: list[Process] = []
         self._timers: list[tuple[float, int, Handle]] = []
         self._count = 0
@@ -204,6 +205,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     process.on_fuse()
             if process.frozen or self._stopped:
                 break
+            if self._unordered and len(ready) > 1:
+                ready.rotate(int(self._draw() * len(ready)))
             handle = ready.popleft()
             if not handle.is_cancelled:
                 handle.callback(*handle.args)

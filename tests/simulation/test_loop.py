@@ -117,6 +117,23 @@ def test_within_a_process_callbacks_keep_their_order_and_between_processes_the_s
     assert order(3) == orders[3]
 
 
+def test_an_unordered_loop_runs_everything_once_in_any_order() -> None:
+    def order(seed: int) -> str:
+        loop = VirtualLoop(Random(seed), unordered=True)  # type: ignore[abstract]  # it has no I/O
+        seen: list[str] = []
+        process = loop.process("p")
+        for name in "abcde":
+            loop.call_for(process, 1.0, seen.append, name)
+        loop.run(END_S)
+        loop.close()
+        return "".join(seen)
+
+    orders = [order(seed) for seed in range(30)]
+    assert all(sorted(found) == list("abcde") for found in orders)
+    assert len(set(orders)) > 10
+    assert order(7) == orders[7]
+
+
 def test_closing_ends_every_task_also_of_frozen_processes(loop: VirtualLoop) -> None:
     ended: list[str] = []
 

@@ -43,6 +43,8 @@ from tests.simulation.projector import projector_process, rebuild_process
 from tests.simulation.store import SimulatedBuilds, Store
 
 PARTITIONS = 2
+UNORDERED_SHARE = 0.5
+"""Of the seeds: those in which the callbacks of a process run in any order."""
 NOW_MS = 1_700_000_000_000
 SESSION_S = 1.0
 """Until the group notices that a member is gone."""
@@ -94,7 +96,8 @@ class World:
         self.faults = faults
         self.load = load
         self.random = Random(f"{faults.seed}/world")
-        self.loop = VirtualLoop(Random(f"{faults.seed}/loop"))  # type: ignore[abstract]  # it has no I/O
+        order = Random(f"{faults.seed}/loop")
+        self.loop = VirtualLoop(order, unordered=order.random() < UNORDERED_SHARE)  # type: ignore[abstract]  # it has no I/O
         self.log = SimulatedLog(self.clock_ms)
         self.store = Store(self.loop)
         self.checker = Checker(self.log, self.store, PARTITIONS, self.loop.time, self.loop.stop)
