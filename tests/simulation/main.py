@@ -18,9 +18,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from tests.simulation.shrink import shrunk
 from tests.simulation.world import Outcome, simulate, simulated
 
-CHUNK_SEEDS = 200
-"""Seeds a worker process takes at once: two seconds of work."""
-TELL_EVERY_SEEDS = 20 * CHUNK_SEEDS
+CHUNK_SEEDS = 50
+"""Seeds a worker process takes at once: half a second of work."""
+TELL_EVERY_SEEDS = 40 * CHUNK_SEEDS
 COLLECT_EVERY_SEEDS = 25
 """Garbage is collected between seeds and not within them: a simulation is full of cycles that all end with it."""
 
