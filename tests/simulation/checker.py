@@ -21,7 +21,8 @@ from typing import Any
 from tests.chaos.history import CLAIM, Event, Story
 from tests.chaos.wire import Unreadable, decode
 from tests.simulation.log import TOPICS, Record, SimulatedLog
-from tests.simulation.store import COLUMNS, Connection, Place, Row, Store
+from tests.simulation.statements import COLUMNS, Row
+from tests.simulation.store import Connection, Place, Store
 
 INTRUDER = "intruder"
 START = "loom.run.commands.StartRun"

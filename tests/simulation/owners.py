@@ -25,9 +25,10 @@ from services.stream.past import Past
 from services.stream.snapshot import Snapshots
 from tests.services.stream.script import answer
 from tests.simulation.broker import Tail, Wire
+from tests.simulation.builds import StoredIndex
 from tests.simulation.log import TOPICS
 from tests.simulation.loop import Process
-from tests.simulation.store import Store, StoredIndex
+from tests.simulation.store import Store
 
 AGENT = AgentDefinition(name="helper", provider="acme", model="large", tools=("T",), retry_attempts=5)
 SLOW_CALL_S = 1.5

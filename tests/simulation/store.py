@@ -1,50 +1,29 @@
 """A small Postgres: what the projector's statements mean, and what may go wrong with them.
 
-It understands the statements that projections/run_projection.py, cursors.py and writing.py send, by their text: the
-WHERE of the cursor's compare-and-set and the policy of every upsert are read off the SQL. Transactions are buffers over
-what is committed; a row of `cursors` is locked from its first change to the end of the transaction, and a row that is
-changed is looked at again once the lock is there (READ COMMITTED). Builds (projections/builds.py) are kept as values,
-because their statements are about schemas and views.
+It understands the statements that projections/run_projection.py, cursors.py and writing.py send (statements.py).
+Transactions are buffers over what is committed; a row of `cursors` is locked from its first change to the end of the
+transaction, and a row that is changed is looked at again once the lock is there (READ COMMITTED).
 
 A connection dies with its process at once, as a socket does; a paused process keeps its locks.
 """
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
-from connectors.errors import Transient
-from projections.builds import (
-    BUILDING,
-    COMPARED,
-    LIVE,
-    PREVIOUS,
-    TABLES,
-    VERSION,
-    Build,
-    BuildRow,
-    StatusRow,
-    TableHash,
-)
+from projections.builds import LIVE, BuildRow
 from projections.transcript import TranscriptRow
-from services.runtime.desk import PastRun
 from tests.simulation.faults import MOST_DELAY_S, Fates
 from tests.simulation.loop import Process, VirtualLoop
+from tests.simulation.statements import COLUMNS, KEYS, Key, Row, Update, insert_in, table_in, text_of, update_in
 
-Row = tuple[Any, ...]
-Key = tuple[Any, ...]
 Place = tuple[str, str, Key]
 """Schema, table and key of a row."""
 Strike = Callable[[str, float], None]
-KEYS = {table.name: tuple(column.name for column in table.primary_key.columns) for table in TABLES}
-COLUMNS = {table.name: tuple(column.name for column in table.columns) for table in TABLES}
 PREFIX = "loom"
 CURSOR = ("topic", "partition", "next_offset", "term", "epoch", "owner")
 
@@ -176,28 +155,28 @@ class Connection:
 
     async def execute(self, query: Any, parameters: Sequence[Any] = ()) -> Answer:
         await self._reach("tables")
-        text = _text(query)
+        text = text_of(query)
         if "REPEATABLE READ" in text:
             self._seen = {place: dict(rows) for place, rows in self._store.tables.items()}
         if text.startswith("SET ") or "pg_notify" in text:
             return Answer()
         if text.startswith("UPDATE"):
-            answer = await self._update(_update(text), parameters)
+            answer = await self._update(update_in(text), parameters)
             if not self._depth:
                 self._over()
             return answer
         if "c.epoch + 1" in text:
-            return await self._claim(_table(text), parameters)
+            return await self._claim(table_in(text), parameters)
         if " JOIN " in text:
-            return Answer(self._open_calls(_table(text)[0], parameters[0]))
+            return Answer(self._open_calls(table_in(text)[0], parameters[0]))
         assert text.startswith("SELECT * FROM"), f"the simulated Postgres does not know {text}"
-        schema, name = _table(text)
+        schema, name = table_in(text)
         found = [self._read(schema, name, (run_id,)) for run_id in parameters[0]]
         return Answer([row for row in found if row is not None])
 
     async def executemany(self, query: Any, rows: Iterable[Row]) -> None:
         await self._reach("tables")
-        insert = _insert(_text(query))
+        insert = insert_in(text_of(query))
         for row in rows:
             key = tuple(row[at] for at in insert.key)
             old = self._read(insert.schema, insert.name, key)
@@ -208,7 +187,7 @@ class Connection:
 
     # --- the statements -----------------------------------------------------------------------------------------------
 
-    async def _update(self, update: "Update", parameters: Sequence[Any]) -> Answer:
+    async def _update(self, update: Update, parameters: Sequence[Any]) -> Answer:
         values = dict(zip(update.sets, parameters, strict=False))
         wanted = dict(zip(update.where, parameters[len(update.sets) :], strict=True))
         place = (update.schema, update.name, tuple(wanted[name] for name in KEYS[update.name]))
@@ -288,207 +267,6 @@ class Connection:
         if not self._is_open:
             raise psycopg.OperationalError("the connection is broken")
         return fate
-
-
-class SimulatedBuilds:
-    """Stands in for projections.builds.Builds."""
-
-    def __init__(self, connection: Connection, prefix: str = PREFIX) -> None:
-        self._connection = connection
-        self._store = connection._store
-        assert prefix == PREFIX
-
-    def build(self, number: int) -> Build:
-        return Build(prefix=PREFIX, number=number)
-
-    async def prepare(self) -> None:
-        await self._connection._reach("tables")
-        if not self._store.builds:
-            self._store.builds.append(BuildRow(1, LIVE, VERSION, None, None))
-
-    async def live(self) -> BuildRow:
-        await self._connection._reach("tables")
-        return next(row for row in self._store.builds if row.state == LIVE)
-
-    async def reserve_projecting(self, topic: str) -> bool:
-        return await self._reserve(f"projector {topic}")
-
-    async def reserve_rebuild(self) -> bool:
-        return await self._reserve("rebuild")
-
-    async def _reserve(self, name: str) -> bool:
-        await self._connection._reach("tables")
-        return self._store.advisory.setdefault(name, self._connection) is self._connection
-
-    async def make(self) -> Build:
-        await self._connection._reach("tables")
-        store = self._store
-        for row in [row for row in store.builds if row.state == BUILDING]:
-            self._drop(row.number)
-        number = max(row.number for row in store.builds) + 1
-        store.builds.append(BuildRow(number, BUILDING, VERSION, None, None))
-        return self.build(number)
-
-    async def positions(self, number: int, topic: str, *, lock: bool = False) -> dict[int, int]:
-        await self._connection._reach("tables")
-        schema = self.build(number).schema
-        if lock:
-            for key in sorted(self._store.table(schema, "cursors")):
-                await self._store.lock((schema, "cursors", key), self._connection)
-        return {key[1]: row[2] for key, row in self._connection.tables.get((schema, "cursors"), {}).items()}
-
-    async def table_hashes(self, number: int) -> dict[str, TableHash]:
-        """The rows themselves stand for their hash."""
-        await self._connection._reach("tables")
-        schema = self.build(number).schema
-        return {
-            name: TableHash(len(rows), str(sorted(rows.items())))
-            for name in COMPARED
-            for rows in (self._connection.tables.get((schema, name), {}),)
-        }
-
-    async def switch(self, build: Build) -> None:
-        await self._connection._reach("tables")
-        states = {LIVE: PREVIOUS}
-        self._store.builds = [
-            row._replace(state=LIVE if row.number == build.number else states.get(row.state, row.state))
-            for row in self._store.builds
-        ]
-
-    async def drop_unused(self) -> list[int]:
-        await self._connection._reach("tables")
-        previous = [row.number for row in self._store.builds if row.state == PREVIOUS]
-        for number in previous[:-1]:
-            self._drop(number)
-        return previous[:-1]
-
-    async def say(self, status: StatusRow) -> None:
-        await self._connection._reach("tables")
-
-    def _drop(self, number: int) -> None:
-        store = self._store
-        store.builds = [row for row in store.builds if row.number != number]
-        store.tables = {place: rows for place, rows in store.tables.items() if place[0] != self.build(number).schema}
-
-
-class StoredIndex:
-    """The audit index over the live build (protocol services.runtime.desk.RunIndex)."""
-
-    def __init__(self, store: Store, reach: Callable[[str], Any]) -> None:
-        self._store = store
-        self._reach = reach
-
-    async def reached(self, partition: int) -> int:
-        await self._reach("index")
-        found = self._store.positions(self._store.live).get(partition) if self._store.live else None
-        if found is None:
-            raise Transient(f"the projections have not begun with partition {partition}", kind="unavailable")
-        return found
-
-    async def find_run(self, run_id: str) -> PastRun | None:
-        await self._reach("index")
-        row = self._store.table(self._store.live, "audit").get((run_id,))
-        return _past(row) if row is not None else None
-
-    async def last_run_of_session(self, session_id: str) -> PastRun | None:
-        await self._reach("index")
-        rows = [dict(zip(COLUMNS["audit"], row, strict=True)) for row in self._audit()]
-        found = [row for row in rows if row["session_id"] == session_id and row["status"] != "refused"]
-        return _past(tuple(max(found, key=lambda row: row["first_offset"]).values())) if found else None
-
-    def _audit(self) -> Iterable[Row]:
-        return self._store.table(self._store.live, "audit").values()
-
-
-def _past(values: Row) -> PastRun:
-    row = dict(zip(COLUMNS["audit"], values, strict=True))
-    return PastRun(
-        run_id=row["run_id"],
-        tenant=row["tenant"],
-        session_id=row["session_id"],
-        first_offset=row["first_offset"],
-        last_offset=row["last_offset"],
-        ended_at_ms=row["ended_at_ms"] or 0,
-    )
-
-
-# --- reading SQL -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """UPDATE of one row by its key and what else the WHERE asks for."""
-
-    schema: str
-    name: str
-    sets: tuple[str, ...]
-    where: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Insert:
-    """INSERT, with what becomes of a row that is there; None: it is an error."""
-
-    schema: str
-    name: str
-    key: tuple[int, ...]
-    merge: Callable[[Row, Row], Row] | None
-
-
-def _text(query: Any) -> str:
-    if isinstance(query, sql.Composable):
-        return query.as_string(None)
-    return query.decode() if isinstance(query, bytes) else str(query)
-
-
-@cache
-def _table(text: str) -> tuple[str, str]:
-    """The first table that is named."""
-    found = re.search(r'"(\w+)"\."(\w+)"', text)
-    assert found is not None, text
-    return found[1], found[2]
-
-
-@cache
-def _update(text: str) -> Update:
-    sets, _, where = text.partition(" WHERE ")
-    placeholder = re.compile(r"(\w+) = %s")
-    return Update(*_table(text), tuple(placeholder.findall(sets)), tuple(placeholder.findall(where)))
-
-
-@cache
-def _insert(text: str) -> Insert:
-    schema, name = _table(text)
-    columns = COLUMNS[name]
-    key = tuple(columns.index(column) for column in KEYS[name])
-    _, conflict, policies = text.partition("DO UPDATE SET ")
-    if not conflict:
-        return Insert(schema, name, key, None)
-    ways: dict[str, Callable[[Any, Any], Any]] = {}
-    for column, policy in re.findall(r'"(\w+)" = (coalesce\([^)]*\)|[^,]+)', policies):
-        ways[column] = _way(column, policy)
-    merges = [ways.get(column, _keep) for column in columns]
-
-    def merge(old: Row, new: Row) -> Row:
-        return tuple([way(a, b) for way, a, b in zip(merges, old, new, strict=True)])
-
-    return Insert(schema, name, key, merge)
-
-
-def _way(column: str, policy: str) -> Callable[[Any, Any], Any]:
-    ways: dict[str, Callable[[Any, Any], Any]] = {
-        f'excluded."{column}"': lambda old, new: new,
-        f't."{column}" + excluded."{column}"': lambda old, new: old + new,
-        f'coalesce(excluded."{column}", t."{column}")': lambda old, new: old if new is None else new,
-        f'coalesce(t."{column}", excluded."{column}")': lambda old, new: new if old is None else old,
-    }
-    assert policy in ways, f"the simulated Postgres does not know the policy {policy}"
-    return ways[policy]
-
-
-def _keep(old: Any, new: Any) -> Any:
-    del new
-    return old
 
 
 def _go_on(waiter: "asyncio.Future[None]") -> None:

@@ -33,6 +33,7 @@ from schemas.run_events import InputReceived
 from schemas.values import Envelope
 from services.projector import loop as projecting
 from tests.simulation.broker import JUNK, Wire
+from tests.simulation.builds import SimulatedBuilds
 from tests.simulation.checker import INTRUDER, Checker, Violation
 from tests.simulation.clients import TENANT, Client, wishes
 from tests.simulation.faults import CALM_S, MOST_PAUSE_S, Act, Faults
@@ -40,7 +41,7 @@ from tests.simulation.log import TOPICS, Record, SimulatedLog
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.owners import OwnerProcess, owner_process
 from tests.simulation.projector import projector_process, rebuild_process
-from tests.simulation.store import SimulatedBuilds, Store
+from tests.simulation.store import Store
 
 PARTITIONS = 2
 UNORDERED_SHARE = 0.5
