@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
+from tests.simulation.seeds import Outcome, simulate, simulated
 from tests.simulation.shrink import shrunk
-from tests.simulation.world import Outcome, simulate, simulated
 
 CHUNK_SEEDS = 50
 """Seeds a worker process takes at once: half a second of work."""

@@ -7,7 +7,7 @@ is a whole deterministic run, some milliseconds long.
 
 from collections.abc import Callable, Sequence
 
-from tests.simulation.world import Outcome, simulate
+from tests.simulation.seeds import Outcome, simulate
 
 MOST_TRIALS = 2_000
 """A few seconds; the story is then as short as it got."""

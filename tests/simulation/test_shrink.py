@@ -1,8 +1,8 @@
 """Shrinking keeps what the failure needs and nothing else."""
 
 from tests.simulation.checker import Violation
+from tests.simulation.seeds import Outcome
 from tests.simulation.shrink import shrunk
-from tests.simulation.world import Outcome
 
 FAULTS = tuple(f"fault {number}" for number in range(40))
 

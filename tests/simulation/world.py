@@ -1,44 +1,31 @@
-"""One seed from beginning to end: processes, their group, planned faults, and then the calm in which all must end.
-
-    outcome = simulate(7)              # the violation, if any, and the faults that happened
-    simulate(7, without={"act 2 (crash)"}, tell=lines.append)
+"""The simulated world: processes, their group, planned faults, and then the calm in which all must end.
 
 Two partitions, two or three owners, two projectors of which one stands by, a client. A dead process comes back after a
 moment under a new name; the group notices after a session. When the faults have stopped, every run must end and every
 row must be there within PATIENCE_S of virtual time.
+
+Before: seeds.py makes one for each seed.
 """
 
 import asyncio
-import logging
-import random
-import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 from connectors.errors import Transient
 from connectors.protocols import Outgoing
-from projections import rebuild as rebuilding
-from projections import run_projection
 from projections.cursors import Fenced
 from projections.rebuild import RebuildReport
-from projections.writing import writer
 from schemas.codec import local_codec
 from schemas.run_events import InputReceived
 from schemas.values import Envelope
-from services.projector import loop as projecting
 from tests.simulation.broker import JUNK, Wire
-from tests.simulation.builds import SimulatedBuilds
-from tests.simulation.checker import INTRUDER, Checker, Violation
-from tests.simulation.clients import TENANT, Client, wishes
+from tests.simulation.checker import INTRUDER, Checker
+from tests.simulation.clients import TENANT, Client
 from tests.simulation.faults import CALM_S, MOST_PAUSE_S, Act, Faults
 from tests.simulation.log import TOPICS, Record, SimulatedLog
 from tests.simulation.loop import Process, VirtualLoop
+from tests.simulation.narrator import told
 from tests.simulation.owners import OwnerProcess, owner_process
 from tests.simulation.projector import projector_process, rebuild_process
 from tests.simulation.store import Store
@@ -63,18 +50,6 @@ PATIENCE_S = 90.0
 """Virtual seconds after the calm until everything must have ended: far above the sum of all back-offs."""
 
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a seed went. `fired` names the faults that happened, `wishes` the load."""
-
-    seed: int
-    violation: Violation | None
-    fired: tuple[str, ...]
-    wishes: tuple[str, ...]
-    events: int
-    virtual_s: float
 
 
 class Member:
@@ -170,29 +145,10 @@ class World:
 
     def _landed(self, records: Sequence[Record]) -> None:
         if self._tell is not None:
-            self._tell_of(records)
+            term = self.checker.terms.get(records[0].partition)
+            for record in records:
+                self.say(record.writer, told(record, term))
         self.checker.landed(records)
-
-    def _tell_of(self, records: Sequence[Record]) -> None:
-        for record in records:
-            place = f"{record.topic.removeprefix('loom.')}/{record.partition}@{record.offset}"
-            try:
-                decoded = local_codec().decode(record.value or b"")
-            except Exception:  # noqa: BLE001 - it is told, not handled
-                self.say(record.writer, f"{place} unreadable bytes")
-                continue
-            name, envelope = type(decoded.record).__name__, decoded.envelope
-            if envelope is None:
-                self.say(record.writer, f"{place} {name} {getattr(decoded.record, 'run_id', '')}")
-                continue
-            term = self.checker.terms.get(record.partition)
-            stale = " STALE" if name != "Claim" and envelope.term != term else ""
-            facts = [f"{key} {getattr(decoded.record, key)}" for key in STORY_FIELDS if hasattr(decoded.record, key)]
-            self.say(
-                record.writer,
-                f"{place} {name} {envelope.aggregate} seq {envelope.seq} term {envelope.term}{stale} "
-                + ", ".join(facts),
-            )
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
@@ -439,55 +395,3 @@ class World:
 
     def call_ended(self, process: str, run_id: str, key: Any) -> None:
         self.checker.call_ended(process, run_id, key)
-
-
-STORY_FIELDS = ("owner", "reason", "turn", "index", "attempt", "kind", "outcome", "text", "effect_class")
-
-
-@contextmanager
-def simulated() -> Iterator[None]:
-    """Clock, randomness and Postgres of this process are simulated ones while it lasts; nothing is logged.
-
-    The code under test asks `time.monotonic` and the module-wide `random`; giving both here spares it a parameter.
-    """
-    state, monotonic = random.getstate(), time.monotonic
-
-    def virtual() -> float:
-        loop = asyncio._get_running_loop()  # none in other threads, whose time goes on
-        return monotonic() if loop is None else loop.time()
-
-    logging.disable(logging.CRITICAL)
-    with (
-        patch.object(time, "monotonic", virtual),
-        patch.object(projecting, "Builds", SimulatedBuilds),
-        patch.object(rebuilding, "Builds", SimulatedBuilds),
-        patch.object(run_projection, "writer", cache(writer)),
-        warnings.catch_warnings(),
-    ):
-        # A crash leaves coroutines behind that were made and never begun.
-        warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
-        try:
-            yield
-        finally:
-            random.setstate(state)
-            logging.disable(logging.NOTSET)
-
-
-def simulate(seed: int, *, without: frozenset[str] = frozenset(), tell: Tell | None = None) -> Outcome:
-    """One seed, inside `simulated()`. `without` leaves faults and wishes out by name; `tell` gets the story."""
-    random.seed(seed)
-    faults = Faults(seed, without)
-    load = wishes(seed, without, CALM_S / 2)
-    world = World(faults, load, tell)
-    try:
-        world.run()
-        return Outcome(
-            seed=seed,
-            violation=world.checker.violation,
-            fired=tuple(faults.fired),
-            wishes=tuple(wish.name for wish in load),
-            events=world.checker.events,
-            virtual_s=world.loop.now,
-        )
-    finally:
-        world.loop.close()
