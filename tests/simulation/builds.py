@@ -51,6 +51,7 @@ class SimulatedBuilds:
             self._drop(row.number)
         number = max(row.number for row in store.builds) + 1
         store.builds.append(BuildRow(number, BUILDING, VERSION, None, None))
+        store.dropped.discard(self.build(number).schema)
         return self.build(number)
 
     async def positions(self, number: int, topic: str, *, lock: bool = False) -> dict[int, int]:
@@ -92,6 +93,7 @@ class SimulatedBuilds:
     def _drop(self, number: int) -> None:
         store = self._store
         store.builds = [row for row in store.builds if row.number != number]
+        store.dropped.add(self.build(number).schema)
         store.tables = {place: rows for place, rows in store.tables.items() if place[0] != self.build(number).schema}
 
 

@@ -36,6 +36,8 @@ class Store:
     tables: dict[tuple[str, str], dict[Key, Row]] = field(default_factory=dict)
     builds: list[BuildRow] = field(default_factory=list)
     advisory: dict[str, "Connection"] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
+    """Schemas of builds that are no more."""
     committed: Callable[["Connection", Mapping[Place, Row]], None] = lambda connection, changes: None
     connections: list["Connection"] = field(default_factory=list)
     _locks: dict[Place, "Connection"] = field(default_factory=dict)
@@ -160,6 +162,7 @@ class Connection:
             self._seen = {place: dict(rows) for place, rows in self._store.tables.items()}
         if text.startswith("SET ") or "pg_notify" in text:
             return Answer()
+        self._must_exist(table_in(text)[0])
         if text.startswith("UPDATE"):
             answer = await self._update(update_in(text), parameters)
             if not self._depth:
@@ -177,6 +180,7 @@ class Connection:
     async def executemany(self, query: Any, rows: Iterable[Row]) -> None:
         await self._reach("tables")
         insert = insert_in(text_of(query))
+        self._must_exist(insert.schema)
         for row in rows:
             key = tuple(row[at] for at in insert.key)
             old = self._read(insert.schema, insert.name, key)
@@ -250,8 +254,13 @@ class Connection:
     def _apply(self) -> None:
         changes, self._changes = self._changes, {}
         for (schema, name, key), row in changes.items():
-            self._store.table(schema, name)[key] = row
+            if schema not in self._store.dropped:
+                self._store.table(schema, name)[key] = row
         self._store.committed(self, changes)
+
+    def _must_exist(self, schema: str) -> None:
+        if schema in self._store.dropped:
+            raise psycopg.errors.UndefinedTable(f"the schema {schema} does not exist")
 
     async def _reach(self, kind: str) -> str:
         """On the way to the server. Raises what a broken connection raises."""

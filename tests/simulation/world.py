@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from psycopg.errors import UndefinedTable
+
 from connectors.errors import Transient
 from connectors.protocols import Outgoing
 from projections.cursors import Fenced
@@ -196,10 +198,15 @@ class World:
         if task.cancelled():
             self.say(process.name, "has stopped")
             self._gone(member, process, notice_s=MOST_NOTICE_S)
+            return
+        error = task.exception()
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error and error.__cause__, UndefinedTable):
+            # It slept until its build was dropped, two rebuilds later: it ends loudly and is started again.
+            self.say(process.name, f"ends: {error}")
+            self._gone(member, process, notice_s=MOST_NOTICE_S)
         elif self.checker.violation is None:
-            error = task.exception()
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
             self.checker.complain("process ended", f"{process.name}: {type(error).__name__}: {error}")
 
     def _crash(self, member: Member) -> None:
@@ -300,7 +307,8 @@ class World:
             case "damage":
                 self._damage(act)
             case "second projector":
-                self.store.advisory.clear()  # as after a failover: both may believe that it is their turn
+                # As after a failover: both may believe that it is their turn.
+                self.store.advisory.pop(f"projector {TOPICS.events}", None)
             case "rebuild":
                 self._rebuild(act)
             case _:
@@ -374,7 +382,7 @@ class World:
         if task.cancelled() or self.checker.violation is not None:
             return
         error = task.exception()
-        if isinstance(error, Transient | Fenced):
+        if isinstance(error, Transient | Fenced) or isinstance(error and error.__cause__, UndefinedTable):
             self.say(process.name, f"gives up: {error}")
         elif error is not None:
             self.checker.complain("process ended", f"{process.name}: {type(error).__name__}: {error}")
