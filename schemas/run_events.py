@@ -47,11 +47,14 @@ class InputReceived:
     """User text."""
     source: str = 'api'
     """api or webui."""
+    input_id: str = ''
+    """Command id of the PostInput, so that the same text sent again is recognised by whoever owns the run."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "text": self.text,
             "source": self.source,
+            "input_id": self.input_id,
         }
 
     @classmethod
@@ -59,6 +62,7 @@ class InputReceived:
         return cls(
             text=value["text"],
             source=value["source"],
+            input_id=value["input_id"],
         )
 
 

@@ -40,8 +40,6 @@ CLOCK_SKEW_MS = 10_000
 """How far the clocks of senders and owners may differ before a start is looked up needlessly, or a repeat missed."""
 MAX_COMMAND_BYTES = 620_000
 """A larger StartRun would not fit one append together with its definition; big blocks belong in the blob store."""
-KEEP_INPUTS = 10_000
-"""Ids of texts given lately, to recognise one that is sent again; senders repeat within seconds."""
 KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
 
@@ -124,7 +122,6 @@ class RunDesk:
         self._ending: dict[str, asyncio.Event | None] = {}
         """Runs whose end is decided and not in the log yet; set when it is, for commands that wait for it."""
         self._over: OrderedDict[str, PastRun] = OrderedDict()
-        self._inputs: OrderedDict[str, None] = OrderedDict()
         self._last_of_session: dict[str, str] = {}
 
     # --- watching ----------------------------------------------------------------------------------------------------
@@ -227,11 +224,6 @@ class RunDesk:
                 cancel = Cancel(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: cancel)
             case PostInput():
-                if command.envelope.command_id in self._inputs:
-                    return Prepared(None)  # its sender did not hear of the first one
-                self._inputs[command.envelope.command_id] = None
-                if len(self._inputs) > KEEP_INPUTS:
-                    self._inputs.popitem(last=False)
                 given = Input(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: given)
             case _:

@@ -181,11 +181,14 @@ def _cancel(state: State, order: Cancel) -> list[Event]:
 
 def _input(state: State, order: Input) -> list[Event]:
     command = order.command
+    received = InputReceived(text=command.text, source=command.source, input_id=command.envelope.command_id)
     match state:
+        case Parked() | AwaitingModel() | AwaitingTools() if received.input_id in state.facts.input_ids:
+            return []  # its sender did not hear of the first one
         case Parked(facts=facts):
             definition = facts.definition
             return [
-                InputReceived(text=command.text, source=command.source),
+                received,
                 ModelCallRequested(
                     turn=facts.turns + 1, attempt=1, provider=definition.provider, model=definition.model
                 ),
@@ -199,7 +202,7 @@ def _input(state: State, order: Input) -> list[Event]:
                         "try again after it",
                     )
                 ]
-            return [InputReceived(text=command.text, source=command.source)]
+            return [received]
         case Absent() | Refused() | Ended():
             return []
         case _:

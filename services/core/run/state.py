@@ -37,6 +37,7 @@ from schemas.run_events import (
 )
 from schemas.values import AgentDefinition, BlobRef, ToolCall, Usage
 from services.core.changing import changed
+from services.core.run import limits
 from services.core.run.prompt import first_message
 
 REDUCER_VERSION = 2
@@ -84,6 +85,8 @@ class Facts:
     model_errors: int = 0
     waiting_inputs: tuple[str, ...] = ()
     """User texts that join the conversation at the next turn boundary."""
+    input_ids: tuple[str, ...] = ()
+    """Command ids of the latest texts, newest last, to recognise one that is sent again."""
     quarantined: str = ""
     imported_events: int = 0
     """How many of its events happened elsewhere; 0 for a run of this log."""
@@ -209,9 +212,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _tool_returned(state, event)
         case RunParked():
             return Parked(facts=_facts(state, event))
-        case InputReceived(text=text):
-            facts = _facts(state, event)
-            return _with_facts(state, changed(facts, waiting_inputs=(*facts.waiting_inputs, text)))
+        case InputReceived():
+            return _with_facts(state, _with_input(_facts(state, event), event))
         case RunCompleted(stop_reason=reason):
             return _ended(state, event, "completed", reason)
         case RunFailed(error=error):
@@ -400,6 +402,11 @@ def add_usage(one: Usage, other: Usage) -> Usage:
         cache_creation_input_tokens=one.cache_creation_input_tokens + other.cache_creation_input_tokens,
         cache_read_input_tokens=one.cache_read_input_tokens + other.cache_read_input_tokens,
     )
+
+
+def _with_input(facts: Facts, event: InputReceived) -> Facts:
+    ids = (*facts.input_ids, event.input_id)[-limits.INPUT_IDS_KEPT :] if event.input_id else facts.input_ids
+    return changed(facts, waiting_inputs=(*facts.waiting_inputs, event.text), input_ids=ids)
 
 
 def _boundary(facts: Facts) -> Facts:
