@@ -69,10 +69,12 @@ def dense_seq_in_the_rows() -> AbstractContextManager[Any]:
 def cursor_compare_and_set() -> AbstractContextManager[Any]:
     """A projector moves its cursor whoever moved it before."""
 
-    async def unconditional(connection: Any, schema: str, topic: str, steps: Any) -> None:
+    async def unconditional(connection: Any, schema: str, topic: str, steps: Any) -> Any:
         statement = f'UPDATE "{schema}"."cursors" SET next_offset = %s, term = %s WHERE topic = %s AND partition = %s'
-        for _, new in steps:
-            await connection.execute(statement, (new.next_offset, new.term, topic, new.partition))
+        return [
+            (old, await connection.execute(statement, (new.next_offset, new.term, topic, new.partition)))
+            for old, new in steps
+        ]
 
     return patch.object(cursors, "advance", unconditional)
 
