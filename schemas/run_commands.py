@@ -42,6 +42,36 @@ class CancelRun:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRun:
+    """Stop a run before its next model call until it is resumed."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.PauseRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    reason: str = ''
+    """Kept in the event."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PostInput:
     """Give a parked or working interactive run the next user text."""
 
@@ -71,6 +101,32 @@ class PostInput:
             run_id=value["run_id"],
             text=value["text"],
             source=value["source"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRun:
+    """Let a run go on that was paused by PauseRun."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.ResumeRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
         )
 
 
@@ -168,7 +224,9 @@ class StartRun:
 
 RECORDS = (
     CancelRun,
+    PauseRun,
     PostInput,
+    ResumeRun,
     StartRun,
 )
-Command = CancelRun | PostInput | StartRun
+Command = CancelRun | PauseRun | PostInput | ResumeRun | StartRun

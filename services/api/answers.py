@@ -31,6 +31,8 @@ STATUS: Mapping[str, int] = {
     "session_busy": 409,
     "agent_id_in_use": 409,
     "run_quarantined": 409,
+    "already_pausing": 409,
+    "not_paused": 409,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
     "empty_text": 422,
@@ -53,6 +55,7 @@ STATUS: Mapping[str, int] = {
     "run_pending": 503,
     "input_pending": 503,
     "cancel_pending": 503,
+    "pause_pending": 503,
     "not_yet": 503,
     "too_many_streams": 503,
 }

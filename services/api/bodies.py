@@ -118,6 +118,12 @@ class CancelBody(Body):
     reason: str | None = None
 
 
+class ReasonBody(Body):
+    """Why a run is to stand still."""
+
+    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+
+
 def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:
     """The request the command layer takes."""
     named = body if isinstance(body, RunBody) else None

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from services.api import document_endpoints, event_endpoints, operator_endpoints, run_endpoints
-from services.api.bodies import Body, CancelBody, InputBody, MessageBody, RunBody
+from services.api.bodies import Body, CancelBody, InputBody, MessageBody, ReasonBody, RunBody
 from services.api.service import Service
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
@@ -154,6 +154,22 @@ ROUTES: tuple[Route, ...] = (
         answer="Cancelled",
         body=CancelBody,
         body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/pause",
+        access=RUNS_CREATE,
+        handler=run_endpoints.pause,
+        says="Let a run stand still before its next model call; what is under way is finished.",
+        body=ReasonBody,
+        body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/resume",
+        access=RUNS_CREATE,
+        handler=run_endpoints.resume,
+        says="Let a paused run go on; what is paused wider than the run still holds it.",
     ),
     Route(
         method="POST",

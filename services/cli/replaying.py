@@ -28,6 +28,7 @@ from services.core.run.state import (
     Ended,
     IllegalEvent,
     Parked,
+    Paused,
     Refused,
     State,
     conversation,
@@ -159,7 +160,7 @@ def differences(replayed: Replayed, place: AuditRow | None, row: RunRow | None) 
     if place.halted_offset is not None:
         found.append(f"the read models halted the run at offset {place.halted_offset}: {place.withheld} records wait")
     state = replayed.state
-    if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Ended):
+    if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Ended):
         return found
     if row is None:
         return [*found, "the read models have no row for the run"]
@@ -177,6 +178,7 @@ def differences(replayed: Replayed, place: AuditRow | None, row: RunRow | None) 
             ("handle", facts.agent_id, row.agent_id),
             ("definition", facts.definition.sha256, row.definition_sha256),
             ("parked", isinstance(state, Parked), row.parked),
+            ("paused", isinstance(state, Paused), row.paused),
         )
         if ours != theirs
     ]

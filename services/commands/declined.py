@@ -37,6 +37,8 @@ CODES = frozenset(
         "session_busy",
         "agent_id_in_use",
         "run_quarantined",
+        "already_pausing",
+        "not_paused",
         # bounds
         "backpressure",
         "per_user_quota_exhausted",
@@ -57,6 +59,7 @@ CODES = frozenset(
         "run_pending",
         "input_pending",
         "cancel_pending",
+        "pause_pending",
         "not_yet",
         "internal",
     }

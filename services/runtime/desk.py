@@ -21,10 +21,10 @@ from connectors.protocols import LogRecord
 from schemas.codec import read_envelope, read_text
 from schemas.ids import ID_PATTERN, hashed_token, partition_key
 from schemas.reader import RawEvent
-from schemas.run_commands import CancelRun, Command, PostInput, StartRun
+from schemas.run_commands import CancelRun, Command, PauseRun, PostInput, ResumeRun, StartRun
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 from schemas.values import AgentDefinition, RunPosition
-from services.core.run.orders import Cancel, Input, Refusal, Start
+from services.core.run.orders import Cancel, Input, PauseIt, Refusal, ResumeIt, Start
 from services.core.run.state import Ended, conversation
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
@@ -207,6 +207,12 @@ class RunDesk:
             case CancelRun():
                 cancel = Cancel(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: cancel)
+            case PauseRun():
+                pause = PauseIt(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: pause)
+            case ResumeRun():
+                resume = ResumeIt(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: resume)
             case PostInput():
                 if command.envelope.command_id in self._inputs:
                     return Prepared(None)  # its sender did not hear of the first one
@@ -219,7 +225,11 @@ class RunDesk:
                 assert_never(command)
 
     def _existing(
-        self, run_id: str, command: CancelRun | PostInput, partition: Partition, order: Callable[[], Any]
+        self,
+        run_id: str,
+        command: CancelRun | PauseRun | PostInput | ResumeRun,
+        partition: Partition,
+        order: Callable[[], Any],
     ) -> Prepared:
         aggregate = partition.aggregates.get(run_id)
         if aggregate is None or aggregate.tenant != command.envelope.tenant:

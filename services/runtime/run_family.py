@@ -18,6 +18,7 @@ from services.core.run.state import (
     AwaitingTools,
     Ended,
     Parked,
+    Paused,
     Refused,
     State,
     conversation,
@@ -58,7 +59,7 @@ class RunFamily:
         return isinstance(state, (Ended, Refused))
 
     def quarantined(self, state: State) -> str:
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Ended)):
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)):
             return state.facts.quarantined
         return ""
 
@@ -98,6 +99,6 @@ class RunFamily:
         return RunQuarantined(error=error, record_topic=topic, record_offset=offset)
 
     def traceparent(self, state: State) -> str:
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Ended)):
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)):
             return state.facts.traceparent
         return ""

@@ -1,15 +1,16 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Cancel and Input come from the commands topic; the shell adds the time and what only it can look up (the
-definition, what else is live in the partition). The others come from effects inside the owner. None is stored: a
-command that had an effect is named by the event it caused.
+Start, Cancel, Input, PauseIt and ResumeIt come from the commands topic; the shell adds the time and what only it can
+look up (the definition, what else is live in the partition, what is paused). Obey and Recover come from the owner, the
+others from effects inside it. None is stored: a command that had an effect is named by the event it caused.
 """
 
 from dataclasses import dataclass
 
 from schemas.quick import frozen_on_paper
-from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.run_commands import CancelRun, PauseRun, PostInput, ResumeRun, StartRun
 from schemas.values import AgentDefinition, BlobRef, RunPosition, ToolCall, Usage
+from services.core.run.state import Pause
 
 CallKey = tuple[str, int, int, int]
 """Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt."""
@@ -44,6 +45,8 @@ class Start:
     handle_live_run: str = ""
     continues: RunPosition | None = None
     traceparent: str = ""
+    pauses: tuple[Pause, ...] = ()
+    """What holds runs like this one now: it begins paused."""
 
 
 @frozen_on_paper
@@ -58,6 +61,34 @@ class Cancel:
 class Input:
     at_ms: int
     command: PostInput
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseIt:
+    """PauseRun: the width of one run."""
+
+    at_ms: int
+    command: PauseRun
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeIt:
+    """ResumeRun: lifts what PauseIt asked for, nothing wider."""
+
+    at_ms: int
+    command: ResumeRun
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obey:
+    """The pauses wider than a run have changed: `wanted` are those that hold this run now, `by` who changed them."""
+
+    at_ms: int
+    wanted: tuple[Pause, ...]
+    by: str = ""
 
 
 @frozen_on_paper
@@ -142,7 +173,9 @@ class Recover:
 
     at_ms: int
     still_running: frozenset[CallKey] = frozenset()
+    obey: Obey | None = None
+    """Pauses wider than the run, obeyed before anything is made again; None = they are as they were."""
 
 
-Order = Start | Cancel | Input | ModelAnswered | ModelErred | ToolDone | Recover
+Order = Start | Cancel | Input | PauseIt | ResumeIt | Obey | ModelAnswered | ModelErred | ToolDone | Recover
 EffectResult = ModelAnswered | ModelErred | ToolDone

@@ -30,7 +30,7 @@ from projections.tables import EVERY_TENANT, Scope, place_number, place_parts, p
 from projections.transcript import TranscriptPage, TranscriptRow, open_calls
 from schemas.codec import digest, local_codec
 from schemas.ids import fresh_token, partition_key
-from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.run_commands import CancelRun, PauseRun, PostInput, ResumeRun, StartRun
 from schemas.stream_events import Claim
 from schemas.stream_records import ModelDelta
 from schemas.values import AgentDefinition, Envelope, Usage
@@ -43,7 +43,7 @@ from services.commands.layer import TOPICS, CommandLayer
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_READ, TENANT, USER
 from services.core.run.decide import decide
-from services.core.run.orders import Cancel, Input, ModelAnswered, Refusal
+from services.core.run.orders import Cancel, Input, ModelAnswered, PauseIt, Refusal, ResumeIt
 from services.core.run.orders import Start as StartOrder
 from services.core.run.state import Absent, AwaitingModel, Ended, Refused, State, evolve
 from tests.projections.twin import Twin
@@ -209,7 +209,7 @@ class World:
                 for record in records:
                     self._handle(self.codec.decode(record.value or b"").record)
 
-    def _handle(self, command: StartRun | CancelRun | PostInput) -> None:
+    def _handle(self, command: StartRun | CancelRun | PostInput | PauseRun | ResumeRun) -> None:
         run_id = command.run_id
         state = self.states.get(run_id, Absent(run_id=run_id))
         match command:
@@ -222,6 +222,10 @@ class World:
                 order = Cancel(at_ms=NOW_MS, command=command)
             case PostInput():
                 order = Input(at_ms=NOW_MS, command=command)
+            case PauseRun():
+                order = PauseIt(at_ms=NOW_MS, command=command)
+            case ResumeRun():
+                order = ResumeIt(at_ms=NOW_MS, command=command)
         events = decide(state, order)
         if not events:
             return
