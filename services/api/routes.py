@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from services.api import document_endpoints, event_endpoints, operator_endpoints, run_endpoints
-from services.api.bodies import Body, CancelBody, InputBody, MessageBody, ReasonBody, RunBody
+from services.api import document_endpoints, event_endpoints, operator_endpoints, pause_endpoints, run_endpoints
+from services.api.bodies import Body, CancelBody, InputBody, MessageBody, PauseBody, ReasonBody, ResumeBody, RunBody
 from services.api.service import Service
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
@@ -302,8 +302,26 @@ ROUTES: tuple[Route, ...] = (
         method="GET",
         path="/v1/_state",
         access=ADMIN,
-        handler=operator_endpoints.state,
-        says="Whether the installation runs or is paused.",
+        handler=pause_endpoints.state,
+        says="Whether the installation runs or is paused, and what else is.",
+    ),
+    Route(
+        method="POST",
+        path="/v1/_pause",
+        access=ADMIN,
+        handler=pause_endpoints.pause_all,
+        says="Let everything, a tenant or an agent stand still; waits until it does, at most timeout_ms.",
+        body=PauseBody,
+        body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path="/v1/_resume",
+        access=ADMIN,
+        handler=pause_endpoints.resume_all,
+        says="Let what was paused go on.",
+        body=ResumeBody,
+        body_optional=True,
     ),
     Route(
         method="GET",

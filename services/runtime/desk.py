@@ -24,7 +24,8 @@ from schemas.reader import RawEvent
 from schemas.run_commands import CancelRun, Command, PauseRun, PostInput, ResumeRun, StartRun
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 from schemas.values import AgentDefinition, RunPosition
-from services.core.run.orders import Cancel, Input, PauseIt, Refusal, ResumeIt, Start
+from services.core.pauses import PauseTable
+from services.core.run.orders import Cancel, Input, Obey, PauseIt, Refusal, ResumeIt, Start
 from services.core.run.state import Ended, conversation
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
@@ -95,6 +96,7 @@ class RunDesk:
         clock_ms: Callable[[], int],
         absent: Callable[[str, Any], Any],
         tracing: Tracing = NO_TRACING,
+        pauses: Callable[[], PauseTable] | None = None,
     ) -> None:
         self._number = number
         self._partitions = partitions
@@ -107,6 +109,7 @@ class RunDesk:
         self._clock_ms = clock_ms
         self._absent = absent
         self._tracing = tracing
+        self._pauses = pauses
         self._timeline = tracing.timeline()
         self._live_sessions: dict[tuple[str, str], str] = {}
         self._live_handles: dict[tuple[str, str], str] = {}
@@ -162,6 +165,15 @@ class RunDesk:
         if facts is not None:
             self._live_sessions[aggregate.tenant, facts.session_id] = aggregate.id
             self._live_handles[aggregate.tenant, facts.agent_id] = aggregate.id
+
+    def standing(self, aggregate: Aggregate) -> Obey | None:
+        """The pauses wider than the run that hold it now."""
+        facts = getattr(aggregate.state, "facts", None)
+        if self._pauses is None or facts is None:
+            return None
+        table = self._pauses()
+        wanted = table.holding(aggregate.tenant, facts.definition.name)
+        return Obey(at_ms=self._clock_ms(), wanted=wanted, by=table.by)
 
     def found_over(self, first: RawEvent, last: RawEvent) -> None:
         envelope, at = read_envelope(first.value)
@@ -371,6 +383,7 @@ class RunDesk:
             handle_live_run=self._live_handles.get((tenant, handle), ""),
             continues=last.position if last is not None else None,
             traceparent=traceparent,
+            pauses=self._pauses().holding(tenant, command.agent) if self._pauses is not None else (),
         )
 
 

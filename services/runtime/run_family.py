@@ -9,7 +9,7 @@ from schemas.run_events import Event, RunCancelled, RunCompleted, RunFailed, Run
 from schemas.values import Usage
 from services.core.canonical import StateCodec
 from services.core.run.decide import decide
-from services.core.run.orders import CallKey, ModelErred, Order, Recover, ToolDone
+from services.core.run.orders import CallKey, ModelErred, Obey, Order, Recover, ToolDone
 from services.core.run.react import CallModel, CallTool, Effect, StopCalls, react
 from services.core.run.state import (
     REDUCER_VERSION,
@@ -51,9 +51,9 @@ class RunFamily:
     def react(self, state: State, event: Event) -> tuple[Effect, ...]:
         return react(state, event)
 
-    def recover(self, at_ms: int, still_running: frozenset[Hashable]) -> Recover:
+    def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Obey | None = None) -> Recover:
         keys: frozenset[CallKey] = frozenset(key for key in still_running if isinstance(key, tuple))
-        return Recover(at_ms=at_ms, still_running=keys)
+        return Recover(at_ms=at_ms, still_running=keys, obey=standing)
 
     def is_over(self, state: State) -> bool:
         return isinstance(state, (Ended, Refused))

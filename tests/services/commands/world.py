@@ -84,7 +84,9 @@ class World:
     """See the module. Use `async with world() as w`."""
 
     def __init__(self, *, projecting: bool = True, **layer: Any) -> None:
-        self.log = MemoryLog(dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS))
+        self.log = MemoryLog(
+            dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS) | {TOPICS.control: 1}
+        )
         self.codec = local_codec()
         self.twin = Twin()
         self.projecting = projecting
@@ -388,7 +390,9 @@ async def world(*, owner: bool = True, **more: Any) -> AsyncIterator[World]:
     await made.layer.publisher.open()
     events = made.log.tail(TOPICS.events, dict.fromkeys(range(PARTITIONS), 0))
     previews = made.log.tail(TOPICS.previews, dict.fromkeys(range(PARTITIONS), 0))
-    work = asyncio.create_task(made.layer.run(events, previews, *([made.own] if owner else [])))
+    control = made.log.tail(TOPICS.control, {0: 0})
+    beside = [lambda: made.layer.pauses.follow(control), *([made.own] if owner else [])]
+    work = asyncio.create_task(made.layer.run(events, previews, *beside))
     try:
         await asyncio.sleep(0)
         yield made
