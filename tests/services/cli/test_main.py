@@ -14,6 +14,7 @@ READS = (
     ("runs", "follow"),
     ("events", "tail"),
     ("events", "get"),
+    ("state",),
     ("replay",),
     ("projections", "lag"),
 )
@@ -29,6 +30,9 @@ def test_the_help_names_every_command():
         "review",
         "run",
         "runs",
+        "pause",
+        "resume",
+        "state",
         "events",
         "replay",
         "projections",
