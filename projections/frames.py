@@ -14,13 +14,15 @@ event, so that a client which lost its connection between two frames of one mode
     ToolReturned        tool_result
     InputReceived       user_input (stored) or steer (live): two faces of one place
     RunParked           awaiting_input
+    RunPaused           paused
+    RunResumed          resumed, when no other pause holds the run
     RunQuarantined      quarantined
     RunCompleted        done        RunCancelled  done, stop_reason "cancelled"        RunFailed  error
 
 Names and fields are those existing clients know; a key is absent when it has nothing to say. What we add is additive:
-`quarantined` (the stream would be silent without a reason), `text_blob` (the text is in the blob store, the API loads
-it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`, because `cancelled` is a stop reason of
-a run like the others and nothing went wrong.
+`paused`, `resumed` and `quarantined` (the stream would be silent without a reason), `text_blob` (the text is in the
+blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`, because
+`cancelled` is a stop reason of a run like the others and nothing went wrong.
 
 Before: an accepted event. After: transcript.py stores the frames, the API sends them.
 """
@@ -44,8 +46,11 @@ from schemas.run_events import (
     RunCompleted,
     RunFailed,
     RunParked,
+    RunPaused,
+    RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunResumed,
     RunStarted,
     ToolCallRequested,
     ToolReturned,
@@ -155,9 +160,14 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
         case RunParked():
             parked = {"type": "awaiting_input", "awaiting_input": {"since_turn": event.since_turn}}
             return [_frame(seq=at, type="awaiting_input", event=parked)], memory
+        case RunPaused():
+            paused = {"type": "paused", "paused": {"turn": event.turn, "reason": event.reason}}
+            return [_frame(seq=at, type="paused", event=paused)], memory
+        case RunResumed(remaining=0):
+            return [_frame(seq=at, type="resumed", event={"type": "resumed", "resumed": {"by": event.by}})], memory
         case RunQuarantined():
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
-        case ToolCallRequested() | RunRefused() | CommandRefused():
+        case ToolCallRequested() | RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed():
             return [], memory
         case _:
             assert_never(event)

@@ -39,6 +39,8 @@ CODES = frozenset(
         "run_quarantined",
         "bad_fork_point",
         "run_id_taken",
+        "already_pausing",
+        "not_paused",
         # bounds
         "backpressure",
         "per_user_quota_exhausted",
@@ -60,6 +62,7 @@ CODES = frozenset(
         "input_pending",
         "cancel_pending",
         "import_pending",
+        "pause_pending",
         "not_yet",
         "internal",
     }

@@ -21,12 +21,22 @@ from connectors.protocols import LogRecord
 from schemas.codec import read_envelope, read_text
 from schemas.ids import ID_PATTERN, hashed_token, partition_key
 from schemas.reader import RawEvent
-from schemas.run_commands import CancelRun, Command, ForkRun, ImportRun, PostInput, StartRun
+from schemas.run_commands import (
+    CancelRun,
+    Command,
+    ForkRun,
+    ImportRun,
+    PauseRun,
+    PostInput,
+    ResumeRun,
+    StartRun,
+)
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 from schemas.values import AgentDefinition, RunPosition
+from services.core.pauses import PauseTable
 from services.core.run.importing import is_import
-from services.core.run.orders import Cancel, Input, Refusal, Start
-from services.core.run.state import Ended, conversation
+from services.core.run.orders import Cancel, Input, Obey, PauseIt, Refusal, ResumeIt, Start
+from services.core.run.state import Ended, Pause, conversation
 from services.runtime.relatives import Relatives
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
@@ -95,6 +105,7 @@ class RunDesk:
         clock_ms: Callable[[], int],
         absent: Callable[[str, Any], Any],
         tracing: Tracing = NO_TRACING,
+        pauses: Callable[[], PauseTable] | None = None,
     ) -> None:
         self._number = number
         self._partitions = partitions
@@ -107,6 +118,7 @@ class RunDesk:
         self._clock_ms = clock_ms
         self._absent = absent
         self._tracing = tracing
+        self._pauses = pauses
         self._timeline = tracing.timeline()
         self._relatives = Relatives(
             number=number,
@@ -116,6 +128,7 @@ class RunDesk:
             holder=lambda tenant, handle: self._live_handles.get((tenant, handle), ""),
             clock_ms=clock_ms,
             absent=absent,
+            pauses=self._holding,
         )
         self._live_sessions: dict[tuple[str, str], str] = {}
         self._live_handles: dict[tuple[str, str], str] = {}
@@ -175,6 +188,15 @@ class RunDesk:
             self._live_sessions[aggregate.tenant, facts.session_id] = aggregate.id
             self._live_handles[aggregate.tenant, facts.agent_id] = aggregate.id
 
+    def standing(self, aggregate: Aggregate) -> Obey | None:
+        """The pauses wider than the run that hold it now."""
+        facts = getattr(aggregate.state, "facts", None)
+        if self._pauses is None or facts is None:
+            return None
+        table = self._pauses()
+        wanted = table.holding(aggregate.tenant, facts.definition.name)
+        return Obey(at_ms=self._clock_ms(), wanted=wanted, by=table.by)
+
     def found_over(self, first: RawEvent, last: RawEvent) -> None:
         envelope, at = read_envelope(first.value)
         ended, _ = read_envelope(last.value)
@@ -223,6 +245,12 @@ class RunDesk:
             case CancelRun():
                 cancel = Cancel(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: cancel)
+            case PauseRun():
+                pause = PauseIt(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: pause)
+            case ResumeRun():
+                resume = ResumeIt(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: resume)
             case PostInput():
                 given = Input(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: given)
@@ -230,7 +258,11 @@ class RunDesk:
                 assert_never(command)
 
     def _existing(
-        self, run_id: str, command: CancelRun | PostInput, partition: Partition, order: Callable[[], Any]
+        self,
+        run_id: str,
+        command: CancelRun | PauseRun | PostInput | ResumeRun,
+        partition: Partition,
+        order: Callable[[], Any],
     ) -> Prepared:
         aggregate = partition.aggregates.get(run_id)
         if aggregate is None or aggregate.tenant != command.envelope.tenant:
@@ -378,7 +410,12 @@ class RunDesk:
             handle_live_run=self._live_handles.get((tenant, handle), ""),
             continues=last.position if last is not None else None,
             traceparent=traceparent,
+            pauses=self._holding(tenant, command.agent),
         )
+
+    def _holding(self, tenant: str, agent: str) -> tuple[Pause, ...]:
+        """What holds runs of that tenant and agent now, wider than a run."""
+        return self._pauses().holding(tenant, agent) if self._pauses is not None else ()
 
     # --- forks and imports -------------------------------------------------------------------------------------------
 

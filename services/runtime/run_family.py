@@ -10,7 +10,7 @@ from schemas.values import ForkPoint, RunPosition, Usage
 from services.core.canonical import StateCodec
 from services.core.run.decide import decide
 from services.core.run.forking import origin_of
-from services.core.run.orders import CallKey, Import, ModelErred, Order, Recover, ToolDone
+from services.core.run.orders import CallKey, Import, ModelErred, Obey, Order, Recover, ToolDone
 from services.core.run.react import CallModel, CallTool, Effect, StopCalls, react
 from services.core.run.state import (
     REDUCER_VERSION,
@@ -19,6 +19,7 @@ from services.core.run.state import (
     AwaitingTools,
     Ended,
     Parked,
+    Paused,
     Refused,
     State,
     conversation,
@@ -57,15 +58,15 @@ class RunFamily:
     def react(self, state: State, event: Event) -> tuple[Effect, ...]:
         return react(state, event)
 
-    def recover(self, at_ms: int, still_running: frozenset[Hashable]) -> Recover:
+    def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Obey | None = None) -> Recover:
         keys: frozenset[CallKey] = frozenset(key for key in still_running if isinstance(key, tuple))
-        return Recover(at_ms=at_ms, still_running=keys)
+        return Recover(at_ms=at_ms, still_running=keys, obey=standing)
 
     def is_over(self, state: State) -> bool:
         return isinstance(state, (Ended, Refused))
 
     def quarantined(self, state: State) -> str:
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Ended)):
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)):
             return state.facts.quarantined
         return ""
 
@@ -105,6 +106,6 @@ class RunFamily:
         return RunQuarantined(error=error, record_topic=topic, record_offset=offset)
 
     def traceparent(self, state: State) -> str:
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Ended)):
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)):
             return state.facts.traceparent
         return ""

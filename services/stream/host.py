@@ -101,6 +101,11 @@ class Host:
         if owner is not None:
             owner.result(aggregate, order)
 
+    def obey(self) -> None:
+        """What stands over the aggregates from outside has changed."""
+        for owner in list(self.owners.values()):
+            owner.obey()
+
     async def drain(self, timeout_s: float) -> bool:
         """A planned stop: take no more commands, begin no more calls, let those under way finish and reach the log.
 

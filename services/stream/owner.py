@@ -56,6 +56,10 @@ class Intake(Protocol):
 class Desk(Watcher, Intake, Protocol):
     """What a family keeps for each partition it owns: it watches decisions and prepares commands."""
 
+    def standing(self, aggregate: Aggregate) -> Any:
+        """The order that something wider than the aggregate gives it now, obeyed already or not; None without one."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
@@ -188,7 +192,8 @@ class Owner:
             return
         held = frozenset(order.key for name, order in self._late if name == aggregate.id)
         running = work.calls.running(aggregate.id) | held
-        self._submit(aggregate, work.family.recover(work.clock_ms(), running), at_ms=work.clock_ms())
+        order = work.family.recover(work.clock_ms(), running, desk.standing(aggregate))
+        self._submit(aggregate, order, at_ms=work.clock_ms())
 
     def _claim_record(self, term: int, reason: str) -> Outgoing:
         envelope = Envelope(term=term, seq=0, aggregate="", tenant="", at_ms=self._work.clock_ms(), prev=NO_DIGEST)
@@ -310,6 +315,17 @@ class Owner:
         found = self.partition.aggregates.get(aggregate)
         if found is not None and not found.quarantined:
             self._submit(found, order, at_ms=self._work.clock_ms())
+
+    # --- standing orders ---------------------------------------------------------------------------------------------
+
+    def obey(self) -> None:
+        """Something wider than the aggregates has changed: each does what that asks of it now. Idempotent."""
+        if self.partition is None or self._desk is None:
+            return  # a claim under way asks the desk when it is done
+        for aggregate in list(self.partition.aggregates.values()):
+            order = None if aggregate.quarantined else self._desk.standing(aggregate)
+            if order is not None and self.partition is not None:
+                self._submit(aggregate, order, at_ms=self._work.clock_ms())
 
     # --- shared ------------------------------------------------------------------------------------------------------
 

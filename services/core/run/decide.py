@@ -20,13 +20,15 @@ from schemas.run_events import (
     RunCompleted,
     RunFailed,
     RunParked,
+    RunPaused,
     RunRefused,
     RunStarted,
     ToolCallRequested,
     ToolReturned,
 )
 from schemas.values import Usage
-from services.core.run import limits
+from services.core.changing import changed
+from services.core.run import limits, pausing
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
@@ -36,9 +38,12 @@ from services.core.run.orders import (
     Input,
     ModelAnswered,
     ModelErred,
+    Obey,
     Order,
+    PauseIt,
     Recover,
     Refusal,
+    ResumeIt,
     Start,
     ToolDone,
 )
@@ -50,6 +55,7 @@ from services.core.run.state import (
     Ended,
     Facts,
     Parked,
+    Paused,
     Refused,
     State,
     add_usage,
@@ -74,6 +80,12 @@ def decide(state: State, order: Order) -> list[Event]:
             return _cancel(state, order)
         case Input():
             return _input(state, order)
+        case PauseIt():
+            return pausing.pause(state, order)
+        case ResumeIt():
+            return pausing.resume(state, order)
+        case Obey():
+            return pausing.obey(state, order)
         case ModelAnswered():
             return _answered(state, order)
         case ModelErred():
@@ -132,7 +144,10 @@ def _start(state: State, order: Start) -> list[Event]:
             continues=order.continues,
             traceparent=order.traceparent,
         ),
-        ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
+        *map(pausing.requested, order.pauses),
+        pausing.held_back(order.pauses, 1)
+        if order.pauses
+        else ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
     ]
 
 
@@ -171,7 +186,7 @@ def _wrong_input(command: StartRun) -> str:
 
 def _cancel(state: State, order: Cancel) -> list[Event]:
     match state:
-        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Parked(facts=facts):
+        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Parked(facts=facts) | Paused(facts=facts):
             return [_cancelled(facts, order.command.reason)]
         case Absent() | Refused() | Ended():
             return []
@@ -183,17 +198,11 @@ def _input(state: State, order: Input) -> list[Event]:
     command = order.command
     received = InputReceived(text=command.text, source=command.source, input_id=command.envelope.command_id)
     match state:
-        case Parked() | AwaitingModel() | AwaitingTools() if received.input_id in state.facts.input_ids:
+        case Parked() | AwaitingModel() | AwaitingTools() | Paused() if received.input_id in state.facts.input_ids:
             return []  # its sender did not hear of the first one
         case Parked(facts=facts):
-            definition = facts.definition
-            return [
-                received,
-                ModelCallRequested(
-                    turn=facts.turns + 1, attempt=1, provider=definition.provider, model=definition.model
-                ),
-            ]
-        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts):
+            return [received, _next_turn(facts, facts.turns)]
+        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Paused(facts=facts):
             if len(facts.waiting_inputs) >= limits.MAX_WAITING_INPUTS:
                 return [
                     CommandRefused(
@@ -285,16 +294,7 @@ def _erred(state: State, order: ModelErred) -> list[Event]:
     wait_ms = retry_wait_ms(state, order)
     if wait_ms is None:
         return [failed, _failed(facts, "model_error", order.message)]
-    return [
-        failed,
-        ModelCallRequested(
-            turn=order.turn,
-            attempt=order.attempt + 1,
-            provider=state.provider,
-            model=state.model,
-            not_before_ms=order.at_ms + wait_ms,
-        ),
-    ]
+    return [failed, _next_attempt(state, order.at_ms + wait_ms)]
 
 
 def retry_wait_ms(state: AwaitingModel, order: ModelErred) -> int | None:
@@ -349,11 +349,15 @@ def _after_tools(state: AwaitingTools, *, answered: int) -> list[Event]:
 def _recover(state: State, order: Recover) -> list[Event]:
     """Calls that were under way with a lost owner: re-run what may be, visibly; never a silent second call."""
     match state:
-        case AwaitingModel():
-            return _recover_model(state, order)
-        case AwaitingTools():
-            return _recover_tools(state, order)
-        case Absent() | Refused() | Parked() | Ended():
+        case AwaitingModel(facts=facts):
+            changes, held = pausing.changes(facts, order.obey)
+            return [*changes, *_recover_model(changed(state, facts=held), order)]
+        case AwaitingTools(facts=facts):
+            changes, held = pausing.changes(facts, order.obey)
+            return [*changes, *_recover_tools(changed(state, facts=held), order)]
+        case Parked() | Paused():
+            return pausing.obey(state, order.obey) if order.obey is not None else []
+        case Absent() | Refused() | Ended():
             return []
         case _:
             assert_never(state)
@@ -373,13 +377,7 @@ def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
             provider=state.provider,
             model=state.model,
         ),
-        ModelCallRequested(
-            turn=state.turn,
-            attempt=state.attempt + 1,
-            provider=state.provider,
-            model=state.model,
-            not_before_ms=state.not_before_ms,
-        ),
+        _next_attempt(state, state.not_before_ms),
     ]
 
 
@@ -419,9 +417,25 @@ def _recover_tools(state: AwaitingTools, order: Recover) -> list[Event]:
 # --- ends ------------------------------------------------------------------------------------------------------------
 
 
-def _next_turn(facts: Facts, turn: int) -> ModelCallRequested:
+def _next_turn(facts: Facts, turn: int) -> ModelCallRequested | RunPaused:
+    """The call after `turn`, or that it is held back."""
+    if facts.pauses:
+        return pausing.held_back(facts.pauses, turn + 1)
     definition = facts.definition
     return ModelCallRequested(turn=turn + 1, attempt=1, provider=definition.provider, model=definition.model)
+
+
+def _next_attempt(state: AwaitingModel, not_before_ms: int) -> ModelCallRequested | RunPaused:
+    """The call of the same turn after a failed one, or that it is held back."""
+    if state.facts.pauses:
+        return pausing.held_back(state.facts.pauses, state.turn, not_before_ms)
+    return ModelCallRequested(
+        turn=state.turn,
+        attempt=state.attempt + 1,
+        provider=state.provider,
+        model=state.model,
+        not_before_ms=not_before_ms,
+    )
 
 
 def _completed(facts: Facts, stop_reason: str, last: ModelAnswered | None) -> RunCompleted:

@@ -1,17 +1,17 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Fork, Import, Cancel and Input come from the commands topic; the shell adds the time and what only it can look
-up (the definition, what else is live in the partition). The others come from effects inside the owner. None is stored:
-a command that had an effect is named by the event it caused.
+Start, Fork, Import, Cancel, Input, PauseIt and ResumeIt come from the commands topic; the shell adds the time and what
+only it can look up (the definition, what else is live in the partition, what is paused). Obey and Recover come from the
+owner, the others from effects inside it. None is stored: a command that had an effect is named by the event it caused.
 """
 
 from dataclasses import dataclass
 
 from schemas.quick import frozen_on_paper
-from schemas.run_commands import CancelRun, ForkRun, ImportRun, PostInput, StartRun
+from schemas.run_commands import CancelRun, ForkRun, ImportRun, PauseRun, PostInput, ResumeRun, StartRun
 from schemas.run_events import Event, RunStarted
 from schemas.values import AgentDefinition, BlobRef, ForkPoint, RunPosition, ToolCall, Usage
-from services.core.run.state import State
+from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
 """Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt."""
@@ -46,6 +46,8 @@ class Start:
     handle_live_run: str = ""
     continues: RunPosition | None = None
     traceparent: str = ""
+    pauses: tuple[Pause, ...] = ()
+    """What holds runs like this one now: it begins paused."""
 
 
 @frozen_on_paper
@@ -77,6 +79,8 @@ class Fork:
     unresolved: Refusal | None = None
     handle_live_run: str = ""
     traceparent: str = ""
+    pauses: tuple[Pause, ...] = ()
+    """As in Start."""
 
 
 @frozen_on_paper
@@ -107,6 +111,34 @@ class Cancel:
 class Input:
     at_ms: int
     command: PostInput
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseIt:
+    """PauseRun: the width of one run."""
+
+    at_ms: int
+    command: PauseRun
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeIt:
+    """ResumeRun: lifts what PauseIt asked for, nothing wider."""
+
+    at_ms: int
+    command: ResumeRun
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obey:
+    """The pauses wider than a run have changed: `wanted` are those that hold this run now, `by` who changed them."""
+
+    at_ms: int
+    wanted: tuple[Pause, ...]
+    by: str = ""
 
 
 @frozen_on_paper
@@ -191,7 +223,11 @@ class Recover:
 
     at_ms: int
     still_running: frozenset[CallKey] = frozenset()
+    obey: Obey | None = None
+    """Pauses wider than the run, obeyed before anything is made again; None = they are as they were."""
 
 
-Order = Start | Fork | Import | Cancel | Input | ModelAnswered | ModelErred | ToolDone | Recover
+Order = (
+    Start | Fork | Import | Cancel | Input | PauseIt | ResumeIt | Obey | ModelAnswered | ModelErred | ToolDone | Recover
+)
 EffectResult = ModelAnswered | ModelErred | ToolDone

@@ -154,3 +154,21 @@ def test_cancelling_what_has_ended_otherwise_is_1(fake):
     fake.answers["POST", "/v1/agents/a_1/cancel"] = Scripted(body=answer)
     result = invoke("runs", "cancel", "r_1", "--reason", "late")
     assert (result.exit_code, result.stderr) == (1, "r_1 had ended before: completed (end_turn).\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "said"),
+    [
+        (("pause", "r_1", "--reason", "look"), {"reason": "look"}, "Pausing"),
+        (("resume", "r_1"), {}, "Resumed"),
+    ],
+)
+def test_pausing_and_resuming_a_run_show_the_position_of_the_event(fake, arguments, body, said):
+    path = f"/v1/runs/r_1/{arguments[0]}"
+    answer = {"run_id": "r_1", "agent_id": "a_1"}
+    fake.answers["POST", path] = Scripted(body=answer, headers={"X-Loomlog-Position": "run.events/2:21"})
+    result = invoke("runs", *arguments)
+    assert (result.exit_code, result.stdout) == (0, f"{said} r_1  event run.events/2:21\n")
+    assert fake.bodies(path) == [body]
+    result = invoke("runs", *arguments, "--json")
+    assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
