@@ -167,8 +167,8 @@ def test_a_parked_run_that_is_resumed_without_input_waits_on() -> None:
 
 def test_the_inputs_of_a_paused_run_are_bounded() -> None:
     run = paused()
-    for _ in range(limits.MAX_WAITING_INPUTS):
-        run.give(says("more"))
+    for number in range(limits.MAX_WAITING_INPUTS):
+        run.give(says(f"more {number}"))
     assert kinds(run.give(says("too much"))) == ["CommandRefused"]
 
 
