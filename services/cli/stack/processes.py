@@ -9,6 +9,7 @@ Before: record, shutdown.  After: the operating system.
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ import psutil
 # psutil derives the start time from the boot time, which moves with the clock; a pid is not reused this quickly.
 START_TOLERANCE_S = 2.0
 POLL_S = 0.05
+EXEC_TRIES = 5
+EXEC_S = 0.002
 # After SIGKILL only the kernel is left to wait for.
 KILL_TIMEOUT_S = 5.0
 
@@ -50,9 +53,18 @@ def find(identity: ProcessIdentity) -> psutil.Process | None:
             return None
         # argv[0] may differ (a resolved link), and a launcher's own arguments may stand in front.
         arguments = identity.command[1:] or identity.command
-        return process if tuple(process.cmdline()[-len(arguments) :]) == arguments else None
+        return process if tuple(_arguments_of(process)[-len(arguments) :]) == arguments else None
     except psutil.Error:
         return None
+
+
+def _arguments_of(process: psutil.Process) -> list[str]:
+    """Its argument list. While it becomes another program (a launcher does) it has none for an instant."""
+    for _ in range(EXEC_TRIES - 1):
+        if found := process.cmdline():
+            return found
+        time.sleep(EXEC_S)
+    return process.cmdline()
 
 
 def find_by_arguments(matches: Callable[[Sequence[str]], bool]) -> list[ProcessIdentity]:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from services.cli.stack.processes import ProcessIdentity, find, find_by_arguments, identify, stop_process
@@ -87,3 +88,13 @@ async def test_a_stranger_is_never_signalled(runner: "subprocess.Popen[str]") ->
     stranger = replace(identity_of(runner), started_s=1.0)
     assert await stop_process(stranger, first=signal.SIGKILL, timeout_s=1) is None
     assert runner.poll() is None
+
+
+def test_a_process_that_is_just_becoming_its_program_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    me = identify(os.getpid())
+    assert me is not None
+    real = psutil.Process.cmdline
+    answers: list[list[str]] = [[], []]
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda self: answers.pop() if answers else real(self))
+    assert find(me) is not None
+    assert answers == []
