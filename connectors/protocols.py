@@ -38,10 +38,13 @@ class ToolSpec:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One model turn. `call_id` is the idempotency key: stable for one attempt of one turn of one run."""
+    """One model turn. `call_id` names one attempt of one turn of one run; ids that a driver makes up follow from it."""
 
     call_id: str
     model: str
+    idempotency_key: str = ""
+    """The same for every attempt that asks again for a lost answer, another after an answered failure: a provider that
+    honours it then gives the lost answer once more, and never a failure that was to be retried. Empty = call_id."""
     system: Sequence[SystemBlock] = ()
     messages: Sequence[Message] = ()
     tools: Sequence[ToolSpec] = ()
@@ -50,6 +53,11 @@ class ModelRequest:
     effort: str = ""
     """low, medium, high or empty."""
     sampling: Sampling | None = None
+
+    @property
+    def sent_key(self) -> str:
+        """What drivers send as the idempotency key."""
+        return self.idempotency_key or self.call_id
 
 
 @frozen_on_paper
