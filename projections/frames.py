@@ -48,6 +48,7 @@ from schemas.run_events import (
     RunRefused,
     RunStarted,
     ToolCallRequested,
+    ToolReconcileRequested,
     ToolReturned,
 )
 from schemas.values import BlobRef, Envelope, Segment, Usage
@@ -157,7 +158,7 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="awaiting_input", event=parked)], memory
         case RunQuarantined():
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
-        case ToolCallRequested() | RunRefused() | CommandRefused():
+        case ToolCallRequested() | ToolReconcileRequested() | RunRefused() | CommandRefused():
             return [], memory
         case _:
             assert_never(event)

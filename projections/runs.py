@@ -35,6 +35,7 @@ from schemas.run_events import (
     RunRefused,
     RunStarted,
     ToolCallRequested,
+    ToolReconcileRequested,
     ToolReturned,
 )
 from schemas.values import Envelope, Usage
@@ -177,7 +178,7 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunCancelled():
             _ended(values, envelope, "cancelled", event)
             values["stop_reason"] = event.reason or CANCELLED
-        case RunStarted() | RunRefused() | CommandRefused() | InputReceived():
+        case RunStarted() | RunRefused() | CommandRefused() | InputReceived() | ToolReconcileRequested():
             pass
         case _:
             assert_never(event)

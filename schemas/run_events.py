@@ -539,6 +539,8 @@ class ToolCallRequested:
     """pure, read, idempotent or unsafe."""
     attempt: int = 1
     """Attempt, from 1."""
+    reconcilable: bool = False
+    """The tool can be asked whether a call that was lost has happened."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -547,6 +549,7 @@ class ToolCallRequested:
             "call_id": self.call_id,
             "attempt": self.attempt,
             "effect_class": self.effect_class,
+            "reconcilable": self.reconcilable,
         }
 
     @classmethod
@@ -557,6 +560,53 @@ class ToolCallRequested:
             call_id=value["call_id"],
             attempt=value["attempt"],
             effect_class=value["effect_class"],
+            reconcilable=value["reconcilable"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReconcileRequested:
+    """Intent: the tool is asked whether a lost call has happened."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ToolReconcileRequested"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    attempt: int
+    """Attempt whose outcome is not known."""
+    ask: int
+    """Number of the question, from 1, over all attempts of the call."""
+    not_before_ms: int = 0
+    """Earliest time to ask, UTC milliseconds; 0 = now."""
+    reason: str = ''
+    """Why it is asked: the call was lost, or what went wrong with the last question."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "ask": self.ask,
+            "not_before_ms": self.not_before_ms,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            ask=value["ask"],
+            not_before_ms=value["not_before_ms"],
+            reason=value["reason"],
         )
 
 
@@ -585,6 +635,8 @@ class ToolReturned:
     """ok, error, timeout, cancelled or outcome_unknown."""
     duration_ms: int = 0
     """Time of the call."""
+    settled_by: str = ''
+    """Who knew the result when it is not the call's own: reconciler, operator, or empty."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -597,6 +649,7 @@ class ToolReturned:
             "is_error": self.is_error,
             "outcome": self.outcome,
             "duration_ms": self.duration_ms,
+            "settled_by": self.settled_by,
         }
 
     @classmethod
@@ -611,6 +664,7 @@ class ToolReturned:
             is_error=value["is_error"],
             outcome=value["outcome"],
             duration_ms=value["duration_ms"],
+            settled_by=value["settled_by"],
         )
 
 
@@ -628,6 +682,7 @@ RECORDS = (
     RunRefused,
     RunStarted,
     ToolCallRequested,
+    ToolReconcileRequested,
     ToolReturned,
 )
-Event = CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunQuarantined | RunRefused | RunStarted | ToolCallRequested | ToolReturned
+Event = CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunQuarantined | RunRefused | RunStarted | ToolCallRequested | ToolReconcileRequested | ToolReturned

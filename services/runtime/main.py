@@ -36,8 +36,8 @@ from connectors.tools.context import ServerInfo
 from connectors.tools.registry import ToolOptions, build_tools
 from projections.builds import PREFIX
 from schemas.codec import Codec
-from services.core.run.orders import ModelAnswered, ModelErred, ToolDone
-from services.core.run.react import CallModel, CallTool, Effect
+from services.core.run.orders import EffectResult
+from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
 from services.core.run.state import AwaitingModel, AwaitingTools, State
 from services.runtime.definitions import ConfiguredDefinitions
 from services.runtime.deltas import Previews
@@ -85,7 +85,7 @@ class Work:
         self._models = models
         self._tools = tools
 
-    async def run(self, effect: Effect, state: State, tenant: str) -> ModelAnswered | ModelErred | ToolDone:
+    async def run(self, effect: Effect, state: State, tenant: str) -> EffectResult:
         """Carries one effect out."""
         match effect:
             case CallModel():
@@ -94,6 +94,9 @@ class Work:
             case CallTool():
                 assert isinstance(state, AwaitingTools)
                 return await self._tools.run(effect, state, tenant)
+            case ReconcileTool():
+                assert isinstance(state, AwaitingTools)
+                return await self._tools.reconcile(effect, state, tenant)
             case _:
                 raise AssertionError(f"{type(effect).__name__} is not a call")
 
@@ -118,6 +121,7 @@ def tools_of(loaded: Loaded) -> dict[str, Tool]:
             bench_enabled=settings.bench_enabled,
             ledger_path=str(settings.ledger_path or ""),
             ledger_effect=EffectClass(settings.ledger_effect),
+            ledger_reconciles=settings.ledger_reconciles,
             server=ServerInfo(),
         )
     )

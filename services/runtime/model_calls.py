@@ -44,6 +44,7 @@ class ToolShelf(Protocol):
 
     def specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]: ...
     def effect_class(self, name: str, input_json: str) -> str: ...
+    def is_reconcilable(self, name: str) -> bool: ...
     def find(self, name: str) -> Tool | None: ...
 
 
@@ -148,6 +149,7 @@ class ModelCalls:
             reasoning_signature=reply.reasoning_signature,
             tool_calls=calls,
             effect_classes=tuple(self._tools.effect_class(call.name, call.input) for call in calls),
+            reconcilable=tuple(self._tools.is_reconcilable(call.name) for call in calls),
             stop_reason=reply.stop_reason,
             usage=reply.usage,
             provider=effect.provider,

@@ -9,8 +9,8 @@ from schemas.run_events import Event, RunCancelled, RunCompleted, RunFailed, Run
 from schemas.values import Usage
 from services.core.canonical import StateCodec
 from services.core.run.decide import decide
-from services.core.run.orders import CallKey, ModelErred, Order, Recover, ToolDone
-from services.core.run.react import CallModel, CallTool, Effect, StopCalls, react
+from services.core.run.orders import FAILED, CallKey, ModelErred, Order, Reconciled, Recover, ToolDone
+from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, StopCalls, react
 from services.core.run.state import (
     REDUCER_VERSION,
     Absent,
@@ -87,6 +87,16 @@ class RunFamily:
                     is_error=True,
                     outcome="error",
                     duration_ms=0,
+                )
+            case ReconcileTool():
+                return Reconciled(
+                    at_ms=at_ms,
+                    turn=effect.turn,
+                    index=effect.index,
+                    attempt=effect.attempt,
+                    ask=effect.ask,
+                    verdict=FAILED,
+                    text=f"asking the tool {effect.name} crashed: {error}",
                 )
             case StopCalls():
                 raise AssertionError("stopping calls is not a call")

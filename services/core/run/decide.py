@@ -26,13 +26,14 @@ from schemas.run_events import (
     ToolReturned,
 )
 from schemas.values import ContentBlock, Segment, Usage
-from services.core.run import limits
+from services.core.run import limits, unknown
 from services.core.run.orders import (
     Cancel,
     Input,
     ModelAnswered,
     ModelErred,
     Order,
+    Reconciled,
     Recover,
     Refusal,
     Start,
@@ -51,9 +52,6 @@ from services.core.run.state import (
     add_usage,
 )
 
-REPEATABLE = frozenset({"pure", "read", "idempotent"})
-"""Effect classes of calls that may be made again when their result is lost; any other is treated as unsafe."""
-
 
 def decide(state: State, order: Order) -> list[Event]:
     """The events that follow; none when the order has no place in this state (late, repeated, already over)."""
@@ -70,6 +68,8 @@ def decide(state: State, order: Order) -> list[Event]:
             return _erred(state, order)
         case ToolDone():
             return _tool_done(state, order)
+        case Reconciled():
+            return _reconciled(state, order)
         case Recover():
             return _recover(state, order)
         case _:
@@ -253,7 +253,11 @@ def _tool_intents(order: ModelAnswered) -> list[Event]:
         if index < limits.MAX_TOOL_CALLS_PER_TURN:
             events.append(
                 ToolCallRequested(
-                    turn=order.turn, index=index, call_id=call.id, effect_class=order.effect_classes[index]
+                    turn=order.turn,
+                    index=index,
+                    call_id=call.id,
+                    effect_class=order.effect_classes[index],
+                    reconcilable=bool(order.reconcilable) and order.reconcilable[index],
                 )
             )
         else:
@@ -387,34 +391,25 @@ def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
 
 def _recover_tools(state: AwaitingTools, order: Recover) -> list[Event]:
     events: list[Event] = []
-    answered = 0
     for opened in state.open:
-        if ("tool", state.turn, opened.index, opened.attempt) in order.still_running:
-            continue
-        if opened.effect_class in REPEATABLE and opened.attempt <= limits.INTERRUPTIONS_MAX:
-            events.append(
-                ToolCallRequested(
-                    turn=state.turn,
-                    index=opened.index,
-                    call_id=opened.call.id,
-                    attempt=opened.attempt + 1,
-                    effect_class=opened.effect_class,
-                )
-            )
-            continue
-        answered += 1
-        events.append(
-            ToolReturned(
-                turn=state.turn,
-                index=opened.index,
-                call_id=opened.call.id,
-                attempt=opened.attempt,
-                text="outcome unknown: the process that ran this call was lost before it returned; the call may or "
-                "may not have had its effect. Check before you repeat it.",
-                is_error=True,
-                outcome="outcome_unknown",
-            )
-        )
+        asked = ("reconcile", state.turn, opened.index, opened.asks) if opened.is_asking else None
+        called = ("tool", state.turn, opened.index, opened.attempt)
+        if called not in order.still_running and asked not in order.still_running:
+            events.append(unknown.lost_call(state.turn, opened))
+    return _with_what_follows(state, events)
+
+
+def _reconciled(state: State, order: Reconciled) -> list[Event]:
+    opened = unknown.open_call(state, order.turn, order.index) if isinstance(state, AwaitingTools) else None
+    if opened is None or not opened.is_asking or (opened.attempt, opened.asks) != (order.attempt, order.ask):
+        return []
+    assert isinstance(state, AwaitingTools)
+    return _with_what_follows(state, [unknown.reconciled(order.turn, opened, order)])
+
+
+def _with_what_follows(state: AwaitingTools, events: list[Event]) -> list[Event]:
+    """The events, and the next turn when they answer the last open calls."""
+    answered = unknown.answers(events)
     return [*events, *(_after_tools(state, answered=answered) if answered else [])]
 
 

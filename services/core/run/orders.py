@@ -12,7 +12,10 @@ from schemas.run_commands import CancelRun, PostInput, StartRun
 from schemas.values import AgentDefinition, BlobRef, RunPosition, ToolCall, Usage
 
 CallKey = tuple[str, int, int, int]
-"""Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt."""
+"""Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt. The kind reconcile
+names a question about a tool call; its last number is that of the question."""
+HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED = "happened", "did_not_happen", "cannot_tell", "failed"
+"""What a tool says when it is asked about a lost call; failed: it could not be asked."""
 
 
 @frozen_on_paper
@@ -83,6 +86,8 @@ class ModelAnswered:
     currency: str
     duration_ms: int
     traceparent: str = ""
+    reconcilable: tuple[bool, ...] = ()
+    """For each tool call: the tool can be asked about it should it be lost. Empty = none can."""
 
     @property
     def key(self) -> CallKey:
@@ -134,6 +139,27 @@ class ToolDone:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """A tool was asked about a lost call. `text`: the result when it has happened, otherwise why not or what failed."""
+
+    at_ms: int
+    turn: int
+    index: int
+    attempt: int
+    ask: int
+    verdict: str
+    text: str
+    text_blob: BlobRef | None = None
+    is_error: bool = False
+    duration_ms: int = 0
+
+    @property
+    def key(self) -> CallKey:
+        return ("reconcile", self.turn, self.index, self.ask)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recover:
     """A new owner has folded the run; calls under way with the old owner are lost, except those in `still_running`.
 
@@ -144,5 +170,5 @@ class Recover:
     still_running: frozenset[CallKey] = frozenset()
 
 
-Order = Start | Cancel | Input | ModelAnswered | ModelErred | ToolDone | Recover
-EffectResult = ModelAnswered | ModelErred | ToolDone
+Order = Start | Cancel | Input | ModelAnswered | ModelErred | ToolDone | Reconciled | Recover
+EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled

@@ -33,13 +33,14 @@ from schemas.run_events import (
     RunRefused,
     RunStarted,
     ToolCallRequested,
+    ToolReconcileRequested,
     ToolReturned,
 )
 from schemas.values import AgentDefinition, BlobRef, ToolCall, Usage
 from services.core.changing import changed
 from services.core.run.prompt import first_message
 
-REDUCER_VERSION = 1
+REDUCER_VERSION = 2
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -133,6 +134,11 @@ class OpenCall:
     call: ToolCall
     attempt: int
     effect_class: str
+    reconcilable: bool = False
+    asks: int = 0
+    """Questions to the tool about this call so far, over all attempts."""
+    is_asking: bool = False
+    """The attempt was lost, and the last question has no answer yet."""
 
 
 @quick
@@ -205,6 +211,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _tool_requested(state, event)
         case ToolReturned():
             return _tool_returned(state, event)
+        case ToolReconcileRequested():
+            return _reconcile_requested(state, event)
         case RunParked():
             return Parked(facts=_facts(state, event))
         case InputReceived(text=text):
@@ -349,8 +357,25 @@ def _tool_requested(state: State, event: ToolCallRequested) -> AwaitingTools:
         raise IllegalEvent(f"tool call {event.index} of turn {event.turn} is asked for again after its result")
     call = state.asked[event.index]
     kept = tuple(item for item in state.open if item.index != event.index)
-    opened = OpenCall(index=event.index, call=call, attempt=event.attempt, effect_class=event.effect_class)
+    opened = OpenCall(
+        index=event.index,
+        call=call,
+        attempt=event.attempt,
+        effect_class=event.effect_class,
+        reconcilable=event.reconcilable,
+        asks=next((item.asks for item in state.open if item.index == event.index), 0),
+    )
     return changed(state, open=(*kept, opened))
+
+
+def _reconcile_requested(state: State, event: ToolReconcileRequested) -> AwaitingTools:
+    if not isinstance(state, AwaitingTools) or state.turn != event.turn:
+        raise IllegalEvent(f"a question about tool call {event.index} of turn {event.turn}, which is not under way")
+    opened = next((item for item in state.open if item.index == event.index), None)
+    if opened is None or (opened.attempt, opened.asks + 1) != (event.attempt, event.ask):
+        raise IllegalEvent(f"question {event.ask} about tool call {event.index} of turn {event.turn} does not follow")
+    kept = tuple(item for item in state.open if item.index != event.index)
+    return changed(state, open=(*kept, changed(opened, asks=event.ask, is_asking=True)))
 
 
 def _tool_returned(state: State, event: ToolReturned) -> AwaitingTools:

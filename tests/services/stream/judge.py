@@ -94,7 +94,7 @@ def _no_unsafe_call_twice(name: str, run: RunStory) -> None:
     unsafe = Counter(
         (event.turn, event.index)
         for event in run.events
-        if isinstance(event, ToolCallRequested) and event.effect_class == "unsafe"
+        if isinstance(event, ToolCallRequested) and event.effect_class == "unsafe" and not event.reconcilable
     )
     assert all(count == 1 for count in unsafe.values()), f"{name} asked twice for an unsafe call: {unsafe}"
 

@@ -23,7 +23,7 @@ from schemas.codec import Undecodable, local_codec
 from schemas.ids import partition_key
 from schemas.reader import TermReader
 from schemas.run_commands import CancelRun, PostInput, StartRun
-from schemas.run_events import ModelCallRequested, RunStarted, ToolCallRequested
+from schemas.run_events import ModelCallRequested, RunStarted, ToolCallRequested, ToolReconcileRequested
 from schemas.values import CommandEnvelope
 from services.runtime.desk import RunDesk
 from services.runtime.run_family import RunFamily
@@ -256,6 +256,8 @@ class World:
                         self._intents.add((raw.aggregate, ("model", turn, 0, attempt)))
                     case ToolCallRequested(turn=turn, index=index, attempt=attempt):
                         self._intents.add((raw.aggregate, ("tool", turn, index, attempt)))
+                    case ToolReconcileRequested(turn=turn, index=index, ask=ask):
+                        self._intents.add((raw.aggregate, ("reconcile", turn, index, ask)))
                 if getattr(event, "SCHEMA", "") in RunFamily.endings:
                     self._started.add(raw.aggregate)
                     self._ended.add(raw.aggregate)

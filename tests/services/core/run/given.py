@@ -16,6 +16,7 @@ from services.core.run.orders import (
     ModelAnswered,
     ModelErred,
     Order,
+    Reconciled,
     Recover,
     Start,
     ToolDone,
@@ -122,6 +123,14 @@ def returned(state: State, index: int, text: str = "found", **more: Any) -> Tool
     return ToolDone(**{**given, **more})
 
 
+def reconciled(state: State, index: int, verdict: str, text: str = "found out", **more: Any) -> Reconciled:
+    """What the tool says to the open question about a call."""
+    assert isinstance(state, AwaitingTools)
+    opened = next(call for call in state.open if call.index == index)
+    given: dict[str, Any] = {"at_ms": NOW, "turn": state.turn, "index": index, "attempt": opened.attempt}
+    return Reconciled(**{**given, "ask": opened.asks, "verdict": verdict, "text": text, **more})
+
+
 @dataclass(slots=True)
 class Run:
     """A run in memory: gives orders, keeps events and effects."""
@@ -152,10 +161,12 @@ def begun(definition: AgentDefinition = DEFINITION, *, interactive: bool = False
     return run
 
 
-def at_tools(*names: str, classes: tuple[str, ...] | None = None, **more: Any) -> Run:
+def at_tools(
+    *names: str, classes: tuple[str, ...] | None = None, reconcilable: tuple[bool, ...] = (), **more: Any
+) -> Run:
     """A run that awaits the results of its first turn's calls."""
     run = begun(**more)
-    run.give(answered(run.state, "let me see", *calls(*names), classes=classes))
+    run.give(answered(run.state, "let me see", *calls(*names), classes=classes, reconcilable=reconcilable))
     return run
 
 

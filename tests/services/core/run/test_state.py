@@ -21,6 +21,7 @@ from schemas.run_events import (
     RunRefused,
     RunStarted,
     ToolCallRequested,
+    ToolReconcileRequested,
     ToolReturned,
 )
 from schemas.values import BlobRef, Usage
@@ -67,6 +68,7 @@ EVERY: tuple[Event, ...] = (
     ModelCallFailed(turn=1, attempt=1, kind="invalid", message="m", provider="acme", model="large"),
     ToolCallRequested(turn=1, index=0, call_id="c0", effect_class="read"),
     ToolReturned(turn=1, index=0, call_id="c0"),
+    ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
     RunParked(since_turn=1),
     InputReceived(text="t"),
     RunCompleted(stop_reason="end_turn", usage=USAGE),
@@ -101,6 +103,7 @@ LEGAL = {
     "awaiting tools": {
         "ToolCallRequested",
         "ToolReturned",
+        "ToolReconcileRequested",
         "RunParked",
         "InputReceived",
         "RunCompleted",
