@@ -14,6 +14,7 @@ event, so that a client which lost its connection between two frames of one mode
     ToolReturned        tool_result
     InputReceived       user_input (stored) or steer (live): two faces of one place
     RunParked           awaiting_input
+    ToolOutcomeAsked    outcome_unknown
     RunQuarantined      quarantined
     RunCompleted        done        RunCancelled  done, stop_reason "cancelled"        RunFailed  error
 
@@ -48,6 +49,7 @@ from schemas.run_events import (
     RunRefused,
     RunStarted,
     ToolCallRequested,
+    ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
 )
@@ -156,6 +158,8 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
         case RunParked():
             parked = {"type": "awaiting_input", "awaiting_input": {"since_turn": event.since_turn}}
             return [_frame(seq=at, type="awaiting_input", event=parked)], memory
+        case ToolOutcomeAsked():
+            return [_frame(seq=at, type="outcome_unknown", event=_asked(memory, event))], memory
         case RunQuarantined():
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
         case ToolCallRequested() | ToolReconcileRequested() | RunRefused() | CommandRefused():
@@ -323,7 +327,18 @@ def _tool_result(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
         found["text_blob"] = event.text_blob.to_avro()
     if event.is_error:
         found["is_error"] = True
+    if event.outcome == "outcome_unknown":
+        found["outcome"] = event.outcome
+    if event.settled_by:
+        found["settled_by"] = event.settled_by
     return found
+
+
+def _asked(memory: FrameMemory, event: ToolOutcomeAsked) -> dict[str, Any]:
+    call = memory.calls.get(event.call_id)
+    asked = {"call": f"{event.turn}.{event.index}", "id": event.call_id, "attempt": event.attempt}
+    asked |= {"name": call.name if call is not None else "", "reason": event.reason}
+    return {"type": "outcome_unknown", "outcome_unknown": asked}
 
 
 def _input(at: int, envelope: Envelope, event: InputReceived) -> list[Frame]:

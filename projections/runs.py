@@ -35,6 +35,7 @@ from schemas.run_events import (
     RunRefused,
     RunStarted,
     ToolCallRequested,
+    ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
 )
@@ -178,7 +179,9 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunCancelled():
             _ended(values, envelope, "cancelled", event)
             values["stop_reason"] = event.reason or CANCELLED
-        case RunStarted() | RunRefused() | CommandRefused() | InputReceived() | ToolReconcileRequested():
+        case RunStarted() | RunRefused() | CommandRefused() | InputReceived():
+            pass
+        case ToolReconcileRequested() | ToolOutcomeAsked():
             pass
         case _:
             assert_never(event)

@@ -76,6 +76,48 @@ class PostInput:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveCall:
+    """Say what became of a tool call that waits for it (ToolOutcomeAsked)."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.ResolveCall"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    turn: int
+    """Model turn of the call."""
+    index: int
+    """Place in that turn, from 0."""
+    done: bool
+    """It had its effect; otherwise it had none and is made again."""
+    result: str = ''
+    """What the model is told when it is done; empty: that it is done."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "turn": self.turn,
+            "index": self.index,
+            "done": self.done,
+            "result": self.result,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            turn=value["turn"],
+            index=value["index"],
+            done=value["done"],
+            result=value["result"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartRun:
     """Start a run. Only envelope.command_id, agent and prompt or segments are needed."""
 
@@ -169,6 +211,7 @@ class StartRun:
 RECORDS = (
     CancelRun,
     PostInput,
+    ResolveCall,
     StartRun,
 )
-Command = CancelRun | PostInput | StartRun
+Command = CancelRun | PostInput | ResolveCall | StartRun

@@ -566,6 +566,44 @@ class ToolCallRequested:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOutcomeAsked:
+    """Nobody knows what became of a tool call; the run waits until somebody says it (ResolveCall)."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ToolOutcomeAsked"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    attempt: int
+    """Attempt whose outcome is not known."""
+    reason: str = ''
+    """What is known of it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReconcileRequested:
     """Intent: the tool is asked whether a lost call has happened."""
 
@@ -682,7 +720,8 @@ RECORDS = (
     RunRefused,
     RunStarted,
     ToolCallRequested,
+    ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunQuarantined | RunRefused | RunStarted | ToolCallRequested | ToolReconcileRequested | ToolReturned
+Event = CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunQuarantined | RunRefused | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

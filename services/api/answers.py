@@ -28,6 +28,7 @@ STATUS: Mapping[str, int] = {
     "provider_unknown": 404,
     "route_not_found": 404,
     "method_not_allowed": 405,
+    "nothing_to_resolve": 409,
     "session_busy": 409,
     "agent_id_in_use": 409,
     "run_quarantined": 409,
@@ -53,6 +54,7 @@ STATUS: Mapping[str, int] = {
     "run_pending": 503,
     "input_pending": 503,
     "cancel_pending": 503,
+    "resolve_pending": 503,
     "not_yet": 503,
     "too_many_streams": 503,
 }

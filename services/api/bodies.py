@@ -118,6 +118,13 @@ class CancelBody(Body):
     reason: str | None = None
 
 
+class ResolveBody(Body):
+    """What became of a tool call that waits for it."""
+
+    outcome: Literal["done", "not_done"] = Field(description="It had its effect; or it had none and is made again.")
+    result: str | None = Field(None, description="What the model is told of a call that is done.")
+
+
 def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:
     """The request the command layer takes."""
     named = body if isinstance(body, RunBody) else None

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from services.api import document_endpoints, event_endpoints, operator_endpoints, run_endpoints
-from services.api.bodies import Body, CancelBody, InputBody, MessageBody, RunBody
+from services.api.bodies import Body, CancelBody, InputBody, MessageBody, ResolveBody, RunBody
 from services.api.service import Service
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
@@ -144,6 +144,15 @@ ROUTES: tuple[Route, ...] = (
         says="The next user text of a run under way.",
         answer="Delivered",
         body=InputBody,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/calls/{{call}}/resolve",
+        access=RUNS_CREATE,
+        handler=run_endpoints.resolve_call,
+        says="What became of a tool call of unknown outcome; the call is TURN.INDEX.",
+        answer="Resolved",
+        body=ResolveBody,
     ),
     Route(
         method="POST",

@@ -37,6 +37,7 @@ CODES = frozenset(
         "session_busy",
         "agent_id_in_use",
         "run_quarantined",
+        "nothing_to_resolve",
         # bounds
         "backpressure",
         "per_user_quota_exhausted",
@@ -57,6 +58,7 @@ CODES = frozenset(
         "run_pending",
         "input_pending",
         "cancel_pending",
+        "resolve_pending",
         "not_yet",
         "internal",
     }

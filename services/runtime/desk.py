@@ -21,10 +21,10 @@ from connectors.protocols import LogRecord
 from schemas.codec import read_envelope, read_text
 from schemas.ids import ID_PATTERN, hashed_token, partition_key
 from schemas.reader import RawEvent
-from schemas.run_commands import CancelRun, Command, PostInput, StartRun
+from schemas.run_commands import CancelRun, Command, PostInput, ResolveCall, StartRun
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 from schemas.values import AgentDefinition, RunPosition
-from services.core.run.orders import Cancel, Input, Refusal, Start
+from services.core.run.orders import Cancel, Input, Refusal, Resolve, Start
 from services.core.run.state import Ended, conversation
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
@@ -215,11 +215,15 @@ class RunDesk:
                     self._inputs.popitem(last=False)
                 given = Input(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: given)
+            case ResolveCall():
+                # Sent again it is refused or has no place: what it resolved does not wait any more.
+                resolve = Resolve(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: resolve)
             case _:
                 assert_never(command)
 
     def _existing(
-        self, run_id: str, command: CancelRun | PostInput, partition: Partition, order: Callable[[], Any]
+        self, run_id: str, command: CancelRun | PostInput | ResolveCall, partition: Partition, order: Callable[[], Any]
     ) -> Prepared:
         aggregate = partition.aggregates.get(run_id)
         if aggregate is None or aggregate.tenant != command.envelope.tenant:

@@ -36,6 +36,7 @@ from services.core.run.orders import (
     Reconciled,
     Recover,
     Refusal,
+    Resolve,
     Start,
     ToolDone,
 )
@@ -62,6 +63,8 @@ def decide(state: State, order: Order) -> list[Event]:
             return _cancel(state, order)
         case Input():
             return _input(state, order)
+        case Resolve():
+            return _resolve(state, order)
         case ModelAnswered():
             return _answered(state, order)
         case ModelErred():
@@ -209,6 +212,23 @@ def _input(state: State, order: Input) -> list[Event]:
             return []
         case _:
             assert_never(state)
+
+
+def _resolve(state: State, order: Resolve) -> list[Event]:
+    command = order.command
+    if isinstance(state, Absent | Refused | Ended):
+        return []
+    opened = unknown.open_call(state, command.turn, command.index) if isinstance(state, AwaitingTools) else None
+    if opened is None or not opened.is_waiting:
+        return [
+            CommandRefused(
+                code="nothing_to_resolve",
+                message=f"the call {command.turn}.{command.index} of {state.facts.run_id} does not wait for anybody: "
+                "it is under way, has its result, or was never made",
+            )
+        ]
+    assert isinstance(state, AwaitingTools)
+    return _with_what_follows(state, [unknown.resolved(command.turn, opened, command)])
 
 
 # --- from effects ----------------------------------------------------------------------------------------------------
@@ -395,7 +415,7 @@ def _recover_tools(state: AwaitingTools, order: Recover) -> list[Event]:
         asked = ("reconcile", state.turn, opened.index, opened.asks) if opened.is_asking else None
         called = ("tool", state.turn, opened.index, opened.attempt)
         if called not in order.still_running and asked not in order.still_running:
-            events.append(unknown.lost_call(state.turn, opened))
+            events += unknown.lost_call(state, opened)
     return _with_what_follows(state, events)
 
 
@@ -404,11 +424,15 @@ def _reconciled(state: State, order: Reconciled) -> list[Event]:
     if opened is None or not opened.is_asking or (opened.attempt, opened.asks) != (order.attempt, order.ask):
         return []
     assert isinstance(state, AwaitingTools)
-    return _with_what_follows(state, [unknown.reconciled(order.turn, opened, order)])
+    return _with_what_follows(state, [unknown.reconciled(state, opened, order)])
 
 
 def _with_what_follows(state: AwaitingTools, events: list[Event]) -> list[Event]:
-    """The events, and the next turn when they answer the last open calls."""
+    """The events, and the next turn when they answer the last open calls, or the end when the run is not to go on."""
+    if unknown.fails_the_run(state, events):
+        # Nothing may begin in a run that ends with the same decision.
+        told: list[Event] = [event for event in events if isinstance(event, ToolReturned)]
+        return [*told, _failed(state.facts, unknown.OUTCOME_UNKNOWN, "the outcome of a tool call is not known")]
     answered = unknown.answers(events)
     return [*events, *(_after_tools(state, answered=answered) if answered else [])]
 

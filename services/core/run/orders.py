@@ -1,6 +1,6 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Cancel and Input come from the commands topic; the shell adds the time and what only it can look up (the
+Start, Cancel, Input and Resolve come from the commands topic; the shell adds the time and what only it can look up (the
 definition, what else is live in the partition). The others come from effects inside the owner. None is stored: a
 command that had an effect is named by the event it caused.
 """
@@ -8,7 +8,7 @@ command that had an effect is named by the event it caused.
 from dataclasses import dataclass
 
 from schemas.quick import frozen_on_paper
-from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.run_commands import CancelRun, PostInput, ResolveCall, StartRun
 from schemas.values import AgentDefinition, BlobRef, RunPosition, ToolCall, Usage
 
 CallKey = tuple[str, int, int, int]
@@ -61,6 +61,13 @@ class Cancel:
 class Input:
     at_ms: int
     command: PostInput
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolve:
+    at_ms: int
+    command: ResolveCall
 
 
 @frozen_on_paper
@@ -170,5 +177,5 @@ class Recover:
     still_running: frozenset[CallKey] = frozenset()
 
 
-Order = Start | Cancel | Input | ModelAnswered | ModelErred | ToolDone | Reconciled | Recover
+Order = Start | Cancel | Input | Resolve | ModelAnswered | ModelErred | ToolDone | Reconciled | Recover
 EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled

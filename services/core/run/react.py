@@ -23,6 +23,7 @@ from schemas.run_events import (
     RunRefused,
     RunStarted,
     ToolCallRequested,
+    ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
 )
@@ -118,6 +119,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunParked()
             | InputReceived()
             | CommandRefused()
+            | ToolOutcomeAsked()
         ):
             return ()
         case RunCancelled() | RunFailed():

@@ -33,6 +33,7 @@ from schemas.run_events import (
     RunRefused,
     RunStarted,
     ToolCallRequested,
+    ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
 )
@@ -139,6 +140,8 @@ class OpenCall:
     """Questions to the tool about this call so far, over all attempts."""
     is_asking: bool = False
     """The attempt was lost, and the last question has no answer yet."""
+    is_waiting: bool = False
+    """The attempt was lost, and a person has to say what became of it."""
 
 
 @quick
@@ -213,6 +216,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _tool_returned(state, event)
         case ToolReconcileRequested():
             return _reconcile_requested(state, event)
+        case ToolOutcomeAsked():
+            return _outcome_asked(state, event)
         case RunParked():
             return Parked(facts=_facts(state, event))
         case InputReceived(text=text):
@@ -369,13 +374,28 @@ def _tool_requested(state: State, event: ToolCallRequested) -> AwaitingTools:
 
 
 def _reconcile_requested(state: State, event: ToolReconcileRequested) -> AwaitingTools:
-    if not isinstance(state, AwaitingTools) or state.turn != event.turn:
-        raise IllegalEvent(f"a question about tool call {event.index} of turn {event.turn}, which is not under way")
-    opened = next((item for item in state.open if item.index == event.index), None)
-    if opened is None or (opened.attempt, opened.asks + 1) != (event.attempt, event.ask):
-        raise IllegalEvent(f"question {event.ask} about tool call {event.index} of turn {event.turn} does not follow")
-    kept = tuple(item for item in state.open if item.index != event.index)
-    return changed(state, open=(*kept, changed(opened, asks=event.ask, is_asking=True)))
+    awaiting, opened = _lost(state, event)
+    if event.ask != opened.asks + 1:
+        raise IllegalEvent(f"question {event.ask} about tool call {event.index} after question {opened.asks}")
+    return _replaced(awaiting, changed(opened, asks=event.ask, is_asking=True))
+
+
+def _outcome_asked(state: State, event: ToolOutcomeAsked) -> AwaitingTools:
+    awaiting, opened = _lost(state, event)
+    return _replaced(awaiting, changed(opened, is_asking=False, is_waiting=True))
+
+
+def _lost(state: State, event: ToolReconcileRequested | ToolOutcomeAsked) -> tuple[AwaitingTools, OpenCall]:
+    """The open call whose attempt was lost."""
+    if isinstance(state, AwaitingTools) and state.turn == event.turn:
+        for opened in state.open:
+            if (opened.index, opened.attempt) == (event.index, event.attempt):
+                return state, opened
+    raise IllegalEvent(f"{type(event).__name__}: no attempt {event.attempt} of {event.turn}.{event.index} is open")
+
+
+def _replaced(state: AwaitingTools, opened: OpenCall) -> AwaitingTools:
+    return changed(state, open=(*(item for item in state.open if item.index != opened.index), opened))
 
 
 def _tool_returned(state: State, event: ToolReturned) -> AwaitingTools:

@@ -4,7 +4,10 @@
                          --its tool can be asked------>  a question (intent first)  --happened---->  its result
                                                                                     --it has not-->  the next attempt
                                                                                     --no answer--->  asked again
-                         --neither, or too often------>  outcome_unknown
+                         --neither, or too often------>  by policy (AgentDefinition.unknown_outcome):
+                                                         tell: the visible result outcome_unknown
+                                                         ask: the call waits until somebody says what became of it
+                                                         fail: that result, and the end of the run
 
 A second call is never silent, and one that must not be repeated is made again only when its tool says that the lost one
 did not happen. Before: decide.py, one open call at a time. After: decide.py adds what follows for the turn.
@@ -12,27 +15,34 @@ did not happen. Before: decide.py, one open call at a time. After: decide.py add
 
 from collections.abc import Sequence
 
-from schemas.run_events import Event, ToolCallRequested, ToolReconcileRequested, ToolReturned
+from schemas.run_commands import ResolveCall
+from schemas.run_events import Event, ToolCallRequested, ToolOutcomeAsked, ToolReconcileRequested, ToolReturned
 from services.core.run import limits
 from services.core.run.orders import DID_NOT_HAPPEN, FAILED, HAPPENED, Reconciled
 from services.core.run.state import AwaitingTools, OpenCall
 
 REPEATABLE = frozenset({"pure", "read", "idempotent"})
 """Effect classes of calls that may be made again when their result is lost; any other is treated as unsafe."""
+ASK, FAIL = "ask", "fail"
+"""Values of AgentDefinition.unknown_outcome; with any other the model is told."""
+OUTCOME_UNKNOWN = "outcome_unknown"
 LOST = "the process that ran this call was lost before it returned"
 
 
-def lost_call(turn: int, opened: OpenCall) -> Event:
+def lost_call(state: AwaitingTools, opened: OpenCall) -> list[Event]:
     """The owner of an open call, or of a question about it, is lost."""
+    if opened.is_waiting:
+        return []  # for a person, who does not go with the owner
     if opened.effect_class in REPEATABLE and opened.attempt <= limits.INTERRUPTIONS_MAX:
-        return next_attempt(turn, opened)
+        return [next_attempt(state.turn, opened)]
     if opened.reconcilable and opened.asks < limits.RECONCILES_MAX:
-        return _question(turn, opened, not_before_ms=0, reason=LOST)
-    return outcome_unknown(turn, opened, LOST)
+        return [_question(state.turn, opened, not_before_ms=0, reason=LOST)]
+    return [_unknown(state, opened, LOST)]
 
 
-def reconciled(turn: int, opened: OpenCall, order: Reconciled) -> Event:
+def reconciled(state: AwaitingTools, opened: OpenCall, order: Reconciled) -> Event:
     """The tool was asked whether the call has happened."""
+    turn = state.turn
     if order.verdict == HAPPENED:
         return ToolReturned(
             turn=turn,
@@ -51,7 +61,27 @@ def reconciled(turn: int, opened: OpenCall, order: Reconciled) -> Event:
     if order.verdict == FAILED and opened.asks < limits.RECONCILES_MAX:
         wait_ms = limits.RECONCILE_BACKOFF_MS[opened.asks - 1]
         return _question(turn, opened, not_before_ms=order.at_ms + wait_ms, reason=order.text)
-    return outcome_unknown(turn, opened, f"{LOST}, and the tool could not say more: {order.text}")
+    return _unknown(state, opened, f"{LOST}, and the tool could not say more: {order.text}")
+
+
+def resolved(turn: int, opened: OpenCall, command: ResolveCall) -> Event:
+    """Somebody says what became of a call that waits for it."""
+    if not command.done:
+        return next_attempt(turn, opened)
+    return ToolReturned(
+        turn=turn,
+        index=opened.index,
+        call_id=opened.call.id,
+        attempt=opened.attempt,
+        text=command.result or "done: an operator has checked that this call had its effect",
+        settled_by="operator",
+    )
+
+
+def fails_the_run(state: AwaitingTools, events: Sequence[Event]) -> bool:
+    """An outcome is unknown and the definition wants the run to end then."""
+    told = any(isinstance(event, ToolReturned) and event.outcome == OUTCOME_UNKNOWN for event in events)
+    return told and state.facts.definition.unknown_outcome == FAIL
 
 
 def open_call(state: AwaitingTools, turn: int, index: int) -> OpenCall | None:
@@ -72,17 +102,25 @@ def next_attempt(turn: int, opened: OpenCall) -> ToolCallRequested:
     )
 
 
-def outcome_unknown(turn: int, opened: OpenCall, reason: str) -> ToolReturned:
-    """The visible result of a call of which nobody can say what became of it."""
+def _unknown(state: AwaitingTools, opened: OpenCall, reason: str) -> Event:
+    """The visible result of a call of which nobody can say what became of it, or the question to a person."""
+    if state.facts.definition.unknown_outcome == ASK:
+        return ToolOutcomeAsked(
+            turn=state.turn,
+            index=opened.index,
+            call_id=opened.call.id,
+            attempt=opened.attempt,
+            reason=reason[: limits.ERROR_TEXT_MAX],
+        )
     return ToolReturned(
-        turn=turn,
+        turn=state.turn,
         index=opened.index,
         call_id=opened.call.id,
         attempt=opened.attempt,
         text=f"outcome unknown: {reason[: limits.ERROR_TEXT_MAX]}; the call may or may not have had its effect. "
         "Check before you repeat it.",
         is_error=True,
-        outcome="outcome_unknown",
+        outcome=OUTCOME_UNKNOWN,
     )
 
 

@@ -30,10 +30,11 @@ from projections.tables import EVERY_TENANT, Scope, place_number, place_parts, p
 from projections.transcript import TranscriptPage, TranscriptRow, open_calls
 from schemas.codec import digest, local_codec
 from schemas.ids import fresh_token, partition_key
-from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.run_commands import CancelRun, PostInput, ResolveCall, StartRun
+from schemas.run_events import ToolOutcomeAsked
 from schemas.stream_events import Claim
 from schemas.stream_records import ModelDelta
-from schemas.values import AgentDefinition, Envelope, Usage
+from schemas.values import AgentDefinition, Envelope, ToolCall, Usage
 from services.commands.authentication import Gate
 from services.commands.declined import Declined, away
 from services.commands.follow import RunStream
@@ -43,7 +44,7 @@ from services.commands.layer import TOPICS, CommandLayer
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_READ, TENANT, USER
 from services.core.run.decide import decide
-from services.core.run.orders import Cancel, Input, ModelAnswered, Refusal
+from services.core.run.orders import Cancel, Input, ModelAnswered, Refusal, Resolve
 from services.core.run.orders import Start as StartOrder
 from services.core.run.state import Absent, AwaitingModel, Ended, Refused, State, evolve
 from tests.projections.twin import Twin
@@ -176,6 +177,11 @@ class World:
         )
         self.log.put(TOPICS.previews, partition, [Outgoing(key=b"k", value=self.codec.encode(delta))])
 
+    def lose_a_call(self, run_id: str) -> None:
+        """The silent run asked for one call, which was lost; somebody has to say what became of it."""
+        self.reply(run_id, tool_calls=(ToolCall(id="c1", name="Pay", input="{}"),), effect_classes=("unsafe",))
+        self.happen(run_id, ToolOutcomeAsked(turn=1, index=0, call_id="c1", attempt=1, reason="lost"))
+
     def reply(self, run_id: str, text: str = "ok", **more: Any) -> None:
         """The model answers the open turn."""
         state = self.states[run_id]
@@ -209,7 +215,7 @@ class World:
                 for record in records:
                     self._handle(self.codec.decode(record.value or b"").record)
 
-    def _handle(self, command: StartRun | CancelRun | PostInput) -> None:
+    def _handle(self, command: StartRun | CancelRun | PostInput | ResolveCall) -> None:
         run_id = command.run_id
         state = self.states.get(run_id, Absent(run_id=run_id))
         match command:
@@ -222,6 +228,8 @@ class World:
                 order = Cancel(at_ms=NOW_MS, command=command)
             case PostInput():
                 order = Input(at_ms=NOW_MS, command=command)
+            case ResolveCall():
+                order = Resolve(at_ms=NOW_MS, command=command)
         events = decide(state, order)
         if not events:
             return

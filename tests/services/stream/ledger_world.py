@@ -15,8 +15,9 @@ from connectors.blobs import MemoryBlobs
 from connectors.protocols import EffectClass, ToolContext, ToolResult
 from connectors.tools.ledger import Ledger, ReconcilingLedger
 from connectors.tools.threads import Threads
+from schemas.run_commands import ResolveCall
 from schemas.run_events import ToolReturned
-from schemas.values import AgentDefinition, ToolCall
+from schemas.values import AgentDefinition, CommandEnvelope, ToolCall
 from services.core.run.react import CallModel, CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools
 from services.runtime.shelf import Shelf
@@ -112,6 +113,11 @@ class LedgerWorld(World):
         await hosted.kill()
         self.gate = None
         return hosted
+
+    def resolve(self, *, done: bool) -> None:
+        """An operator says what became of the call."""
+        envelope = CommandEnvelope(command_id="resolve", tenant="t", issued_at_ms=self.now)
+        self.put(ResolveCall(envelope=envelope, run_id=RUN, turn=1, index=0, done=done))
 
     def result(self, run_id: str = RUN) -> ToolReturned:
         """The one result of the run's first turn."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connectors.protocols import EffectClass
-from schemas.run_events import ToolCallRequested, ToolReconcileRequested
+from schemas.run_events import ToolCallRequested, ToolOutcomeAsked, ToolReconcileRequested
 from tests.services.stream.ledger_world import RUN, LedgerWorld
 
 KEY = f"{RUN}:1.0"
@@ -76,4 +76,25 @@ async def test_a_repeatable_call_is_made_again_without_a_question(tmp_path: Path
     await world.finished(RUN)
     assert world.lines == {KEY: 2}
     assert world.result().attempt == 2
+    await world.close()
+
+
+@pytest.mark.parametrize(("done", "lines"), [(True, 1), (False, 2)])
+async def test_an_operator_who_is_asked_decides_and_owners_may_come_and_go_meanwhile(
+    tmp_path: Path, done: bool, lines: int
+) -> None:
+    world = LedgerWorld(tmp_path, definition={"unknown_outcome": "ask"})
+    await world.killed_in_a_call(after_the_effect=True)
+    for name in ("b", "c"):
+        hosted = world.host(name)
+        await world.until(lambda: any(isinstance(e, ToolOutcomeAsked) for e in world.story().runs[RUN].events))
+        await world.ticks(50)
+        assert world.story().live == [RUN]
+        await hosted.kill()
+    world.host("d")
+    world.resolve(done=done)
+    story = await world.finished(RUN)
+    assert world.lines == {KEY: lines}
+    assert world.result().settled_by == ("operator" if done else "")
+    assert sum(isinstance(event, ToolOutcomeAsked) for event in story.runs[RUN].events) == 1
     await world.close()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schemas.conversation import Message, ToolResultBlock, ToolUseBlock
-from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.run_commands import CancelRun, PostInput, ResolveCall, StartRun
 from schemas.run_events import Event
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.run.decide import decide
@@ -18,6 +18,7 @@ from services.core.run.orders import (
     Order,
     Reconciled,
     Recover,
+    Resolve,
     Start,
     ToolDone,
 )
@@ -45,6 +46,11 @@ def cancel(reason: str = "enough") -> Cancel:
 
 def says(text: str, source: str = "api") -> Input:
     return Input(at_ms=NOW, command=PostInput(envelope=ENVELOPE, run_id=RUN, text=text, source=source))
+
+
+def resolve(turn: int = 1, index: int = 0, *, done: bool = True, result: str = "") -> Resolve:
+    command = ResolveCall(envelope=ENVELOPE, run_id=RUN, turn=turn, index=index, done=done, result=result)
+    return Resolve(at_ms=NOW, command=command)
 
 
 def recover(*still_running: CallKey, at_ms: int = NOW) -> Recover:

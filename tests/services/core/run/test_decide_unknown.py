@@ -1,13 +1,37 @@
-"""A lost call whose tool can be asked: a question first, then what the answer allows."""
+"""A lost call: its tool or a person is asked, and the answer decides; the question is in the log before it is asked."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from schemas.run_events import ToolCallRequested, ToolReconcileRequested, ToolReturned
+from schemas.run_events import (
+    CommandRefused,
+    RunFailed,
+    ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReconcileRequested,
+    ToolReturned,
+)
 from services.core.run import limits
 from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED
 from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools
-from tests.services.core.run.given import NOW, Run, at_tools, kinds, reconciled, recover, returned
+from tests.services.core.run.given import (
+    DEFINITION,
+    NOW,
+    Run,
+    at_tools,
+    begun,
+    cancelled,
+    completed,
+    kinds,
+    reconciled,
+    recover,
+    resolve,
+    returned,
+)
 
 
 def lost(effect_class: str = "unsafe") -> Run:
@@ -110,3 +134,90 @@ def test_an_answer_to_another_question_changes_nothing(wrong: dict[str, int]) ->
 def test_an_answer_nobody_asked_for_changes_nothing() -> None:
     run = at_tools_askable()
     assert run.give(reconciled(run.state, 0, HAPPENED)) == []
+
+
+# --- policy ----------------------------------------------------------------------------------------------------------
+
+
+def waiting(*names: str, **more: Any) -> Run:
+    """A run whose unsafe calls were lost and whose definition wants a person to be asked."""
+    run = at_tools(
+        *(names or ("Pay",)),
+        classes=("unsafe",) * max(1, len(names)),
+        definition=replace(DEFINITION, unknown_outcome="ask"),
+        **more,
+    )
+    run.give(recover())
+    return run
+
+
+def test_a_person_is_asked_and_the_run_waits_whatever_happens_to_its_owners() -> None:
+    run = waiting()
+    asked = run.events[-1]
+    assert isinstance(asked, ToolOutcomeAsked)
+    assert (asked.turn, asked.index, asked.attempt) == (1, 0, 1)
+    assert run.give(recover()) == []
+    assert isinstance(run.state, AwaitingTools)
+
+
+@pytest.mark.parametrize(("result", "text"), [("paid on Monday", "paid on Monday"), ("", "an operator has checked")])
+def test_a_call_that_somebody_says_is_done_has_that_result(result: str, text: str) -> None:
+    run = waiting()
+    events = run.give(resolve(result=result))
+    assert kinds(events) == ["ToolReturned", "ModelCallRequested"]
+    told = events[0]
+    assert isinstance(told, ToolReturned)
+    assert text in told.text
+    assert (told.outcome, told.is_error, told.settled_by) == ("ok", False, "operator")
+
+
+def test_a_call_that_somebody_says_is_not_done_is_made_again() -> None:
+    run = waiting()
+    (again,) = run.give(resolve(done=False))
+    assert isinstance(again, ToolCallRequested)
+    assert again.attempt == 2
+    assert isinstance(run.effects[-1], CallTool)
+    assert kinds(run.give(recover())) == ["ToolOutcomeAsked"], "a further loss is a further question"
+
+
+def test_the_other_calls_of_the_turn_are_waited_for_too() -> None:
+    run = waiting("Pay", "Ship")
+    assert kinds(run.give(resolve(1, 1))) == ["ToolReturned"]
+    assert kinds(run.give(resolve(1, 0))) == ["ToolReturned", "ModelCallRequested"]
+
+
+def test_a_result_that_comes_late_after_all_needs_no_person_any_more() -> None:
+    run = waiting()
+    assert kinds(run.give(returned(run.state, 0, "paid"))) == ["ToolReturned", "ModelCallRequested"]
+
+
+@pytest.mark.parametrize("make", [begun, lambda: at_tools("A"), waiting])
+def test_what_waits_for_nobody_cannot_be_resolved(make: Callable[[], Run]) -> None:
+    (refused,) = make().give(resolve(1, 1))
+    assert isinstance(refused, CommandRefused)
+    assert refused.code == "nothing_to_resolve"
+
+
+@pytest.mark.parametrize("make", [Run, completed, cancelled])
+def test_nothing_is_resolved_in_a_run_that_is_over_or_never_was(make: Callable[[], Run]) -> None:
+    assert make().give(resolve()) == []
+
+
+def test_a_tool_that_cannot_tell_leads_to_the_person() -> None:
+    run = at_tools(
+        "Pay", classes=("unsafe",), reconcilable=(True,), definition=replace(DEFINITION, unknown_outcome="ask")
+    )
+    run.give(recover())
+    assert kinds(run.give(reconciled(run.state, 0, CANNOT_TELL))) == ["ToolOutcomeAsked"]
+    assert run.give(reconciled(run.state, 0, CANNOT_TELL)) == []
+
+
+def test_a_run_that_must_not_go_on_without_knowing_fails_and_begins_nothing() -> None:
+    run = at_tools("Pay", "Look", classes=("unsafe", "read"), definition=replace(DEFINITION, unknown_outcome="fail"))
+    effects = len(run.effects)
+    events = run.give(recover())
+    assert kinds(events) == ["ToolReturned", "RunFailed"]
+    failed = events[-1]
+    assert isinstance(failed, RunFailed)
+    assert failed.code == "outcome_unknown"
+    assert not any(isinstance(effect, CallTool) for effect in run.effects[effects:])

@@ -40,6 +40,7 @@ from tests.services.core.run.given import (
     erred,
     reconciled,
     recover,
+    resolve,
     returned,
     says,
     start,
@@ -77,9 +78,10 @@ class RunMachine(RuleBasedStateMachine):
         interactive=st.booleans(),
         cap=st.integers(min_value=0, max_value=4),
         retries=st.integers(min_value=0, max_value=3),
+        policy=st.sampled_from(["tell", "ask", "fail"]),
     )
-    def begin(self, interactive: bool, cap: int, retries: int) -> None:
-        definition = replace(DEFINITION, max_iterations=cap, retry_attempts=retries)
+    def begin(self, interactive: bool, cap: int, retries: int, policy: str) -> None:
+        definition = replace(DEFINITION, max_iterations=cap, retry_attempts=retries, unknown_outcome=policy)
         self.give(start(definition=definition, interactive=interactive))
 
     @rule(ms=st.integers(min_value=1, max_value=100_000))
@@ -123,6 +125,12 @@ class RunMachine(RuleBasedStateMachine):
         assert isinstance(self.run.state, AwaitingTools)
         index = data.draw(st.sampled_from([call.index for call in self.run.state.open if call.is_asking]))
         self.give(reconciled(self.run.state, index, verdict, at_ms=self.at_ms))
+
+    @precondition(lambda self: isinstance(self.run.state, AwaitingTools))
+    @rule(index=st.integers(min_value=0, max_value=2))
+    def somebody_says_that_a_call_is_done(self, index: int) -> None:
+        assert isinstance(self.run.state, AwaitingTools)
+        self.give(replace(resolve(self.run.state.turn, index), at_ms=self.at_ms))
 
     @rule(text=st.sampled_from(["hello", "and?"]))
     def somebody_says(self, text: str) -> None:

@@ -21,6 +21,7 @@ from schemas.run_events import (
     RunRefused,
     RunStarted,
     ToolCallRequested,
+    ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
 )
@@ -69,6 +70,7 @@ EVERY: tuple[Event, ...] = (
     ToolCallRequested(turn=1, index=0, call_id="c0", effect_class="read"),
     ToolReturned(turn=1, index=0, call_id="c0"),
     ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
+    ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
     RunParked(since_turn=1),
     InputReceived(text="t"),
     RunCompleted(stop_reason="end_turn", usage=USAGE),
@@ -104,6 +106,7 @@ LEGAL = {
         "ToolCallRequested",
         "ToolReturned",
         "ToolReconcileRequested",
+        "ToolOutcomeAsked",
         "RunParked",
         "InputReceived",
         "RunCompleted",
