@@ -21,11 +21,20 @@ from connectors.protocols import LogRecord
 from schemas.codec import read_envelope, read_text
 from schemas.ids import ID_PATTERN, hashed_token, partition_key
 from schemas.reader import RawEvent
-from schemas.run_commands import CancelRun, Command, PostInput, ResolveCall, StartRun
+from schemas.run_commands import (
+    CancelRun,
+    Command,
+    HandOverModelReply,
+    HandOverToolResult,
+    PostInput,
+    ResolveCall,
+    StartRun,
+)
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 from schemas.values import AgentDefinition, RunPosition
 from services.core.run.orders import Cancel, Input, Refusal, Resolve, Start
 from services.core.run.state import Ended, conversation
+from services.runtime.hand_over import order_of
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
 from services.runtime.wishes import narrowed
@@ -42,6 +51,10 @@ KEEP_INPUTS = 10_000
 """Ids of texts given lately, to recognise one that is sent again; senders repeat within seconds."""
 KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
+
+
+ToARun = CancelRun | PostInput | ResolveCall | HandOverModelReply | HandOverToolResult
+"""Commands to a run that exists."""
 
 
 class Definitions(Protocol):
@@ -219,12 +232,13 @@ class RunDesk:
                 # Sent again it is refused or has no place: what it resolved does not wait any more.
                 resolve = Resolve(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: resolve)
+            case HandOverModelReply() | HandOverToolResult():
+                result = order_of(command, self._clock_ms())
+                return self._existing(command.run_id, command, partition, lambda: result)
             case _:
                 assert_never(command)
 
-    def _existing(
-        self, run_id: str, command: CancelRun | PostInput | ResolveCall, partition: Partition, order: Callable[[], Any]
-    ) -> Prepared:
+    def _existing(self, run_id: str, command: ToARun, partition: Partition, order: Callable[[], Any]) -> Prepared:
         aggregate = partition.aggregates.get(run_id)
         if aggregate is None or aggregate.tenant != command.envelope.tenant:
             return Prepared(None)

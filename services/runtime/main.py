@@ -43,6 +43,7 @@ from services.runtime.definitions import ConfiguredDefinitions
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
+from services.runtime.hand_over import HandOver
 from services.runtime.index import ProjectedIndex
 from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
@@ -266,11 +267,15 @@ async def _serve(
         )
 
     dead_letters = DeadLetters(codec, appender, topic=TOPICS.dead_letters, service="runtime", clock_ms=clock_ms)
+    hand_over = HandOver(
+        codec, appender, topic=TOPICS.commands, partitions=partitions, clock_ms=clock_ms, name=settings.name
+    )
     calls = Calls(
         family,
         run=work.run,
-        done=lambda partition, aggregate, order: host.result(partition, aggregate, order),
+        done=lambda partition, aggregate, tenant, order: host.result(partition, aggregate, tenant, order),
         clock_ms=clock_ms,
+        hand_over=hand_over.give,
     )
     workplace = Workplace(
         family=family,

@@ -8,6 +8,7 @@ from schemas.conversation import Message
 from schemas.run_events import Event, RunCancelled, RunCompleted, RunFailed, RunQuarantined, RunRefused
 from schemas.values import Usage
 from services.core.canonical import StateCodec
+from services.core.run import unknown
 from services.core.run.decide import decide
 from services.core.run.orders import FAILED, CallKey, ModelErred, Order, Reconciled, Recover, ToolDone
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, StopCalls, react
@@ -53,6 +54,12 @@ class RunFamily:
     def recover(self, at_ms: int, still_running: frozenset[Hashable]) -> Recover:
         keys: frozenset[CallKey] = frozenset(key for key in still_running if isinstance(key, tuple))
         return Recover(at_ms=at_ms, still_running=keys)
+
+    def open_calls(self, state: State) -> frozenset[Hashable]:
+        return frozenset(unknown.open_keys(state))
+
+    def worth_waiting_for(self, state: State) -> frozenset[Hashable]:
+        return frozenset(unknown.keys_worth_waiting_for(state))
 
     def is_over(self, state: State) -> bool:
         return isinstance(state, (Ended, Refused))

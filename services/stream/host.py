@@ -89,11 +89,12 @@ class Host:
             group.create_task(self._checkpoints(), name="checkpoints")
             group.create_task(self._watch(), name="watch")
 
-    def result(self, partition: int, aggregate: str, order: object) -> None:
-        """A call has returned."""
+    def result(self, partition: int, aggregate: str, tenant: str, order: object) -> bool:
+        """A call has returned; False when its partition is somebody else's now."""
         owner = self.owners.get(partition)
         if owner is not None:
-            owner.result(aggregate, order)
+            owner.result(aggregate, tenant, order)
+        return owner is not None
 
     async def drain(self, timeout_s: float) -> bool:
         """A planned stop: take no more commands, begin no more calls, let those under way finish and reach the log.

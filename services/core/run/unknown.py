@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from schemas.run_commands import ResolveCall
 from schemas.run_events import Event, ToolCallRequested, ToolOutcomeAsked, ToolReconcileRequested, ToolReturned
 from services.core.run import limits
-from services.core.run.orders import DID_NOT_HAPPEN, FAILED, HAPPENED, Reconciled
-from services.core.run.state import AwaitingTools, OpenCall
+from services.core.run.orders import DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, Reconciled
+from services.core.run.state import AwaitingModel, AwaitingTools, OpenCall, State
 
 REPEATABLE = frozenset({"pure", "read", "idempotent"})
 """Effect classes of calls that may be made again when their result is lost; any other is treated as unsafe."""
@@ -89,6 +89,31 @@ def open_call(state: AwaitingTools, turn: int, index: int) -> OpenCall | None:
     if state.turn != turn:
         return None
     return next((call for call in state.open if call.index == index), None)
+
+
+def open_keys(state: State) -> list[CallKey]:
+    """The calls and questions that are due or under way; what waits for a person is neither."""
+    match state:
+        case AwaitingModel(turn=turn, attempt=attempt):
+            return [("model", turn, 0, attempt)]
+        case AwaitingTools(turn=turn):
+            return [_key(turn, opened) for opened in state.open if not opened.is_waiting]
+        case _:
+            return []
+
+
+def keys_worth_waiting_for(state: State) -> list[CallKey]:
+    """Open calls that cost something twice: model calls, and tool calls that must not be repeated."""
+    if isinstance(state, AwaitingTools):
+        calls = [call for call in state.open if not (call.is_waiting or call.is_asking)]
+        return [_key(state.turn, call) for call in calls if call.effect_class not in REPEATABLE]
+    return open_keys(state)
+
+
+def _key(turn: int, opened: OpenCall) -> CallKey:
+    if opened.is_asking:
+        return ("reconcile", turn, opened.index, opened.asks)
+    return ("tool", turn, opened.index, opened.attempt)
 
 
 def next_attempt(turn: int, opened: OpenCall) -> ToolCallRequested:

@@ -26,6 +26,7 @@ from schemas.run_commands import CancelRun, PostInput, StartRun
 from schemas.run_events import ModelCallRequested, RunStarted, ToolCallRequested, ToolReconcileRequested
 from schemas.values import CommandEnvelope
 from services.runtime.desk import RunDesk
+from services.runtime.hand_over import HandOver
 from services.runtime.run_family import RunFamily
 from services.runtime.tally import Tallies
 from services.stream.calls import Calls
@@ -147,6 +148,8 @@ class World:
         past = Past(family, CODEC, self.log, TOPICS.events)
         tallies = Tallies(CODEC, wire, topic=TALLIES, clock_ms=self.clock)
 
+        late = HandOver(CODEC, wire, topic=TOPICS.commands, partitions=self.partitions, clock_ms=self.clock, name=name)
+
         def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
             return RunDesk(
                 number=number,
@@ -170,7 +173,13 @@ class World:
             snapshots=Snapshots(family, CODEC, appender=wire, ranges=self.log, topic=TOPICS.snapshots),
             past=past,
             dead_letters=DeadLetters(CODEC, wire, topic=TOPICS.dead_letters, service="test", clock_ms=self.clock),
-            calls=Calls(family, run=self.effect, done=lambda *result: host.result(*result), clock_ms=self.clock),
+            calls=Calls(
+                family,
+                run=self.effect,
+                done=lambda *result: host.result(*result),
+                hand_over=late.give,
+                clock_ms=self.clock,
+            ),
             desk=desk,
             clock_ms=self.clock,
             name=name,
