@@ -35,6 +35,7 @@ import orjson
 
 from schemas.making import maker
 from schemas.run_events import (
+    CallNotBegun,
     CommandRefused,
     Event,
     InputReceived,
@@ -162,7 +163,7 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="outcome_unknown", event=_asked(memory, event))], memory
         case RunQuarantined():
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
-        case ToolCallRequested() | ToolReconcileRequested() | RunRefused() | CommandRefused():
+        case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRefused() | CommandRefused():
             return [], memory
         case _:
             assert_never(event)

@@ -152,7 +152,13 @@ def _change(calls: Mapping[str, OpenCall], at: EventAt) -> StepRow | None:
                 at, event, calls.get(event.call_id), effect_class=event.effect_class, requested_at_ms=envelope.at_ms
             )
         case ToolOutcomeAsked() as event:
-            return _tool(at, event, calls.get(event.call_id), outcome="outcome_unknown", error=event.reason)
+            return _tool(
+                at,
+                event,
+                calls.get(event.call_id),
+                outcome="outcome_unknown",
+                output_preview=event.reason[:PREVIEW_CHARACTERS],
+            )
         case ToolReturned() as event:
             return _tool(
                 at,

@@ -12,6 +12,40 @@ from schemas.values import AgentDefinition, BlobRef, RunPosition, Segment, ToolC
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallNotBegun:
+    """The owner stopped as planned before it began this call: the next attempt repeats nothing."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.CallNotBegun"
+
+    kind: str
+    """model or tool."""
+    turn: int
+    """Model turn of the call."""
+    index: int
+    """Place in that turn; 0 for model calls."""
+    attempt: int
+    """Attempt that was not begun."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "turn": self.turn,
+            "index": self.index,
+            "attempt": self.attempt,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            turn=value["turn"],
+            index=value["index"],
+            attempt=value["attempt"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRefused:
     """A command to a run under way was refused."""
 
@@ -707,6 +741,7 @@ class ToolReturned:
 
 
 RECORDS = (
+    CallNotBegun,
     CommandRefused,
     InputReceived,
     ModelCallFailed,
@@ -724,4 +759,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunQuarantined | RunRefused | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunQuarantined | RunRefused | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

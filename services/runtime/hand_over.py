@@ -1,7 +1,7 @@
 """Results that came after their partition was gone, for its owner of now: a command under the run's key.
 
-The owner of a run takes it if that attempt is still open, so a call that was slower than a rebalance, or whose
-owner was only thought dead, need not be made again. Only answers travel: a failed attempt is of no use to anybody, and what a
+The owner of a run takes it if that attempt is still open, so a call that was slower than a rebalance, or whose owner
+was only thought dead, need not be made again. Only answers travel: a failed attempt is of no use to anybody, and what a
 reconciler said can be asked again. Losing one costs what losing its process would have cost.
 
 Before: services/stream/calls.py, for a partition this process does not hold. After: desk.py of the present owner.

@@ -10,7 +10,7 @@ from schemas.values import Usage
 from services.core.canonical import StateCodec
 from services.core.run import unknown
 from services.core.run.decide import decide
-from services.core.run.orders import FAILED, CallKey, ModelErred, Order, Reconciled, Recover, ToolDone
+from services.core.run.orders import FAILED, CallKey, ModelErred, NotBegun, Order, Reconciled, Recover, ToolDone
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, StopCalls, react
 from services.core.run.state import (
     REDUCER_VERSION,
@@ -54,6 +54,9 @@ class RunFamily:
     def recover(self, at_ms: int, still_running: frozenset[Hashable]) -> Recover:
         keys: frozenset[CallKey] = frozenset(key for key in still_running if isinstance(key, tuple))
         return Recover(at_ms=at_ms, still_running=keys)
+
+    def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> NotBegun:
+        return NotBegun(at_ms=at_ms, keys=frozenset(key for key in keys if isinstance(key, tuple)))
 
     def open_calls(self, state: State) -> frozenset[Hashable]:
         return frozenset(unknown.open_keys(state))

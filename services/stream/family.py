@@ -37,6 +37,10 @@ class Family(Protocol):
         """The order a new owner gives to every live aggregate after folding it."""
         ...
 
+    def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> Any:
+        """The order of an owner that stops as planned and has not begun these calls."""
+        ...
+
     def open_calls(self, state: Any) -> frozenset[Hashable]:
         """Keys of the calls that are due or under way."""
         ...

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from connectors.errors import Transient
@@ -40,6 +40,8 @@ SETTLED_S = 10.0
 STALL_S = 30.0
 """A batch on the wire for this long while the broker answers: our producer is broken, the process ends."""
 WATCH_EVERY_S = 1.0
+NOTE_S = 2.0
+"""After the drain, for writing down which calls were due and not begun; one append of each partition."""
 RECLAIM_BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Pause before the next claim after being fenced or refused by the broker; two owners must not fight."""
 
@@ -105,9 +107,14 @@ class Host:
         self.flusher.draining = True
         self._commands.pause(list(self.owners))
         end = time.monotonic() + timeout_s
+        finished = await self._settled(end, lambda: self._work.calls.under_way == 0)
+        self._note_what_was_not_begun()
+        return await self._settled(max(end, time.monotonic() + NOTE_S), lambda: True) and finished
+
+    async def _settled(self, end: float, holds: Callable[[], bool]) -> bool:
+        """Everything decided is in the log and it holds; False when not so by `end` (monotonic)."""
         while time.monotonic() < end:
-            idle = all(owner.partition is None or owner.partition.is_idle for owner in self.owners.values())
-            if idle and self._work.calls.under_way == 0:
+            if holds() and all(owner.partition is None or owner.partition.is_idle for owner in self.owners.values()):
                 return True
             self.flusher.drained.clear()
             try:
@@ -116,6 +123,15 @@ class Host:
             except TimeoutError:
                 continue  # look again until the time is up
         return False
+
+    def _note_what_was_not_begun(self) -> None:
+        due: dict[int, dict[str, frozenset[Hashable]]] = {}
+        for number, name, key in self.flusher.not_begun:
+            calls = due.setdefault(number, {})
+            calls[name] = calls.get(name, frozenset()) | {key}
+        for number, calls in due.items():
+            if number in self.owners:
+                self.owners[number].not_begun(calls)
 
     # --- ownership ---------------------------------------------------------------------------------------------------
 

@@ -368,6 +368,14 @@ class Owner:
         if found is not None and not found.quarantined:
             self._submit(found, order, at_ms=self._work.clock_ms(), is_result=True)
 
+    def not_begun(self, calls: Mapping[str, frozenset[Hashable]]) -> None:
+        """Write down which calls of a planned stop were due and not begun, by aggregate."""
+        work = self._work
+        for name, keys in calls.items():
+            found = self.partition.aggregates.get(name) if self.partition is not None else None
+            if found is not None and not found.quarantined:
+                self._submit(found, work.family.not_begun(work.clock_ms(), keys), at_ms=work.clock_ms())
+
     # --- shared ------------------------------------------------------------------------------------------------------
 
     def _submit(

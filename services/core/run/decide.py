@@ -32,6 +32,7 @@ from services.core.run.orders import (
     Input,
     ModelAnswered,
     ModelErred,
+    NotBegun,
     Order,
     Reconciled,
     Recover,
@@ -73,6 +74,8 @@ def decide(state: State, order: Order) -> list[Event]:
             return _tool_done(state, order)
         case Reconciled():
             return _reconciled(state, order)
+        case NotBegun():
+            return unknown.not_begun(state, order)
         case Recover():
             return _recover(state, order)
         case _:
@@ -388,6 +391,8 @@ def _recover(state: State, order: Recover) -> list[Event]:
 def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
     if ("model", state.turn, 0, state.attempt) in order.still_running:
         return []
+    if state.not_begun:
+        return [_next_attempt(state)]
     if state.interruptions >= limits.INTERRUPTIONS_MAX:
         return [_failed(state.facts, "interrupted", f"turn {state.turn} was lost with its owner too often")]
     return [
@@ -399,14 +404,18 @@ def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
             provider=state.provider,
             model=state.model,
         ),
-        ModelCallRequested(
-            turn=state.turn,
-            attempt=state.attempt + 1,
-            provider=state.provider,
-            model=state.model,
-            not_before_ms=state.not_before_ms,
-        ),
+        _next_attempt(state),
     ]
+
+
+def _next_attempt(state: AwaitingModel) -> ModelCallRequested:
+    return ModelCallRequested(
+        turn=state.turn,
+        attempt=state.attempt + 1,
+        provider=state.provider,
+        model=state.model,
+        not_before_ms=state.not_before_ms,
+    )
 
 
 def _recover_tools(state: AwaitingTools, order: Recover) -> list[Event]:

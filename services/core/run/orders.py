@@ -167,6 +167,15 @@ class Reconciled:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotBegun:
+    """The owner stops as planned; these calls are due and it has not begun them."""
+
+    at_ms: int
+    keys: frozenset[CallKey]
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recover:
     """A new owner has folded the run; calls under way with the old owner are lost, except those in `still_running`.
 
@@ -177,5 +186,5 @@ class Recover:
     still_running: frozenset[CallKey] = frozenset()
 
 
-Order = Start | Cancel | Input | Resolve | ModelAnswered | ModelErred | ToolDone | Reconciled | Recover
+Order = Start | Cancel | Input | Resolve | ModelAnswered | ModelErred | ToolDone | Reconciled | NotBegun | Recover
 EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled

@@ -9,6 +9,7 @@ from typing import assert_never
 
 from schemas.quick import frozen_on_paper
 from schemas.run_events import (
+    CallNotBegun,
     CommandRefused,
     Event,
     InputReceived,
@@ -120,6 +121,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | InputReceived()
             | CommandRefused()
             | ToolOutcomeAsked()
+            | CallNotBegun()
         ):
             return ()
         case RunCancelled() | RunFailed():

@@ -19,6 +19,7 @@ from typing import assert_never
 from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from schemas.quick import quick
 from schemas.run_events import (
+    CallNotBegun,
     CommandRefused,
     Event,
     InputReceived,
@@ -124,6 +125,8 @@ class AwaitingModel:
     waited_ms: int = 0
     """Waits for rate limits in this turn, together."""
     interruptions: int = 0
+    not_begun: bool = False
+    """Its owner stopped before it began this attempt."""
 
 
 @quick
@@ -142,6 +145,8 @@ class OpenCall:
     """The attempt was lost, and the last question has no answer yet."""
     is_waiting: bool = False
     """The attempt was lost, and a person has to say what became of it."""
+    not_begun: bool = False
+    """Its owner stopped before it began this attempt."""
 
 
 @quick
@@ -218,6 +223,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _reconcile_requested(state, event)
         case ToolOutcomeAsked():
             return _outcome_asked(state, event)
+        case CallNotBegun():
+            return _not_begun(state, event)
         case RunParked():
             return Parked(facts=_facts(state, event))
         case InputReceived(text=text):
@@ -304,6 +311,7 @@ def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awa
             provider=event.provider,
             model=event.model,
             not_before_ms=event.not_before_ms,
+            not_begun=False,
             # A lost owner's wait goes on with the next one: it is the same wait, not a second.
             waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
         )
@@ -383,6 +391,17 @@ def _reconcile_requested(state: State, event: ToolReconcileRequested) -> Awaitin
 def _outcome_asked(state: State, event: ToolOutcomeAsked) -> AwaitingTools:
     awaiting, opened = _lost(state, event)
     return _replaced(awaiting, changed(opened, is_asking=False, is_waiting=True))
+
+
+def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingTools:
+    match state:
+        case AwaitingModel(turn=event.turn, attempt=event.attempt) if event.kind == "model":
+            return changed(state, not_begun=True)
+        case AwaitingTools(turn=event.turn) if event.kind == "tool":
+            for opened in state.open:
+                if (opened.index, opened.attempt) == (event.index, event.attempt):
+                    return _replaced(state, changed(opened, not_begun=True))
+    raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
 
 
 def _lost(state: State, event: ToolReconcileRequested | ToolOutcomeAsked) -> tuple[AwaitingTools, OpenCall]:

@@ -16,9 +16,16 @@ did not happen. Before: decide.py, one open call at a time. After: decide.py add
 from collections.abc import Sequence
 
 from schemas.run_commands import ResolveCall
-from schemas.run_events import Event, ToolCallRequested, ToolOutcomeAsked, ToolReconcileRequested, ToolReturned
+from schemas.run_events import (
+    CallNotBegun,
+    Event,
+    ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReconcileRequested,
+    ToolReturned,
+)
 from services.core.run import limits
-from services.core.run.orders import DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, Reconciled
+from services.core.run.orders import DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, NotBegun, Reconciled
 from services.core.run.state import AwaitingModel, AwaitingTools, OpenCall, State
 
 REPEATABLE = frozenset({"pure", "read", "idempotent"})
@@ -33,7 +40,7 @@ def lost_call(state: AwaitingTools, opened: OpenCall) -> list[Event]:
     """The owner of an open call, or of a question about it, is lost."""
     if opened.is_waiting:
         return []  # for a person, who does not go with the owner
-    if opened.effect_class in REPEATABLE and opened.attempt <= limits.INTERRUPTIONS_MAX:
+    if opened.not_begun or (opened.effect_class in REPEATABLE and opened.attempt <= limits.INTERRUPTIONS_MAX):
         return [next_attempt(state.turn, opened)]
     if opened.reconcilable and opened.asks < limits.RECONCILES_MAX:
         return [_question(state.turn, opened, not_before_ms=0, reason=LOST)]
@@ -91,6 +98,15 @@ def open_call(state: AwaitingTools, turn: int, index: int) -> OpenCall | None:
     return next((call for call in state.open if call.index == index), None)
 
 
+def not_begun(state: State, order: NotBegun) -> list[Event]:
+    """That calls were not begun, in the log: the next owner begins them at once, whatever their class."""
+    return [
+        CallNotBegun(kind=kind, turn=turn, index=index, attempt=attempt)
+        for kind, turn, index, attempt in open_keys(state)
+        if (kind, turn, index, attempt) in order.keys and kind != "reconcile"
+    ]
+
+
 def open_keys(state: State) -> list[CallKey]:
     """The calls and questions that are due or under way; what waits for a person is neither."""
     match state:
@@ -103,11 +119,11 @@ def open_keys(state: State) -> list[CallKey]:
 
 
 def keys_worth_waiting_for(state: State) -> list[CallKey]:
-    """Open calls that cost something twice: model calls, and tool calls that must not be repeated."""
+    """Open calls that cost something twice and may have begun: model calls, and tools that must not be repeated."""
     if isinstance(state, AwaitingTools):
-        calls = [call for call in state.open if not (call.is_waiting or call.is_asking)]
+        calls = [call for call in state.open if not (call.is_waiting or call.is_asking or call.not_begun)]
         return [_key(state.turn, call) for call in calls if call.effect_class not in REPEATABLE]
-    return open_keys(state)
+    return [] if isinstance(state, AwaitingModel) and state.not_begun else open_keys(state)
 
 
 def _key(turn: int, opened: OpenCall) -> CallKey:

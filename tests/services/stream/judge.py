@@ -15,6 +15,7 @@ from schemas.codec import Undecodable, digest, local_codec
 from schemas.reader import SequenceCheck, TermReader
 from schemas.run_commands import StartRun
 from schemas.run_events import (
+    CallNotBegun,
     ModelReplied,
     RunRefused,
     RunStarted,
@@ -98,8 +99,10 @@ def _partition(story: Story, log: MemoryLog, topic: str, partition: int) -> None
 
 
 def _no_unsafe_call_twice(name: str, run: RunStory) -> None:
-    """Unless its tool or an operator said that the first one did not happen."""
-    asked = {(e.turn, e.index) for e in run.events if isinstance(e, ToolReconcileRequested | ToolOutcomeAsked)}
+    """Unless its tool, an operator or its owner said that the first one did not happen."""
+    asked = {
+        (e.turn, e.index) for e in run.events if isinstance(e, ToolReconcileRequested | ToolOutcomeAsked | CallNotBegun)
+    }
     unsafe = Counter(
         (event.turn, event.index)
         for event in run.events

@@ -209,7 +209,9 @@ async def test_a_handed_over_result_answers_a_call_that_already_waits_for_a_pers
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_rolling_restart_under_load_repeats_no_model_call(world_of: Worlds, seed: int) -> None:
+async def test_a_rolling_restart_under_load_repeats_no_model_call_and_leaves_nothing_unknown(
+    world_of: Worlds, patient: None, seed: int
+) -> None:
     world = world_of(turns=4, seed=seed, effect_delay=6)
     names = [f"r_{number}" for number in range(30)]
     for name in names:
@@ -224,3 +226,6 @@ async def test_a_rolling_restart_under_load_repeats_no_model_call(world_of: Worl
     assert set(model_calls(world).values()) == {1}
     results = [event for run in story.runs.values() for event in run.events if isinstance(event, ToolReturned)]
     assert results
+    assert {event.outcome for event in results} == {"ok"}
+    failed = [event for run in story.runs.values() for event in run.events if isinstance(event, ModelCallFailed)]
+    assert not failed

@@ -14,8 +14,8 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from services.core.run import limits
-from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED
+from services.core.run import limits, unknown
+from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, NotBegun
 from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools
 from tests.services.core.run.given import (
@@ -221,3 +221,34 @@ def test_a_run_that_must_not_go_on_without_knowing_fails_and_begins_nothing() ->
     assert isinstance(failed, RunFailed)
     assert failed.code == "outcome_unknown"
     assert not any(isinstance(effect, CallTool) for effect in run.effects[effects:])
+
+
+# --- a planned stop --------------------------------------------------------------------------------------------------
+
+
+def not_begun(*keys: CallKey) -> NotBegun:
+    return NotBegun(at_ms=NOW, keys=frozenset(keys))
+
+
+def test_a_model_call_that_was_not_begun_is_made_without_a_word_of_failure() -> None:
+    run = begun()
+    assert kinds(run.give(not_begun(("model", 1, 0, 1)))) == ["CallNotBegun"]
+    assert unknown.keys_worth_waiting_for(run.state) == []
+    assert kinds(run.give(recover())) == ["ModelCallRequested"]
+    assert kinds(run.give(recover())) == ["ModelCallFailed", "ModelCallRequested"], "this attempt may have begun"
+
+
+def test_an_unsafe_call_that_was_not_begun_is_made_by_the_next_owner() -> None:
+    run = at_tools("Pay", "Ship", classes=("unsafe", "unsafe"))
+    run.give(not_begun(("tool", 1, 0, 1)))
+    events = run.give(recover())
+    assert [(type(event).__name__, event.index) for event in events] == [  # type: ignore[union-attr]  # of tools
+        ("ToolReturned", 1),
+        ("ToolCallRequested", 0),
+    ]
+    assert kinds(run.give(recover())) == ["ToolReturned", "ModelCallRequested"], "this attempt may have begun"
+
+
+@pytest.mark.parametrize("key", [("model", 1, 0, 2), ("model", 2, 0, 1), ("tool", 1, 0, 1)])
+def test_a_call_that_is_not_open_is_not_said_not_to_have_begun(key: CallKey) -> None:
+    assert begun().give(not_begun(key)) == []

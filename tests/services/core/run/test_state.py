@@ -7,6 +7,7 @@ import pytest
 
 from schemas.conversation import Message, TextBlock, ToolUseBlock
 from schemas.run_events import (
+    CallNotBegun,
     CommandRefused,
     Event,
     InputReceived,
@@ -71,6 +72,7 @@ EVERY: tuple[Event, ...] = (
     ToolReturned(turn=1, index=0, call_id="c0"),
     ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
     ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
+    CallNotBegun(kind="tool", turn=1, index=0, attempt=1),
     RunParked(since_turn=1),
     InputReceived(text="t"),
     RunCompleted(stop_reason="end_turn", usage=USAGE),
@@ -107,6 +109,7 @@ LEGAL = {
         "ToolReturned",
         "ToolReconcileRequested",
         "ToolOutcomeAsked",
+        "CallNotBegun",
         "RunParked",
         "InputReceived",
         "RunCompleted",
