@@ -5,8 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DIR    ?= .
 ONCE   ?=
+SEEDS  ?= 10000
+FIRST  ?= 0
 
-.PHONY: help run up down test check format schemas bench bench-takeover chaos lock clean
+.PHONY: help run up down test check format schemas bench bench-takeover chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,8 +57,11 @@ bench: $(STAMP) ## measure A3x2 through the topic and through HTTP against a sta
 bench-takeover: $(STAMP) ## measure take-overs with a million past events and 1,000 live runs
 	@$(BIN)/python -m tests.benchmarks.takeover
 
-chaos: $(STAMP) ## kill processes under load and check the log (RUNS=200)
-	@$(BIN)/python -m tests.chaos.main
+chaos: $(STAMP) ## strike everything under load and check the log (MINUTES=10, or RUNS=200 ROUNDS=1; PAGE=file writes it)
+	@$(BIN)/python -m tests.chaos.main $(if $(PAGE),--session 3 --write $(PAGE))
+
+simulate: $(STAMP) ## the whole pipeline on a simulated log, clock and network (SEEDS=10000, FIRST=0)
+	@$(BIN)/python -m tests.simulation.main --seeds $(SEEDS) --first $(FIRST)
 
 lock: $(STAMP) ## pin the newest allowed versions in requirements.lock
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-header --quiet --upgrade -o requirements.lock

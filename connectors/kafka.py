@@ -22,6 +22,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from connectors.errors import Transient, UnknownOutcome
+from connectors.kafka_clients import METADATA_MAX_AGE_MS, rebootstrap, stop
 from connectors.protocols import LogRecord, Outgoing
 
 MAX_BATCH_BYTES = 900_000
@@ -64,6 +65,7 @@ class KafkaOptions:
             "client_id": self.client_id,
             "security_protocol": self.security_protocol,
             "request_timeout_ms": REQUEST_TIMEOUT_MS,
+            "metadata_max_age_ms": METADATA_MAX_AGE_MS,
         }
         if self.security_protocol.endswith("SSL"):
             context = ssl.create_default_context(cafile=self.ca_file or None)
@@ -103,6 +105,7 @@ async def _start(client: Any, what: str, options: KafkaOptions) -> None:
             "is it running?",
             kind="unavailable",
         ) from error
+    rebootstrap(client.client if isinstance(client, AIOKafkaProducer) else client._client)
 
 
 class KafkaTail:
@@ -172,7 +175,7 @@ class KafkaTail:
 
     async def close(self) -> None:
         if self._consumer is not None:
-            await self._consumer.stop()
+            await stop(self._consumer)
             self._consumer = None
 
 
@@ -215,7 +218,7 @@ class KafkaRanges:
 
     async def close(self) -> None:
         if self._consumer is not None:
-            await self._consumer.stop()
+            await stop(self._consumer)
             self._consumer = None
 
 
@@ -367,7 +370,7 @@ class KafkaGroup:
         """Leaves the group, so that others take over at once."""
         try:
             async with asyncio.timeout(METADATA_WAIT_S):
-                await self._consumer.stop()
+                await stop(self._consumer)
         except (KafkaError, TimeoutError):
             pass  # the session will run out
 

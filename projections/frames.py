@@ -265,11 +265,10 @@ def retry_reason(event: ModelCallFailed) -> str:
 
 
 def _started(at: int, event: RunStarted) -> list[Frame]:
-    found = [
-        _frame(
-            seq=at, type="user_input", event={"type": "user_input"}, payload=segments_json(event.segments), live=False
-        )
-    ]
+    found: list[Frame] = []
+    if event.segments:  # a fork may begin without a word of its own
+        said = segments_json(event.segments)
+        found.append(_frame(seq=at, type="user_input", event={"type": "user_input"}, payload=said, live=False))
     definition = event.definition
     if definition.system_prompt:
         prompt = {
@@ -278,7 +277,7 @@ def _started(at: int, event: RunStarted) -> list[Frame]:
             "agent": definition.name,
             "definition_sha256": definition.sha256,
         }
-        found.append(_frame(seq=at + 1, type="system_prompt", event=prompt, live=False))
+        found.append(_frame(seq=at + len(found), type="system_prompt", event=prompt, live=False))
     found.append(_frame(seq=at + len(found), type="started", event={"type": "started"}))
     return found
 

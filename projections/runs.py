@@ -40,7 +40,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import Envelope, Usage
+from schemas.values import Envelope, ImportOrigin, Usage
 
 CANCELLED = "cancelled"
 """The stop reason of a cancel that named none."""
@@ -102,6 +102,11 @@ class RunRow(NamedTuple):
     idempotency_key: str
     request_sha256: str
     continues_run_id: str
+    forked_from_run_id: str
+    forked_from_seq: int
+    """Last event it shares with that run; 0 when it is no fork."""
+    imported_from: str
+    """Topic, partition and offset where it began elsewhere; empty for a run of this log."""
     traceparent: str
     metadata: Json
     """JSON object; its values are JSON texts."""
@@ -232,12 +237,19 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "idempotency_key": event.idempotency_key,
         "request_sha256": event.request_sha256,
         "continues_run_id": event.continues.run_id if event.continues else "",
+        "forked_from_run_id": event.forked_from.run_id if event.forked_from else "",
+        "forked_from_seq": event.forked_from.seq if event.forked_from else 0,
+        "imported_from": _place(event.imported_from) if event.imported_from else "",
         "traceparent": event.traceparent,
         "metadata": _json_object(event.metadata),
         "parent_context": _json_object(event.parent_context),
         "memory_reply_seq": 0,
         "memory_retry_reason": "",
     }
+
+
+def _place(origin: ImportOrigin) -> str:
+    return f"{origin.topic}/{origin.partition}:{origin.first_offset}"
 
 
 def _replied(values: dict[str, Any], envelope: Envelope, event: ModelReplied) -> None:

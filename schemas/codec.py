@@ -112,6 +112,24 @@ class Codec:
         }
         self._ids = {name: int.from_bytes(frame[1:], "big") for name, (frame, _) in self._write.items()}
 
+    @classmethod
+    def of_others(cls) -> Self:
+        """A codec that knows no schema id until it is told what was written under it (`learn`): for foreign records."""
+        made = cls()
+        made._versions = {}
+        return made
+
+    def learn(self, schema_id: int, name: str, version: int, schema: Any) -> None:
+        """Records under this id were written with this schema. Raises UnknownSchema when nothing here is called so."""
+        if name not in self._write:
+            raise UnknownSchema(schema_id)
+        self._versions[schema_id] = Version(name, version, parse_schema(schema, named_schemas={}))
+
+    def written_as(self, value: bytes) -> tuple[int, Version]:
+        """Under which id and with which schema these bytes were written; raises like `decode`."""
+        schema_id = self._schema_id(value)
+        return schema_id, self._versions[schema_id]
+
     def id_of(self, name: str) -> int:
         """Schema id under which records of that full name are written."""
         return self._ids[name]
@@ -119,6 +137,10 @@ class Codec:
     def ids_of(self, names: frozenset[str]) -> frozenset[int]:
         """Every schema id, old versions included, of records with these full names."""
         return frozenset(i for i, version in self._versions.items() if version.name in names)
+
+    def names_holding(self, value: str) -> frozenset[str]:
+        """Full names of the records that hold a value of that full name somewhere, in any version."""
+        return frozenset(v.name for v in self._versions.values() if _holds(v.schema, value))
 
     def encode(self, record: Record) -> bytes:
         """Bytes of a command or a plain record."""
@@ -330,6 +352,20 @@ def _body_writer(name: str, version: int) -> Writer:
     assert schema["fields"][0]["name"] == "envelope", f"{name}: an event begins with its envelope"
     known: Any = parse_schema(schema, named_schemas={})
     return writer_of({**known, "fields": known["fields"][1:]})
+
+
+def _holds(schema: Any, value: str) -> bool:
+    """Whether a parsed schema names that type anywhere."""
+    if isinstance(schema, dict):
+        return schema.get("name") == value or any(_holds(part, value) for part in schema.values())
+    if isinstance(schema, list):
+        return any(_holds(part, value) for part in schema)
+    return bool(schema == value)
+
+
+def schema_text(name: str, version: int) -> Any:
+    """The schema of a version as it was released: a tree of plain values."""
+    return _released_json(name, version)
 
 
 def _released_json(name: str, version: int) -> Any:

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from schemas.quick import quick
-from schemas.values import BlobRef, CommandEnvelope, RunPosition, Sampling, Segment, ToolCall, Usage
+from schemas.values import (
+    BlobRef,
+    CommandEnvelope,
+    DefinitionOverrides,
+    ImportOrigin,
+    RunPosition,
+    Sampling,
+    Segment,
+    ToolCall,
+    Usage,
+)
 
 
 @quick
@@ -37,6 +47,78 @@ class CancelRun:
             envelope=CommandEnvelope.from_avro(value["envelope"]),
             run_id=value["run_id"],
             reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkRun:
+    """Start a run that shares the events 1 to at_seq of another and makes new calls from there."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.ForkRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    origin_run_id: str
+    """The run to fork; its key is the record's key."""
+    at_seq: int
+    """Last event that is shared, from 1."""
+    run_id: str = ''
+    """Chosen id of the fork under the origin's key, see schemas/ids.py; empty: derived from the command id."""
+    agent_id: str = ''
+    """Handle chosen by the caller; empty: derived from the run id."""
+    agent: str = ''
+    """Agent whose current definition the fork is pinned to; empty: what `definition` says of the origin's."""
+    definition: str = ''
+    """Empty: the definition the origin is pinned to. current: that of its agent now. Otherwise the beginning of a
+    definition's SHA-256.
+    """
+    overrides: DefinitionOverrides | None = None
+    """Changes of that definition."""
+    prompt: str = ''
+    """Short for one trusted user text; used when segments is empty."""
+    segments: tuple[Segment, ...] = ()
+    """What is said at the fork, role user only; needed where the prefix ends with an answer."""
+    interactive: bool | None = None
+    """Park instead of completing; null: as the origin."""
+    idempotency_key: str = ''
+    """With it the same key gives the same fork for ever."""
+    request_sha256: str = ''
+    """Hash of the request under an idempotency key."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "origin_run_id": self.origin_run_id,
+            "at_seq": self.at_seq,
+            "run_id": self.run_id,
+            "agent_id": self.agent_id,
+            "agent": self.agent,
+            "definition": self.definition,
+            "overrides": None if self.overrides is None else self.overrides.to_avro(),
+            "prompt": self.prompt,
+            "segments": [item.to_avro() for item in self.segments],
+            "interactive": self.interactive,
+            "idempotency_key": self.idempotency_key,
+            "request_sha256": self.request_sha256,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            origin_run_id=value["origin_run_id"],
+            at_seq=value["at_seq"],
+            run_id=value["run_id"],
+            agent_id=value["agent_id"],
+            agent=value["agent"],
+            definition=value["definition"],
+            overrides=None if value["overrides"] is None else DefinitionOverrides.from_avro(value["overrides"]),
+            prompt=value["prompt"],
+            segments=tuple(Segment.from_avro(item) for item in value["segments"]),
+            interactive=value["interactive"],
+            idempotency_key=value["idempotency_key"],
+            request_sha256=value["request_sha256"],
         )
 
 
@@ -197,6 +279,46 @@ class HandOverToolResult:
             is_error=value["is_error"],
             outcome=value["outcome"],
             duration_ms=value["duration_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRun:
+    """Take in a part of a run that happened elsewhere; parts come in order, and one that was taken in before
+    changes nothing.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.ImportRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run, under the id it had."""
+    origin: ImportOrigin
+    """Where it happened."""
+    first_seq: int
+    """Seq of the first event of this part, from 1."""
+    events: tuple[bytes, ...]
+    """The events in order, each a record of schemas/ids.json with the envelope it had."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "origin": self.origin.to_avro(),
+            "first_seq": self.first_seq,
+            "events": self.events,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            origin=ImportOrigin.from_avro(value["origin"]),
+            first_seq=value["first_seq"],
+            events=tuple(value["events"]),
         )
 
 
@@ -370,10 +492,12 @@ class StartRun:
 
 RECORDS = (
     CancelRun,
+    ForkRun,
     HandOverModelReply,
     HandOverToolResult,
+    ImportRun,
     PostInput,
     ResolveCall,
     StartRun,
 )
-Command = CancelRun | HandOverModelReply | HandOverToolResult | PostInput | ResolveCall | StartRun
+Command = CancelRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PostInput | ResolveCall | StartRun

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from schemas.quick import quick
-from schemas.values import AgentDefinition, BlobRef, RunPosition, Segment, ToolCall, Usage
+from schemas.values import AgentDefinition, BlobRef, ForkPoint, ImportOrigin, RunPosition, Segment, ToolCall, Usage
 
 
 @quick
@@ -81,11 +81,14 @@ class InputReceived:
     """User text."""
     source: str = 'api'
     """api or webui."""
+    input_id: str = ''
+    """Command id of the PostInput, so that the same text sent again is recognised by whoever owns the run."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "text": self.text,
             "source": self.source,
+            "input_id": self.input_id,
         }
 
     @classmethod
@@ -93,6 +96,7 @@ class InputReceived:
         return cls(
             text=value["text"],
             source=value["source"],
+            input_id=value["input_id"],
         )
 
 
@@ -511,6 +515,10 @@ class RunStarted:
     """Hash of the request under that key."""
     continues: RunPosition | None = None
     """The run whose conversation this one goes on with."""
+    forked_from: ForkPoint | None = None
+    """The run whose prefix this one shares; never set together with continues."""
+    imported_from: ImportOrigin | None = None
+    """Set when the run happened elsewhere: nothing of it is done here, it is only told."""
     traceparent: str = ''
     """W3C trace context of the run's span."""
 
@@ -531,6 +539,8 @@ class RunStarted:
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
             "continues": None if self.continues is None else self.continues.to_avro(),
+            "forked_from": None if self.forked_from is None else self.forked_from.to_avro(),
+            "imported_from": None if self.imported_from is None else self.imported_from.to_avro(),
             "traceparent": self.traceparent,
         }
 
@@ -552,6 +562,8 @@ class RunStarted:
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
             continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
+            forked_from=None if value["forked_from"] is None else ForkPoint.from_avro(value["forked_from"]),
+            imported_from=None if value["imported_from"] is None else ImportOrigin.from_avro(value["imported_from"]),
             traceparent=value["traceparent"],
         )
 

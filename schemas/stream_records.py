@@ -45,6 +45,88 @@ class AgentTally:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditCheckpoint:
+    """What an events partition holds up to an offset, signed; key = the partition. Not a cache: it is evidence and
+    is kept for ever.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.AuditCheckpoint"
+
+    topic: str
+    """Events topic."""
+    partition: int
+    """Its partition."""
+    first_offset: int
+    """First offset covered; where the checkpoint before it ended."""
+    next_offset: int
+    """Offset after the last one covered."""
+    records: int
+    """Records covered, stale ones and Claims included; fewer than offsets when the log has holes."""
+    start_chain: bytes
+    """Running hash before first_offset, 32 bytes; zeros at the beginning of the log."""
+    chain: bytes
+    """Running hash over every record below next_offset, in order: SHA-256 of (hash before, offset, record hash)."""
+    fingerprints: bytes
+    """First 8 bytes of the record hash of each offset covered, zeros for a hole: they say which record was
+    changed.
+    """
+    start_term: int
+    """Term in force at first_offset, -1 for none."""
+    term: int
+    """Term in force at next_offset, -1 for none."""
+    prev: bytes
+    """SHA-256 of the value of the checkpoint before this one, as stored; empty in the first of a partition."""
+    previous_key_id: str
+    """Key that signed that one; another than key_id = the key was rotated. Empty in the first."""
+    at_ms: int
+    """When it was signed, UTC milliseconds."""
+    key_id: str
+    """First 16 hex digits of the SHA-256 of the raw public key."""
+    signature: bytes
+    """Ed25519 over everything before it as stored, frame included. Always the last field."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "first_offset": self.first_offset,
+            "next_offset": self.next_offset,
+            "records": self.records,
+            "start_chain": self.start_chain,
+            "chain": self.chain,
+            "fingerprints": self.fingerprints,
+            "start_term": self.start_term,
+            "term": self.term,
+            "prev": self.prev,
+            "previous_key_id": self.previous_key_id,
+            "at_ms": self.at_ms,
+            "key_id": self.key_id,
+            "signature": self.signature,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            topic=value["topic"],
+            partition=value["partition"],
+            first_offset=value["first_offset"],
+            next_offset=value["next_offset"],
+            records=value["records"],
+            start_chain=value["start_chain"],
+            chain=value["chain"],
+            fingerprints=value["fingerprints"],
+            start_term=value["start_term"],
+            term=value["term"],
+            prev=value["prev"],
+            previous_key_id=value["previous_key_id"],
+            at_ms=value["at_ms"],
+            key_id=value["key_id"],
+            signature=value["signature"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CostTally:
     """Cost in one currency."""
 
@@ -539,6 +621,7 @@ class RunTally:
 
 RECORDS = (
     AgentTally,
+    AuditCheckpoint,
     CostTally,
     DeadLetter,
     DeadLetterReplayed,

@@ -273,6 +273,60 @@ class ContentBlock:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionOverrides:
+    """What a fork changes of a definition; null leaves a field as it is."""
+
+    SCHEMA: ClassVar[str] = "loom.values.DefinitionOverrides"
+
+    provider: str | None = None
+    """Provider id."""
+    model: str | None = None
+    """Model name at the provider."""
+    effort: str | None = None
+    """low, medium, high or empty."""
+    system_prompt: str | None = None
+    """System prompt."""
+    tools: tuple[str, ...] | None = None
+    """Narrows the tools; never adds one."""
+    max_tokens: int | None = None
+    """Bound of one answer; 0 leaves it to the driver."""
+    max_iterations: int | None = None
+    """Bound of model turns; 0 means the default."""
+    retry_attempts: int | None = None
+    """Retries of a failed model call, 0 to 5."""
+    sampling: Sampling | None = None
+    """Overrides the definition's field by field."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+            "system_prompt": self.system_prompt,
+            "tools": None if self.tools is None else list(self.tools),
+            "max_tokens": self.max_tokens,
+            "max_iterations": self.max_iterations,
+            "retry_attempts": self.retry_attempts,
+            "sampling": None if self.sampling is None else self.sampling.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+            system_prompt=value["system_prompt"],
+            tools=None if value["tools"] is None else tuple(value["tools"]),
+            max_tokens=value["max_tokens"],
+            max_iterations=value["max_iterations"],
+            retry_attempts=value["retry_attempts"],
+            sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
     """What every event begins with: term first and seq second, so that a reader peeks two varints and decodes the
     rest only when it needs it.
@@ -322,6 +376,96 @@ class Envelope:
             cause_id=value["cause_id"],
             cause_offset=value["cause_offset"],
             prev=value["prev"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkPoint:
+    """Where a fork leaves its origin: a place in the same partition, so that a reader can load the shared prefix
+    from the log alone.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.values.ForkPoint"
+
+    run_id: str
+    """The origin."""
+    first_offset: int
+    """Offset of its first event."""
+    last_offset: int
+    """Offset of the last event that is shared."""
+    seq: int
+    """Seq of that event in the origin."""
+    digest: str
+    """First 16 bytes of the SHA-256 of that event's record value, hex; by the hash chain it stands for the whole
+    prefix.
+    """
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "first_offset": self.first_offset,
+            "last_offset": self.last_offset,
+            "seq": self.seq,
+            "digest": self.digest,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            first_offset=value["first_offset"],
+            last_offset=value["last_offset"],
+            seq=value["seq"],
+            digest=value["digest"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOrigin:
+    """Where an imported run happened. Its events are repeated here under this log's own terms and hash chain."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ImportOrigin"
+
+    topic: str
+    """Events topic it lies in there."""
+    partition: int
+    """Partition there."""
+    first_offset: int
+    """Offset of its first event there."""
+    tenant: str
+    """Tenant it belonged to there."""
+    events: int
+    """How many of its events were imported; the seqs are the same as there."""
+    tail_digest: str
+    """First 16 bytes of the SHA-256 of the last of these records there, hex; by the hash chain it stands for all
+    of them.
+    """
+    bundle_sha256: str
+    """Hash of the content of the bundle it came in, hex."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "first_offset": self.first_offset,
+            "tenant": self.tenant,
+            "events": self.events,
+            "tail_digest": self.tail_digest,
+            "bundle_sha256": self.bundle_sha256,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            topic=value["topic"],
+            partition=value["partition"],
+            first_offset=value["first_offset"],
+            tenant=value["tenant"],
+            events=value["events"],
+            tail_digest=value["tail_digest"],
+            bundle_sha256=value["bundle_sha256"],
         )
 
 
@@ -452,7 +596,10 @@ RECORDS = (
     BlobRef,
     CommandEnvelope,
     ContentBlock,
+    DefinitionOverrides,
     Envelope,
+    ForkPoint,
+    ImportOrigin,
     RunPosition,
     Sampling,
     Segment,

@@ -55,7 +55,12 @@ class _Compiler:
     """Makes one function for each record type of a schema."""
 
     def __init__(self) -> None:
-        self._names: dict[str, Any] = {"Z": ZIGZAG, "join": b"".join, "double": struct.Struct("<d").pack}
+        self._names: dict[str, Any] = {
+            "Z": ZIGZAG,
+            "join": b"".join,
+            "double": struct.Struct("<d").pack,
+            "fixed": _fixed,
+        }
         self._known: dict[str, Schema] = {}
 
     def record(self, schema: Schema) -> Writer:
@@ -89,10 +94,14 @@ class _Compiler:
             case "map":
                 item = f"join((Z[len(k := i[0].encode())], k, {self._parts(schema['values'], 'i[1]')}))"
                 return f'b"\\0" if not {value} else {self._blocks(value, item, ".items()")}'
+            case "fixed":
+                self._known[schema["name"]] = schema
+                return f"fixed({value}, {schema['size']})"
             case ["null", other]:
                 return f'b"\\0" if {value} is None else b"\\2" + {self._one(other, value)}'
             case str() if kind in self._known:
-                return f"{_function(kind)}({value})"
+                known = self._known[kind]
+                return self._parts(known, value) if known["type"] == "fixed" else f"{_function(kind)}({value})"
             case _:
                 raise AssertionError(f"no writer for the Avro type {kind!r}")
 
@@ -102,6 +111,12 @@ class _Compiler:
     def _blocks(self, value: str, item: str, of: str = "") -> str:
         """Avro's arrays and maps: one block with its count, then an empty one."""
         return f'Z[len({value})] + join([{item} for i in {value}{of}]) + b"\\0"'
+
+
+def _fixed(value: bytes, size: int) -> bytes:
+    if len(value) != size:
+        raise ValueError(f"{len(value)} bytes where the schema has {size}")
+    return value
 
 
 def _function(name: str) -> str:

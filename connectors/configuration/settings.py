@@ -56,7 +56,7 @@ def setting(group: str, kind: Kind, default: Any, meaning: str, *, old: str = ""
 
 
 _P, _S, _K, _D, _C = "Process", "Access", "Log (Kafka-compatible broker)", "Postgres and blobs", "Configuration files"
-_M, _T, _R, _O = "Models", "Tools", "Runs", "Observability"
+_M, _T, _R, _O, _A = "Models", "Tools", "Runs", "Observability", "Audit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +299,23 @@ class Settings:
     )
     otel_service_name: str = setting(_O, TEXT, "loomlog", "Service name in traces.", old=SAME)
     otel_traces_sampler_ratio: float = setting(_O, RATIO, 1.0, "Share of runs that are traced.", old=SAME)
+
+    audit_key_file: Path | None = setting(
+        _A,
+        PATH,
+        None,
+        "Ed25519 key that signs checkpoints of the log (`loomlog audit keygen`); without a key nothing is signed.",
+    )
+    audit_key: str = setting(_A, TEXT, "", "The same key itself, PEM or base64, instead of a file.", secret=True)
+    audit_public_keys: Path | None = setting(
+        _A, PATH, None, "File of the public keys whose checkpoints are trusted; our own key needs no listing."
+    )
+    audit_every_records: int = setting(
+        _A, whole(1, 10_000, "records"), 1_000, "A partition is signed after so many new records ..."
+    )
+    audit_every_ms: int = setting(
+        _A, whole(100, HOUR_MS, "milliseconds"), 10_000, "... or so long after the first of them."
+    )
 
     @property
     def blobs(self) -> Path:

@@ -32,6 +32,8 @@ STATUS: Mapping[str, int] = {
     "session_busy": 409,
     "agent_id_in_use": 409,
     "run_quarantined": 409,
+    "bad_fork_point": 409,
+    "run_id_taken": 409,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
     "empty_text": 422,
@@ -55,6 +57,7 @@ STATUS: Mapping[str, int] = {
     "input_pending": 503,
     "cancel_pending": 503,
     "resolve_pending": 503,
+    "import_pending": 503,
     "not_yet": 503,
     "too_many_streams": 503,
 }

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from schemas.values import ContentBlock, Sampling, Segment
 from services.commands import limits
+from services.commands.forks import OVERRIDES, ForkRequest
 from services.commands.requests import BEARER, CREDENTIAL_NAME, RunRequest
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -105,6 +106,29 @@ class RunBody(MessageBody):
     user_id: Id | None = Field(None, description="The end user; heard from the shared token only.")
 
 
+class ForkBody(Body):
+    """A new run that shares the events of another up to one of them."""
+
+    at: int = Field(ge=1, description="Seq of the last event that is shared.")
+    agent: AgentName | None = Field(None, description="Another agent, as it is configured now.")
+    definition: str | None = Field(
+        None, max_length=64, description="current, or the beginning of a definition's hash; as the origin when absent."
+    )
+    overrides: dict[str, Any] | None = Field(
+        None, description=f"Changes of the definition, by name: {', '.join(OVERRIDES)}. Tools only ever narrow."
+    )
+    prompt: str | None = Field(None, description="What is said at the fork; needed after an answer.")
+    segments: list[SegmentBody] | None = Field(None, max_length=limits.SEGMENTS_MAX)
+    agent_id: Id | None = Field(None, description="Handle of your choice; 409 agent_id_in_use while it is live.")
+    interactive: bool | None = Field(None, description="Park instead of completing; as the origin when absent.")
+    idempotency_key: str | None = Field(
+        None,
+        min_length=1,
+        max_length=limits.IDEMPOTENCY_KEY_MAX,
+        description="As the header Idempotency-Key, which wins.",
+    )
+
+
 class InputBody(Body):
     """The next user text of a run."""
 
@@ -146,6 +170,22 @@ def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) ->
         idempotency_key=idempotency_key or body.idempotency_key or "",
         user_bearer=body.user_bearer or "",
         user_credentials=body.user_credentials or {},
+        traceparent=traceparent,
+    )
+
+
+def fork_request(body: ForkBody, *, idempotency_key: str, traceparent: str) -> ForkRequest:
+    """The fork the command layer takes."""
+    return ForkRequest(
+        at_seq=body.at,
+        agent=body.agent or "",
+        definition=body.definition or "",
+        overrides=body.overrides,
+        prompt=body.prompt or "",
+        segments=_segments(body.segments or ()),
+        agent_id=body.agent_id or "",
+        interactive=body.interactive,
+        idempotency_key=idempotency_key or body.idempotency_key or "",
         traceparent=traceparent,
     )
 

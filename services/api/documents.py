@@ -126,6 +126,61 @@ ANSWERS: dict[str, Any] = {
             "next": MAYBE_TEXT,
         },
     },
+    "Moment": {
+        "type": "object",
+        "required": ["run_id", "at", "last_seq", "status", "phase", "messages", "forkable", "state_sha256", "drift"],
+        "properties": {
+            "run_id": TEXT,
+            "at": NUMBER,
+            "last_seq": NUMBER,
+            "status": TEXT,
+            "phase": TEXT,
+            "messages": {"type": "array", "items": {"type": "object"}},
+            "forkable": {"type": "boolean"},
+            "fork_needs_prompt": {"type": "boolean"},
+            "state_sha256": TEXT,
+            "drift": {"type": "array", "items": TEXT},
+        },
+    },
+    "Proof": {
+        "type": "object",
+        "required": ["run_id", "seq", "status", "state_sha256", "compared", "drift", "events"],
+        "properties": {
+            "run_id": TEXT,
+            "seq": NUMBER,
+            "status": TEXT,
+            "state_sha256": TEXT,
+            "compared": {"type": "boolean"},
+            "not_compared": MAYBE_TEXT,
+            "drift": {"type": "array", "items": TEXT},
+            "first_drift_seq": {"type": ["integer", "null"]},
+            "events": {"type": "array", "items": {"type": "object"}},
+        },
+    },
+    "Comparison": {
+        "type": "object",
+        "required": ["a", "b", "same", "shared_steps", "first", "definition", "outcome", "steps"],
+        "properties": {
+            "a": {"type": "object"},
+            "b": {"type": "object"},
+            "same": {"type": "boolean"},
+            "shared_steps": NUMBER,
+            "first": {"type": ["object", "null"]},
+            "definition": {"type": "array", "items": {"type": "object"}},
+            "outcome": {"type": "array", "items": {"type": "object"}},
+            "steps": {"type": "array", "items": {"type": "object"}},
+        },
+    },
+    "Imported": {
+        "type": "object",
+        "required": ["run_id", "imported", "runs"],
+        "properties": {
+            "run_id": TEXT,
+            "imported": {"type": "boolean", "description": "false: it was here before."},
+            "runs": {"type": "array", "items": {"type": "object"}},
+        },
+    },
+    "Bundle": {"type": "string", "format": "binary", "description": "gzip; its first line says what is in it."},
 }
 
 

@@ -7,9 +7,11 @@ and not the answer.
 Before: the wire. After: endpoints.
 """
 
+import asyncio
 import re
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
@@ -50,6 +52,16 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
         return model.model_validate_json(raw)
     except ValidationError as error:
         raise bad_request(_problems(error)) from error
+
+
+async def spooled(request: Request, file: IO[bytes], *, limit: int) -> None:
+    """Writes the body to the file as it comes in. Raises Declined: payload_too_large, bad_request."""
+    size = 0
+    async for piece in _pieces(request, limit):
+        size += len(piece)
+        await asyncio.to_thread(file.write, piece)
+    if not size:
+        raise bad_request("the body is empty: expected the bytes of a file")
 
 
 async def drain(request: Request) -> None:
@@ -111,10 +123,14 @@ def time_ms(name: str, value: str) -> int:
 
 
 async def _body(request: Request, limit: int) -> bytes:
+    return b"".join([piece async for piece in _pieces(request, limit)])
+
+
+async def _pieces(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
+    """The body as it comes in, counted."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise TooLarge(limit)
-    pieces: list[bytes] = []
     size = 0
     while True:
         message = await request.receive()
@@ -124,9 +140,10 @@ async def _body(request: Request, limit: int) -> bytes:
         size += len(piece)
         if size > limit:
             raise TooLarge(limit)
-        pieces.append(piece)
+        if piece:
+            yield piece
         if not message.get("more_body", False):
-            return b"".join(pieces)
+            return
 
 
 def _is_json(content_type: str) -> bool:

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from services.api import document_endpoints, event_endpoints, operator_endpoints, run_endpoints
-from services.api.bodies import Body, CancelBody, InputBody, MessageBody, ResolveBody, RunBody
+from services.api import document_endpoints, event_endpoints, history_endpoints, operator_endpoints, run_endpoints
+from services.api.bodies import Body, CancelBody, ForkBody, InputBody, MessageBody, ResolveBody, RunBody
 from services.api.service import Service
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
@@ -184,6 +184,65 @@ ROUTES: tuple[Route, ...] = (
         answer="Transcript",
         takes_position=True,
         query=(LIMIT, CURSOR),
+    ),
+    Route(
+        method="GET",
+        path=f"{RUN}/state",
+        access=RUNS_READ,
+        handler=history_endpoints.state_at,
+        says="A run as it was after one of its events, folded from the log.",
+        answer="Moment",
+        query=(Query(name="at", says="Seq of the event; the newest when absent.", kind=WHOLE),),
+    ),
+    Route(
+        method="GET",
+        path=f"{RUN}/replay",
+        access=RUNS_READ,
+        handler=history_endpoints.replay,
+        says="The run folded again from the log and compared; what does not hold is in `drift`.",
+        answer="Proof",
+        query=(Query(name="to", says="Seq to end at; all of it when absent.", kind=WHOLE),),
+    ),
+    Route(
+        method="GET",
+        path=f"{RUN}/diff",
+        access=RUNS_READ,
+        handler=history_endpoints.diff,
+        says="Two runs side by side, and where they first differ.",
+        answer="Comparison",
+        query=(
+            Query(name="with", says="The run to compare with."),
+            Query(name="at", says="This run as it was at that seq.", kind=WHOLE),
+            Query(name="with_at", says="The other run as it was at that seq.", kind=WHOLE),
+        ),
+    ),
+    Route(
+        method="GET",
+        path=f"{RUN}/export",
+        access=RUNS_READ,
+        handler=history_endpoints.export,
+        says="The run as one file that can be read and replayed without this installation.",
+        answer="Bundle",
+        media_type="application/gzip",
+    ),
+    Route(
+        method="POST",
+        path="/v1/runs/import",
+        access=RUNS_CREATE,
+        handler=history_endpoints.take_in,
+        says="Take in an exported run; the body is the file. The same file again adds nothing.",
+        answer="Imported",
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/fork",
+        access=RUNS_CREATE,
+        handler=history_endpoints.fork,
+        says="A new run that shares the events up to `at`; the answer is the stream of its events.",
+        body=ForkBody,
+        streams=True,
+        takes_key=True,
+        query=(Query(name="ids", says="1: frames carry their id."),),
     ),
     Route(
         method="GET",

@@ -39,7 +39,7 @@ async def start(service: Service, caller: Caller, request: Request) -> Answer:
         caller, run_request(body, idempotency_key=_key(request), traceparent=request.headers.get("traceparent", ""))
     )
     service.metrics.start_seconds.observe(time.perf_counter() - began)
-    return _stream_of(service, request, accepted)
+    return run_stream(service, request, accepted)
 
 
 async def continue_session(service: Service, caller: Caller, request: Request) -> Answer:
@@ -51,7 +51,7 @@ async def continue_session(service: Service, caller: Caller, request: Request) -
         run_request(body, idempotency_key=_key(request), traceparent=request.headers.get("traceparent", "")),
     )
     service.metrics.start_seconds.observe(time.perf_counter() - began)
-    return _stream_of(service, request, accepted)
+    return run_stream(service, request, accepted)
 
 
 async def follow(service: Service, caller: Caller, request: Request) -> Answer:
@@ -163,7 +163,7 @@ async def cancel(service: Service, caller: Caller, request: Request) -> Response
 # --- shared ----------------------------------------------------------------------------------------------------------
 
 
-def _stream_of(service: Service, request: Request, accepted: Accepted) -> EventStream:
+def run_stream(service: Service, request: Request, accepted: Accepted) -> EventStream:
     headers = {POSITION_HEADER: accepted.position}
     if accepted.repeated:
         headers["idempotent-replayed"] = "true"

@@ -6,11 +6,13 @@ A proxy of the environment is not used for this machine's own addresses: a compa
 Before: runs.py, review.py, status.py. After: services/api.
 """
 
+import asyncio
 import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -20,6 +22,8 @@ import orjson
 from services.cli.failures import Failure, Unreachable, WrongUse
 
 POSITION_HEADER = "x-loomlog-position"
+PIECE_BYTES = 256 * 1024
+"""Of a file that is sent."""
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 30.0
 """The API answers within ten seconds or says why not; this is for a machine under load."""
@@ -83,6 +87,12 @@ class Api:
     async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Answer:
         """The answer to a write. Raises Refusal or Unreachable."""
         return await self._answer("POST", path, json=body, headers=headers)
+
+    async def send_file(self, path: str, file: Path, *, timeout_s: float) -> Answer:
+        """The answer to a write whose body is a file, sent as it is read. Raises Refusal or Unreachable."""
+        headers = {"content-type": "application/gzip"}
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        return await self._answer("POST", path, content=_pieces(file), headers=headers, timeout=timeout)
 
     async def _answer(self, method: str, path: str, **more: Any) -> Answer:
         try:
@@ -153,6 +163,12 @@ class Api:
             )
         kind = NotNow if status == 503 else Refusal
         return kind(_sentence(said), code=code, status=status, details=details)
+
+
+async def _pieces(file: Path) -> AsyncIterator[bytes]:
+    with file.open("rb") as opened:
+        while piece := await asyncio.to_thread(opened.read, PIECE_BYTES):
+            yield piece
 
 
 def _said(params: Mapping[str, str | int] | None) -> dict[str, str | int]:

@@ -21,10 +21,11 @@ MODULES: Mapping[str, str] = {
     "doctor": "services.cli.doctor:doctor",
     "review": "services.cli.review:review",
     "run": "services.cli.runs:start",
-    "runs": "services.cli.runs:runs_app",
+    "runs": "services.cli.histories:runs_app",
     "events": "services.cli.events:events_app",
     "replay": "services.cli.replay:replay_run",
     "dlq": "services.cli.dead_letters:dead_letters_app",
+    "audit": "services.cli.audit:audit_app",
     "projections": "services.cli.read_models:projections_app",
     "topics": "services.cli.topics:topics_app",
 }

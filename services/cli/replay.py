@@ -1,14 +1,15 @@
 """`loomlog replay RUN`: proves a run from the log. Exit 1 when anything does not hold.
 
 The audit index says where the run lies, the log what happened; without Postgres its whole partition is read instead. A
-run that goes on with an earlier one needs that one's conversation first, so the chain is folded from its beginning.
+run that goes on with an earlier one, or was forked from it, needs that one's conversation first, so the chain is folded
+from its beginning. A file that `loomlog runs export` wrote is replayed alone: no broker, no Postgres, no settings.
 
-Before: main.py. After: event_log.py, replaying.py.
+Before: main.py. After: services/stream/recorded.py, bundle_replay.py.
 """
 
 import asyncio
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,19 +29,21 @@ from projections.builds import PREFIX as SCHEMA
 from projections.frames import moment
 from projections.runs import RunRow, run_by_id
 from projections.tables import EVERY_TENANT
-from schemas.codec import Codec, Undecodable, read_envelope
-from schemas.conversation import Message
+from schemas.codec import Codec, local_codec
 from schemas.ids import partition_key
-from schemas.reader import RawEvent, TermReader
 from services.cli.commands import run
-from services.cli.event_log import EVENTS_TOPIC, open_ranges, plain, read_range, term_before
+from services.cli.event_log import EVENTS_TOPIC, open_ranges, plain, term_before
 from services.cli.event_text import IN_THE_ID, fields_of, fitted
 from services.cli.failures import FAILED, Failure, Unreachable
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
-from services.cli.replaying import Replayed, continued, differences, replay
 from services.cli.settings import CLIENT, CliSettings, cli_settings
 from services.cli.wording import counted, duration
-from services.stream.past import MAX_CHAIN
+from services.commands.agreement import differences
+from services.core.run.replaying import Replayed
+from services.stream.bundle import BrokenBundle
+from services.stream.bundle_replay import replay_bundle
+from services.stream.fold import BrokenHistory
+from services.stream.recorded import Link, RunLog, Tally, folded
 
 PROJECTION_WAIT_S = 5.0
 """The read models are milliseconds behind; longer than this is said."""
@@ -59,16 +62,19 @@ class Report:
     """Earlier runs whose conversation it goes on with."""
     drift: tuple[str, ...]
     not_compared: str = ""
+    compared_with: str = "the read models"
+    source: str = ""
+    """The file it came from; empty for the log."""
 
 
 def replay_run(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run (r_...).")],
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run (r_...), or a file of `runs export`.")],
+    to_seq: Annotated[int, typer.Option("--to", min=0, help="Only up to this seq; 0: all of it.")] = 0,
     timeline: Annotated[bool, typer.Option(help="Print every event.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
 ) -> None:
     """Fold a run again from its records, call nothing, and compare; exit 1 on drift."""
-    cli = cli_settings(os.environ, working_directory=Path.cwd())
-    report = run(_report(cli, run_id))
+    report = _from_file(Path(run_id), to_seq) if Path(run_id).is_file() else _from_log(run_id, to_seq)
     if as_json:
         print_json(_json(report))
     else:
@@ -77,7 +83,31 @@ def replay_run(
         raise typer.Exit(FAILED)
 
 
-async def _report(cli: CliSettings, run_id: str) -> Report:
+def _from_log(run_id: str, to_seq: int) -> Report:
+    return run(_report(cli_settings(os.environ, working_directory=Path.cwd()), run_id, to_seq))
+
+
+def _from_file(path: Path, to_seq: int) -> Report:
+    """A bundle needs no broker, no Postgres and no settings."""
+    try:
+        with path.open("rb") as file:
+            found = replay_bundle(file, to_seq=to_seq)
+    except BrokenBundle as error:
+        raise Failure(f"{path} cannot be replayed: {error}.") from error
+    _check_reached(found.replayed, to_seq)
+    return Report(
+        replayed=found.replayed,
+        partition=found.header.partition,
+        stale=0,
+        chain=found.earlier,
+        drift=found.drift,
+        source=str(path),
+        compared_with="the bundle",
+        not_compared=f"it ends at seq {to_seq}" if to_seq else found.not_compared,
+    )
+
+
+async def _report(cli: CliSettings, run_id: str, to_seq: int = 0) -> Report:
     options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
     count = await topic_partitions(options, EVENTS_TOPIC)
     if not count:
@@ -88,12 +118,10 @@ async def _report(cli: CliSettings, run_id: str) -> Report:
     try:
         async with open_ranges(options) as ranges:
             place = await _place(reader, run_id)
-            events, stale = await _events(ranges, partition, run_id, place, codec)
-            if not events:
-                raise Failure(f"There is no run {run_id} in {EVENTS_TOPIC}/{partition}, where it would lie.")
-            history, chain = await _history(ranges, partition, events[0], codec)
-            replayed = await asyncio.to_thread(replay, run_id, events, history=history, codec=codec)
+            replayed, chain, stale = await _replayed(ranges, partition, run_id, place, to_seq, codec)
         drift = list(replayed.drift)
+        if to_seq and not why_not:
+            why_not = f"it ends at seq {to_seq}"
         if reader is not None and not why_not:
             other, why_not = await _compared(reader, replayed)
             drift += other
@@ -113,9 +141,8 @@ async def _report(cli: CliSettings, run_id: str) -> Report:
 async def _reader(cli: CliSettings) -> tuple[Reader | None, str]:
     """The read models, or why there are none."""
     try:
-        return await open_reader(
-            postgres_options(cli.settings, CLIENT, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
-        ), ""
+        options = postgres_options(cli.settings, CLIENT, dsn=cli.postgres())
+        return await open_reader(options, schema=SCHEMA, max_connections=1), ""
     except Unreachable as error:
         return None, str(error)
 
@@ -127,61 +154,41 @@ async def _place(reader: Reader | None, run_id: str) -> AuditRow | None:
         return None  # the partition is read whole then; the comparison will say what is away
 
 
-async def _events(
-    ranges: LogRanges, partition: int, run_id: str, place: AuditRow | None, codec: Codec | None = None
-) -> tuple[list[RawEvent], int]:
-    """(the accepted events of the run, how many stale records it has)."""
+async def _replayed(
+    ranges: LogRanges,
+    partition: int,
+    run_id: str,
+    place: AuditRow | None,
+    to_seq: int = 0,
+    codec: Codec | None = None,
+) -> tuple[Replayed, int, int]:
+    """(the run folded from the log, how many earlier runs it goes on with, how many stale records it has)."""
+    codec = codec or local_codec()
+    log = RunLog(ranges, codec, EVENTS_TOPIC, partition)
     start = await ranges.beginning_offset(EVENTS_TOPIC, partition)
     end = await ranges.end_offset(EVENTS_TOPIC, partition)
     if place is not None and place.partition == partition:
         start = max(start, place.first_offset)
         # Of a run that has ended nothing follows; of any other the log may be further than the index.
         end = min(end, place.last_offset + 1) if place.status in ENDED else end
-    return await _accepted(ranges, partition, run_id, start, end, codec)
-
-
-async def _accepted(
-    ranges: LogRanges, partition: int, run_id: str, start: int, end: int, codec: Codec | None = None
-) -> tuple[list[RawEvent], int]:
     term = await term_before(ranges, EVENTS_TOPIC, partition, start, codec)
-    reader = TermReader(codec=codec, term=term, next_offset=start)
-    events: list[RawEvent] = []
-    stale = 0
-    for record in await read_range(ranges, EVENTS_TOPIC, partition, start, end):
-        try:
-            skipped = reader.stale
-            event = reader.read(record.offset, record.value)
-            if event is not None and event.aggregate == run_id:
-                events.append(event)
-            elif reader.stale > skipped and read_envelope(record.value or b"")[0].aggregate == run_id:
-                stale += 1
-        except Undecodable:
-            continue  # of no run; if it had been one of ours, the seq has a gap and the chain is broken
-    return events, stale
+    anywhere = Link(run_id=run_id, first_offset=start, end_offset=end)
+    first = await log.first(anywhere, term=term)
+    if first is None:
+        raise Failure(f"There is no run {run_id} in {EVENTS_TOPIC}/{partition}, where it would lie.")
+    tally = Tally()
+    try:
+        links = await log.lineage(replace(anywhere, first_offset=first.offset), first)
+    except BrokenHistory as error:
+        raise Failure(f"{error}.") from error
+    replayed = await folded(log, links, codec=codec, to_seq=to_seq, tally=tally)
+    _check_reached(replayed, to_seq)
+    return replayed, len(links) - 1, tally.stale
 
 
-async def _history(
-    ranges: LogRanges, partition: int, first: RawEvent, codec: Codec | None = None
-) -> tuple[tuple[Message, ...], int]:
-    """(the conversation a run with this first event goes on with, of how many runs it is)."""
-    chain: list[tuple[str, list[RawEvent]]] = []
-    earlier = continued(first, codec)
-    while earlier is not None:
-        if len(chain) >= MAX_CHAIN:
-            raise Failure(f"More than {MAX_CHAIN} runs are chained at {earlier.run_id}: the log is damaged.")
-        start, end = earlier.first_offset, earlier.last_offset + 1
-        found, _ = await _accepted(ranges, partition, earlier.run_id, start, end, codec)
-        if not found:
-            raise Failure(
-                f"The run {earlier.run_id}, which this one goes on with, is not at offset {earlier.first_offset} of "
-                f"{EVENTS_TOPIC}/{partition}: the log is not whole."
-            )
-        chain.append((earlier.run_id, found))
-        earlier = continued(found[0], codec)
-    history: tuple[Message, ...] = ()
-    for run_id, events in reversed(chain):
-        history = replay(run_id, events, history=history, codec=codec).history
-    return history, len(chain)
+def _check_reached(replayed: Replayed, to_seq: int) -> None:
+    if to_seq > replayed.seq and not replayed.drift:
+        raise Failure(f"{replayed.run_id} has {counted(replayed.seq, 'event')}; there is no seq {to_seq} yet.")
 
 
 async def _compared(reader: Reader, replayed: Replayed) -> tuple[list[str], str]:
@@ -213,6 +220,7 @@ def _json(report: Report) -> dict[str, Any]:
         "last_offset": replayed.last_offset,
         "seq": replayed.seq,
         "status": replayed.status,
+        "source": report.source or None,
         "state_sha256": replayed.state_sha256,
         "tail_digest": replayed.tail_digest.hex(),
         "stale": report.stale,
@@ -220,6 +228,7 @@ def _json(report: Report) -> dict[str, Any]:
         "compared": not report.not_compared,
         "not_compared": report.not_compared or None,
         "drift": list(report.drift),
+        "first_drift_seq": replayed.first_drift_seq or None,
         "events": [
             {
                 "seq": entry.seq,
@@ -237,7 +246,8 @@ def _json(report: Report) -> dict[str, Any]:
 
 def _print(out: Console, report: Report, *, timeline: bool) -> None:
     replayed = report.replayed
-    out.print(Text.assemble(("run ", DIM), (replayed.run_id, NAME), ("  in ", DIM), f"run.events/{report.partition}"))
+    lies = report.source or f"run.events/{report.partition}"
+    out.print(Text.assemble(("run ", DIM), (replayed.run_id, NAME), ("  in ", DIM), lies))
     if timeline:
         _print_timeline(out, replayed)
     out.print()
@@ -248,11 +258,12 @@ def _print(out: Console, report: Report, *, timeline: bool) -> None:
     if report.chain:
         _print_line(out, "continues", counted(report.chain, "earlier run"), None)
     _print_line(out, "state", f"{replayed.status}, sha256 {replayed.state_sha256}", None)
-    said = "folded twice, equal to the read models"
+    said = f"folded twice, equal to {report.compared_with}"
     if report.not_compared:
-        said = f"folded twice, equal; not compared with the read models: {report.not_compared}"
+        said = f"folded twice, equal; not compared with {report.compared_with}: {report.not_compared}"
     if report.drift:
-        out.print(Text("drift", style=BAD))
+        at = f"  first at seq {replayed.first_drift_seq}" if replayed.first_drift_seq else ""
+        out.print(Text(f"drift{at}", style=BAD))
         for sentence in report.drift:
             out.print(Text(f"  {sentence}", style=BAD))
     else:

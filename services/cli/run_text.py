@@ -67,6 +67,7 @@ def table_row(row: Mapping[str, Any], now: datetime) -> tuple[str | Text, ...]:
 
 def print_facts(out: Console, row: Mapping[str, Any]) -> None:
     """What is known of the run, a line each."""
+    forked = row.get("forked_from")
     facts = {
         "run": row["run_id"],
         "agent": f"{row['agent']} ({row['provider']}/{row['model']})",
@@ -78,6 +79,8 @@ def print_facts(out: Console, row: Mapping[str, Any]) -> None:
         "started": row["started_at"],
         "ended": row["completed_at"] or "",
         "continues": row["continues_run_id"] or "",
+        "forked": "" if forked is None else f"from {forked['run_id']} at {forked['seq']}",
+        "imported": f"from {row['imported_from']}" if row.get("imported_from") else "",
         "position": row["position"],
     }
     for name, value in facts.items():

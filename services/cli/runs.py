@@ -22,6 +22,7 @@ from services.cli.commands import run
 from services.cli.failures import FAILED, Failure, WrongUse
 from services.cli.following import Followed, Frame
 from services.cli.live import final_row, show_run, view_for
+from services.cli.moment import print_moment
 from services.cli.output import DIM, NAME, console, print_json, print_json_line, print_table
 from services.cli.run_text import ended_line, print_facts, run_line, table_row
 from services.cli.settings import cli_settings
@@ -57,7 +58,7 @@ def start(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Name of the agent.")],
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What it is to do; - reads it from stdin.")],
     session: Annotated[str, typer.Option("--session", help="Go on with this session (s_...).")] = "",
-    follow: Annotated[bool, typer.Option(help="Show the run until it ends.")] = True,
+    follow_it: Annotated[bool, typer.Option("--follow/--no-follow", help="Show the run until it ends.")] = True,
     idempotency_key: Annotated[
         str, typer.Option("--idempotency-key", help="The same key again gives the same run, not a second one.")
     ] = "",
@@ -68,14 +69,14 @@ def start(
     # A session is gone on with as its own route does it: with what was said in it before.
     path = f"/v1/sessions/{session}/messages?ids=1" if session else "/v1/runs?ids=1"
     body = {"agent": agent, "prompt": text}
-    run(_start(path, body, idempotency_key or str(uuid.uuid4()), follow=follow, as_json=as_json))
+    run(_start(path, body, idempotency_key or str(uuid.uuid4()), follow_it=follow_it, as_json=as_json))
 
 
-async def _start(path: str, body: Mapping[str, Any], key: str, *, follow: bool, as_json: bool) -> None:
+async def _start(path: str, body: Mapping[str, Any], key: str, *, follow_it: bool, as_json: bool) -> None:
     async with api_of_here() as api:
         followed = Followed(api, body=body, idempotency_key=key, path=path)
-        if follow:
-            await _follow(api, followed, as_json=as_json)
+        if follow_it:
+            await follow(api, followed, as_json=as_json)
             return
         await accepted(followed)
         ids = followed.ids
@@ -115,10 +116,10 @@ def follow_run(run_id: RunId, as_json: Json = False) -> None:
 async def _follow_known(run_id: str, *, as_json: bool) -> None:
     async with api_of_here() as api:
         row = await row_of(api, run_id)
-        await _follow(api, Followed(api, run_id=row["run_id"]), as_json=as_json)
+        await follow(api, Followed(api, run_id=row["run_id"]), as_json=as_json)
 
 
-async def _follow(api: Api, followed: Followed, *, as_json: bool) -> None:
+async def follow(api: Api, followed: Followed, *, as_json: bool) -> None:
     """Ends with exit code 1 when the run did not complete."""
     try:
         row = await (_lines(api, followed) if as_json else show_run(api, followed, console()))
@@ -192,8 +193,19 @@ def list_runs(
 
 
 @runs_app.command("show")
-def show(run_id: RunId, as_json: Json = False) -> None:
+def show(
+    run_id: RunId,
+    at: Annotated[int | None, typer.Option("--at", min=1, help="As it was after the event of that seq.")] = None,
+    as_json: Json = False,
+) -> None:
     """Show what is known of a run: its facts and everything that was said and done."""
+    if at:
+        moment = run(_moment(run_id, at))
+        if as_json:
+            print_json(moment)
+        else:
+            print_moment(console(), moment)
+        return
     row, frames = run(_whole(run_id))
     if as_json:
         print_json({"run": row, "frames": frames})
@@ -278,6 +290,13 @@ async def _whole(run_id: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]
             if not cursor:
                 break
         return row, frames
+
+
+async def _moment(run_id: str, at: int) -> Mapping[str, Any]:
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        found: Mapping[str, Any] = await api.get(f"/v1/runs/{row['run_id']}/state", {"at": at})
+        return found
 
 
 async def _cancel(run_id: str, reason: str) -> tuple[Mapping[str, Any], str]:

@@ -59,7 +59,8 @@ class Standing:
         if self.services.beside:
             await self.stack.start(*self.services.beside)
             if not quietly:
-                self.steps.say(f"{_listed([child.name for child in self.services.beside])} is ready")
+                names = [child.name for child in self.services.beside]
+                self.steps.say(f"{_listed(names)} {'is' if len(names) == 1 else 'are'} ready")
         await asyncio.to_thread(save_wiring, self.cli.home.root, wiring_of(self.plan, self.steps.seconds))
 
     async def wait(self) -> None:

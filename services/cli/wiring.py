@@ -3,7 +3,7 @@
     broker and Postgres     stack/local.py
     topics                  made or checked, here
     needed for a run        runtime, projector and api at once: Python's imports are what takes the time, on few cores
-    beside                  insights, when the rest is ready: nothing waits for it
+    beside                  insights, and the auditor if there is a key: when the rest is ready, nothing waits for them
 
 A service is `python -P -m services.<name>.main`; -P and PYTHONPATH make it the code this command line is part of,
 whatever lies in the folder it was called from.
@@ -36,8 +36,10 @@ READY_TIMEOUT_S = 60.0
 """A service is ready in 2 s; on a machine that is busy with the first start of everything it may take many times it."""
 STOP_TIMEOUT_S = 5.0
 """The drain (plan.LOCAL_DRAIN_MS) and what comes after it."""
-RUN_TOPICS = ("loom.run.commands", "loom.run.events", "loom.run.deltas", "loom.run.snapshots")
-"""Topics of the run family: they have the same number of partitions, LOOMLOG_PARTITIONS of them."""
+SIGNING_KEYS = ("LOOMLOG_AUDIT_KEY", "LOOMLOG_AUDIT_KEY_FILE")
+"""Handed to the auditor alone: runtimes run what models write."""
+RUN_TOPICS = ("loom.run.commands", "loom.run.events", "loom.run.deltas", "loom.run.snapshots", "loom.audit.checkpoints")
+"""Topics of the run family, and what is signed about it: the same number of partitions, LOOMLOG_PARTITIONS of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ async def services_of(plan: Plan, *, kafka: str, postgres: str, probes: AsyncExi
     What asks them whether they are ready is closed with `probes`, which has to outlive the supervisor.
     """
     environ = {
-        **plan.environ,
+        **{name: value for name, value in plan.environ.items() if name not in SIGNING_KEYS},
         "LOOMLOG_KAFKA": kafka,
         "LOOMLOG_POSTGRES": postgres,
         "PYTHONPATH": python_path(plan.environ),
@@ -113,10 +115,14 @@ async def services_of(plan: Plan, *, kafka: str, postgres: str, probes: AsyncExi
         make.service("projector", ready=projecting.ready),
         make.service("api", url=plan.api_url, ready=answers(http, f"{plan.api_url}/readyz")),
     )
-    if not plan.insights_url:
-        return Services(needed=needed, beside=())
-    url = plan.insights_url
-    return Services(needed=needed, beside=(make.service("insights", url=url, ready=answers(http, f"{url}/healthz")),))
+    beside: tuple[Child, ...] = ()
+    if plan.insights_url:
+        url = plan.insights_url
+        beside += (make.service("insights", url=url, ready=answers(http, f"{url}/healthz")),)
+    if plan.settings.audit_key or plan.settings.audit_key_file:
+        keys = {name: plan.environ[name] for name in SIGNING_KEYS if name in plan.environ}
+        beside += (make.service("auditor", more=keys),)
+    return Services(needed=needed, beside=beside)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ CODES = frozenset(
         "agent_id_in_use",
         "run_quarantined",
         "nothing_to_resolve",
+        "bad_fork_point",
+        "run_id_taken",
         # bounds
         "backpressure",
         "per_user_quota_exhausted",
@@ -59,6 +61,7 @@ CODES = frozenset(
         "input_pending",
         "cancel_pending",
         "resolve_pending",
+        "import_pending",
         "not_yet",
         "internal",
     }

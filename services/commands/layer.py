@@ -4,9 +4,12 @@ A process makes one CommandLayer (opening.py over Kafka and Postgres, or over th
 beside its transport. Whatever the transport, it asks `gate` who is calling and then one of
 
     runs      start, continue_session            -> Accepted, with the run's stream
+    forks     fork                              -> Accepted, with the fork's stream
+    imports   take_in
     control   post_input, cancel
     reads     run, agent, runs, transcript, stream
     audit     events, record
+    histories replay, at, compare, export
 
 and every one of them raises Declined and nothing else for what a caller can cause.
 """
@@ -27,7 +30,10 @@ from services.commands.authentication import Gate
 from services.commands.barrier import Barrier
 from services.commands.control import Control
 from services.commands.follow import Sources
+from services.commands.forks import Forks
+from services.commands.histories import Histories
 from services.commands.hub import Hub
+from services.commands.imports import Imports
 from services.commands.projection import Positions, Projection
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
@@ -111,10 +117,13 @@ class CommandLayer:
             fresh_token=new_token,
             decision_wait_s=decision_wait_s,
         )
+        self.forks = Forks(self.runs, self.reads, clock_ms=clock_ms, fresh_token=new_token)
+        self.imports = Imports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
         self.audit = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
+        self.histories = Histories(sources, self.reads, ranges, codec, events_topic=topics.events, clock_ms=clock_ms)
 
     async def run(self, events: LogTail, previews: LogTail, *beside: Callable[[], Awaitable[None]]) -> None:
         """Publishes and reads until cancelled; `beside` are tasks that belong to the same life."""

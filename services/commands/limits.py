@@ -95,3 +95,21 @@ EVENTS_WAITING_MAX = 8
 """Audit views that wait for the one range reader of this process; more are refused at once."""
 TERM_SEARCH_MAX = 20_000
 """Records read backwards for the Claim that a range began under."""
+
+# --- histories -------------------------------------------------------------------------------------------------------
+
+HISTORIES_MAX = 8
+"""Histories that are read, folded or sent at once by one process; each holds a run's conversation in memory."""
+EVENTS_FOLDED_MAX = 50_000
+"""Events of one run that are folded for one answer: some seconds of this process. Longer runs are exported."""
+IMPORTS_MAX = 2
+"""Imports under way at once in one process; each folds a whole run."""
+IMPORT_FILE_BYTES_MAX = 256 * 1024 * 1024
+"""A bundle as it is sent."""
+IMPORT_BYTES_MAX = 2 * 1024 * 1024 * 1024
+"""Its lines together: what a small file of a stranger may unfold to."""
+IMPORT_PART_BYTES = 400_000
+"""Events of one ImportRun; with their envelopes written anew they must still fit one append. A single event fits in any
+case, because it fitted one where it came from."""
+BLOB_BYTES_MAX = 64 * 1024 * 1024
+"""One payload of a bundle; a request is smaller."""

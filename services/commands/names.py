@@ -5,6 +5,7 @@
     Idempotency-Key            r_<hash of the key>          the same key is the same run, whoever asks and whenever
     continuation               r_<the session's>-<fresh>    the runs of a session share a partition
     continuation with a key    r_<the session's>-<hash of the key>
+    fork                       as a continuation, under the key of its origin, in a session of its own
 
 The session of a new run is s_ and its handle, when none was chosen, a_ with the same rest, so that each leads to the
 others without a look-up. Time and randomness come in, nothing is drawn here.
@@ -42,6 +43,15 @@ def names_of_continuation(
     """The ids of a further run of a session."""
     rest = hashed_token("idempotency", tenant, subject, idempotency_key) if idempotency_key else fresh
     return _names(f"{partition_key(session_id)}-{rest}", session_id, agent_id)
+
+
+def names_of_fork(
+    *, fresh: str, origin: str, tenant: str, subject: str, agent_id: str, idempotency_key: str
+) -> RunNames:
+    """The ids of a fork: beside its origin, whose events it is folded from."""
+    rest = hashed_token("idempotency", tenant, subject, idempotency_key) if idempotency_key else fresh
+    token = f"{partition_key(origin)}-{rest}"
+    return _names(token, f"s_{token}", agent_id)
 
 
 def _names(token: str, session_id: str, agent_id: str) -> RunNames:

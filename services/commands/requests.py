@@ -90,7 +90,7 @@ def checked(request: RunRequest) -> RunRequest:
     _check_credentials(request)
     _check_metadata(request.metadata)
     if request.sampling is not None:
-        _check_sampling(request.sampling)
+        checked_sampling(request.sampling)
     return replace(
         request,
         segments=_checked_segments(request),
@@ -250,7 +250,8 @@ def _checked_parent_context(context: Mapping[str, str]) -> Mapping[str, str]:
     return {name: value for name, value in context.items() if value}
 
 
-def _check_sampling(sampling: Sampling) -> None:
+def checked_sampling(sampling: Sampling) -> Sampling:
+    """Sampling wishes within their bounds. Raises Declined."""
     bounds: tuple[tuple[str, float | None, float, float], ...] = (
         ("temperature", sampling.temperature, 0, 2),
         ("top_p", sampling.top_p, 0, 1),
@@ -267,6 +268,7 @@ def _check_sampling(sampling: Sampling) -> None:
     for place, stop in enumerate(sampling.stop):
         if not stop or len(stop.encode()) > limits.NAME_BYTES_MAX:
             raise bad_request(f"sampling.stop[{place}]: expected 1 to {limits.NAME_BYTES_MAX} bytes")
+    return sampling
 
 
 def checked_input(text: str) -> str:

@@ -23,6 +23,7 @@ import orjson
 
 from connectors.protocols import Blobs
 from projections.runs import RunRow
+from schemas.codec import Record
 from schemas.ids import partition_key
 from schemas.run_commands import StartRun
 from schemas.run_events import RunRefused, RunStarted
@@ -57,14 +58,15 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Launch:
-    """A run about to be started."""
+class Launch:
+    """A run about to be started. `command` makes another order than StartRun of the request, for a fork."""
 
     request: RunRequest
     who: Identity
     names: RunNames
     digest: str
     continues: RunPosition | None = None
+    command: Callable[[RunRequest], Record] | None = None
 
 
 class Runs:
@@ -104,7 +106,7 @@ class Runs:
             agent_id=request.agent_id,
             idempotency_key=request.idempotency_key,
         )
-        return await self._launch(_Launch(request=request, who=who, names=names, digest=_digest(request)))
+        return await self.launch(Launch(request=request, who=who, names=names, digest=_digest(request)))
 
     async def continue_session(self, caller: Caller, session_id: str, request: RunRequest) -> Accepted:
         """A further run of a session, by the session's agent unless the request names one."""
@@ -124,13 +126,14 @@ class Runs:
         )
         digest = _digest(request)
         request = replace(request, agent=request.agent or head.agent, user_tier=request.user_tier or head.user_tier)
-        return await self._launch(
-            _Launch(request=request, who=who, names=names, digest=digest, continues=_position_of(head.newest))
+        return await self.launch(
+            Launch(request=request, who=who, names=names, digest=digest, continues=_position_of(head.newest))
         )
 
     # --- launching ---------------------------------------------------------------------------------------------------
 
-    async def _launch(self, launch: _Launch) -> Accepted:
+    async def launch(self, launch: Launch) -> Accepted:
+        """Publishes the order and waits for what its owner decides. Raises Declined."""
         request, names = launch.request, launch.names
         if request.idempotency_key and (earlier := await self._earlier(launch, wait=True)) is not None:
             return earlier
@@ -141,14 +144,15 @@ class Runs:
         try:
             if not is_known:
                 segments = await offloaded(request.segments, self._blobs)
-                command = self._command(replace(request, segments=segments), launch)
+                whole = replace(request, segments=segments)
+                command = self._command(whole, launch) if launch.command is None else launch.command(whole)
                 await self._publisher.publish(names.key, names.run_id, command, traceparent=request.traceparent)
             return await self._decided(launch, subscription, repeated=is_known)
         except BaseException:
             subscription.close()
             raise
 
-    def _command(self, request: RunRequest, launch: _Launch) -> StartRun:
+    def _command(self, request: RunRequest, launch: Launch) -> StartRun:
         return StartRun(
             envelope=CommandEnvelope(
                 # One start for one run id, so the run id is the command's id too.
@@ -176,7 +180,7 @@ class Runs:
             continues=launch.continues,
         )
 
-    async def _decided(self, launch: _Launch, subscription: Subscription, *, repeated: bool) -> Accepted:
+    async def _decided(self, launch: Launch, subscription: Subscription, *, repeated: bool) -> Accepted:
         """Waits for the first event of the run."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._decision_wait_s
@@ -196,7 +200,7 @@ class Runs:
                 break
         raise self._pending(launch)
 
-    def _answered(self, launch: _Launch, subscription: Subscription, first: EventItem, *, repeated: bool) -> Accepted:
+    def _answered(self, launch: Launch, subscription: Subscription, first: EventItem, *, repeated: bool) -> Accepted:
         event = first.record
         if isinstance(event, RunRefused):
             raise refused(event.code, event.message)
@@ -218,7 +222,7 @@ class Runs:
             stream=stream,
         )
 
-    def _head(self, launch: _Launch) -> list[Piece]:
+    def _head(self, launch: Launch) -> list[Piece]:
         names = launch.names
         ids = {
             "agent_id": names.agent_id,
@@ -232,7 +236,7 @@ class Runs:
             Piece(None, "agent", orjson.dumps(ids)),
         ]
 
-    def _pending(self, launch: _Launch) -> Declined:
+    def _pending(self, launch: Launch) -> Declined:
         names = launch.names
         partition = self._publisher.partition_of(names.key)
         return Declined(
@@ -250,7 +254,7 @@ class Runs:
 
     # --- what the owner cannot see -----------------------------------------------------------------------------------
 
-    async def _earlier(self, launch: _Launch, *, wait: bool) -> Accepted | None:
+    async def _earlier(self, launch: Launch, *, wait: bool) -> Accepted | None:
         """The run an idempotent request started before, from the read models. None also when they are away: the
         owner recognises a repetition in any case, only the answer to it may then be run_pending.
         """
@@ -283,7 +287,7 @@ class Runs:
             )
         return None
 
-    async def _check_handle(self, launch: _Launch) -> None:
+    async def _check_handle(self, launch: Launch) -> None:
         """Raises Declined when the handle is live in another partition; in its own the owner decides."""
         try:
             await self._sources.barrier.own_writes(None)
@@ -305,7 +309,7 @@ def _digest(request: RunRequest) -> str:
     return request_digest(request) if request.idempotency_key else ""
 
 
-def _check_digest(found: str, launch: _Launch) -> None:
+def _check_digest(found: str, launch: Launch) -> None:
     if launch.digest and found != launch.digest:
         raise Declined(
             "idempotency_key_reused",

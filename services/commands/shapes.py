@@ -58,6 +58,10 @@ def run_json(row: RunRow) -> dict[str, Any]:
         "parent_context": _object_or_none(row.parent_context),
         "metadata": _metadata(row.metadata),
         "continues_run_id": row.continues_run_id or None,
+        "forked_from": (
+            {"run_id": row.forked_from_run_id, "seq": row.forked_from_seq} if row.forked_from_run_id else None
+        ),
+        "imported_from": row.imported_from or None,
         "definition_sha256": row.definition_sha256 or None,
         "traceparent": row.traceparent or None,
         "position": f"run.events/{row.partition}:{row.last_offset}",

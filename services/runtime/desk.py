@@ -24,17 +24,21 @@ from schemas.reader import RawEvent
 from schemas.run_commands import (
     CancelRun,
     Command,
+    ForkRun,
     HandOverModelReply,
     HandOverToolResult,
+    ImportRun,
     PostInput,
     ResolveCall,
     StartRun,
 )
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 from schemas.values import AgentDefinition, RunPosition
+from services.core.run.importing import is_import
 from services.core.run.orders import Cancel, Input, Refusal, Resolve, Start
 from services.core.run.state import Ended, conversation
 from services.runtime.hand_over import order_of
+from services.runtime.relatives import Relatives
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
 from services.runtime.wishes import narrowed
@@ -47,8 +51,6 @@ CLOCK_SKEW_MS = 10_000
 """How far the clocks of senders and owners may differ before a start is looked up needlessly, or a repeat missed."""
 MAX_COMMAND_BYTES = 620_000
 """A larger StartRun would not fit one append together with its definition; big blocks belong in the blob store."""
-KEEP_INPUTS = 10_000
-"""Ids of texts given lately, to recognise one that is sent again; senders repeat within seconds."""
 KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
 
@@ -121,26 +123,35 @@ class RunDesk:
         self._absent = absent
         self._tracing = tracing
         self._timeline = tracing.timeline()
+        self._relatives = Relatives(
+            number=number,
+            past=past,
+            definitions=definitions,
+            find=self._position_of,
+            holder=lambda tenant, handle: self._live_handles.get((tenant, handle), ""),
+            clock_ms=clock_ms,
+            absent=absent,
+        )
         self._live_sessions: dict[tuple[str, str], str] = {}
         self._live_handles: dict[tuple[str, str], str] = {}
         self._ending: dict[str, asyncio.Event | None] = {}
         """Runs whose end is decided and not in the log yet; set when it is, for commands that wait for it."""
         self._over: OrderedDict[str, PastRun] = OrderedDict()
-        self._inputs: OrderedDict[str, None] = OrderedDict()
         self._last_of_session: dict[str, str] = {}
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
     def decided(self, aggregate: Aggregate, event: Any) -> None:
         match event:
-            case RunStarted(session_id=session, agent_id=handle):
+            case RunStarted(session_id=session, agent_id=handle, imported_from=None):
                 self._live_sessions[aggregate.tenant, session] = aggregate.id
                 self._live_handles[aggregate.tenant, handle] = aggregate.id
             case RunRefused() | RunCompleted() | RunFailed() | RunCancelled():
                 self._ending[aggregate.id] = None
 
     def durable(self, aggregate: Aggregate, decision: Decision) -> None:
-        self._timeline.durable(aggregate.id, aggregate.tenant, aggregate.state, decision.events, self._clock_ms())
+        if not is_import(aggregate.state):
+            self._timeline.durable(aggregate.id, aggregate.tenant, aggregate.state, decision.events, self._clock_ms())
         if not decision.ends:
             return
         awaited = self._ending.pop(aggregate.id, None)
@@ -151,10 +162,11 @@ class RunDesk:
         if isinstance(state, Ended):
             # Not before: until its end is in the log a run keeps its session and its handle.
             session = state.facts.session_id
-            self._live_sessions.pop((aggregate.tenant, session), None)
-            self._live_handles.pop((aggregate.tenant, state.facts.agent_id), None)
             self._past.keep(aggregate.id, state)
-            self._tallies.ended(aggregate, state, self._number)
+            if not is_import(state):
+                self._live_sessions.pop((aggregate.tenant, session), None)
+                self._live_handles.pop((aggregate.tenant, state.facts.agent_id), None)
+                self._tallies.ended(aggregate, state, self._number)
         self._remember(
             PastRun(
                 run_id=aggregate.id,
@@ -170,6 +182,8 @@ class RunDesk:
         self._timeline.folded(aggregate.id, event, at_ms)
 
     def found_live(self, aggregate: Aggregate) -> None:
+        if is_import(aggregate.state):
+            return  # it holds no session and no handle: nothing of it is done here
         self._timeline.found_live(aggregate.id, aggregate.state, self._clock_ms())
         facts = getattr(aggregate.state, "facts", None)
         if facts is not None:
@@ -217,15 +231,14 @@ class RunDesk:
         match command:
             case StartRun():
                 return self._start(record, command, partition)
+            case ForkRun():
+                return self._fork(record, command, partition)
+            case ImportRun():
+                return self._import(record, command, partition)
             case CancelRun():
                 cancel = Cancel(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: cancel)
             case PostInput():
-                if command.envelope.command_id in self._inputs:
-                    return Prepared(None)  # its sender did not hear of the first one
-                self._inputs[command.envelope.command_id] = None
-                if len(self._inputs) > KEEP_INPUTS:
-                    self._inputs.popitem(last=False)
                 given = Input(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: given)
             case ResolveCall():
@@ -249,7 +262,7 @@ class RunDesk:
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
         key = (record.key or b"").decode(errors="replace")
         run_id = command.run_id or derived_run_id(key, command.envelope.tenant, command.envelope.command_id)
-        self._check_place(key, run_id, command, record)
+        self._check_place(key, run_id, "session", command.session_id, record)
         known = partition.aggregates.get(run_id)
         if known is not None:
             return Prepared(known, lambda: self._order(command, run_id, None, found=True), command.envelope.command_id)
@@ -260,14 +273,16 @@ class RunDesk:
             ended = self._ending[ending] or asyncio.Event()
             self._ending[ending] = ended
             return self._start_after(ended, record, command, partition)
-        may_be_forgotten = (
-            bool(command.idempotency_key) or command.envelope.issued_at_ms < self._known_since_ms + CLOCK_SKEW_MS
-        )
-        if self._known_since_ms == 0:
-            may_be_forgotten = False  # nothing was ever forgotten
+        may_be_forgotten = self._may_be_forgotten(command)
         if may_be_forgotten or (command.session_id and not self._session_in_memory(command)):
             return self._look_up(record, command, run_id, look_for_run=may_be_forgotten)
         return self._ready(record, command, run_id, self._session_from_memory(command))
+
+    def _may_be_forgotten(self, command: StartRun | ForkRun) -> bool:
+        """Whether the command may have been handled so long ago that only the index knows."""
+        if self._known_since_ms == 0:
+            return False  # nothing was ever forgotten
+        return bool(command.idempotency_key) or command.envelope.issued_at_ms < self._known_since_ms + CLOCK_SKEW_MS
 
     def _holder_that_ends(self, command: StartRun) -> str:
         """The run that has the session or the handle asked for, when its end is on its way to the log; else empty."""
@@ -286,17 +301,17 @@ class RunDesk:
         prepared = self._start(record, command, partition)
         return prepared if isinstance(prepared, Prepared) else await prepared
 
-    def _check_place(self, key: str, run_id: str, command: StartRun, record: LogRecord) -> None:
+    def _check_place(self, key: str, run_id: str, kind: str, other: str, record: LogRecord) -> None:
+        """`other` is the session or run (`kind`) whose partition the new run must share; empty: none."""
         if not ID_PATTERN.match(run_id):
             raise ValueError(f"run_id {run_id!r}: expected 1 to 128 of A-Z a-z 0-9 _ -")
         if key != partition_key(run_id):
             raise ValueError(
                 f"the record's key is {key!r}, but the run {run_id} belongs under {partition_key(run_id)!r}"
             )
-        if command.session_id and partition_key(command.session_id) != key:
+        if other and partition_key(other) != key:
             raise ValueError(
-                f"the record's key is {key!r}, but the session {command.session_id} belongs under "
-                f"{partition_key(command.session_id)!r}"
+                f"the record's key is {key!r}, but the {kind} {other} belongs under {partition_key(other)!r}"
             )
         expected = partition_of(record.key or b"", self._partitions)
         if record.partition != expected:
@@ -323,13 +338,17 @@ class RunDesk:
         found = self._session_from_memory(command)
         return found if found is not None and self._past.kept(found.run_id) is not None else None
 
-    async def _look_up(self, record: LogRecord, command: StartRun, run_id: str, *, look_for_run: bool) -> Prepared:
+    async def _reach_index(self) -> None:
+        """Raises Transient while the index lacks something that memory has forgotten."""
         reached = await self._index.reached(self._number)
         if reached < self._forgotten_until:
             raise Transient(
                 f"the index of partition {self._number} is at {reached}, {self._forgotten_until} is needed",
                 kind="unavailable",
             )
+
+    async def _look_up(self, record: LogRecord, command: StartRun, run_id: str, *, look_for_run: bool) -> Prepared:
+        await self._reach_index()
         if look_for_run and await self._index.find_run(run_id) is not None:
             return Prepared(None)
         last = self._session_from_memory(command)
@@ -380,6 +399,64 @@ class RunDesk:
             continues=last.position if last is not None else None,
             traceparent=traceparent,
         )
+
+    # --- forks and imports -------------------------------------------------------------------------------------------
+
+    def _fork(
+        self, record: LogRecord, command: ForkRun, partition: Partition
+    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+        key = (record.key or b"").decode(errors="replace")
+        run_id = command.run_id or derived_run_id(key, command.envelope.tenant, command.envelope.command_id)
+        self._check_place(key, run_id, "run", command.origin_run_id, record)
+        if run_id in partition.aggregates or run_id in self._over or run_id in self._ending:
+            return Prepared(None)
+        return self._fork_from_log(record, command, run_id, partition)
+
+    async def _fork_from_log(self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition) -> Prepared:
+        if command.origin_run_id in self._ending:
+            ended = self._ending[command.origin_run_id] or asyncio.Event()
+            self._ending[command.origin_run_id] = ended
+            await ended.wait()
+        if self._may_be_forgotten(command) and await self._is_in_index(run_id):
+            return Prepared(None)
+        trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
+        return await self._relatives.fork(record, command, run_id, partition, traceparent=trace)
+
+    def _import(
+        self, record: LogRecord, command: ImportRun, partition: Partition
+    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+        key = (record.key or b"").decode(errors="replace")
+        self._check_place(key, command.run_id, "run", "", record)
+        known = partition.aggregates.get(command.run_id)
+        if known is not None:
+            is_theirs = known.tenant == command.envelope.tenant
+            return self._relatives.further_part(command, known) if is_theirs else Prepared(None)
+        if command.run_id in self._over or command.run_id in self._ending or command.first_seq != 1:
+            return Prepared(None)
+        return self._import_first(record, command, partition)
+
+    async def _import_first(self, record: LogRecord, command: ImportRun, partition: Partition) -> Prepared:
+        # A run that happened long ago may have been imported at any time since.
+        if self._forgotten_until and await self._is_in_index(command.run_id):
+            return Prepared(None)
+        return await self._relatives.first_part(record, command, partition)
+
+    async def _is_in_index(self, run_id: str) -> bool:
+        await self._reach_index()
+        return await self._index.find_run(run_id) is not None
+
+    async def _position_of(self, run_id: str, tenant: str, partition: Partition) -> RunPosition | None:
+        """Where the run lies as far as it is in the log; None when this tenant has none of that id."""
+        live = partition.aggregates.get(run_id)
+        if live is not None:
+            if live.tenant != tenant or live.first_offset < 0:
+                return None
+            return RunPosition(run_id=run_id, first_offset=live.first_offset, last_offset=live.last_offset)
+        found = self._over.get(run_id)
+        if found is None:
+            await self._reach_index()
+            found = await self._index.find_run(run_id)
+        return found.position if found is not None and found.tenant == tenant else None
 
 
 def derived_run_id(key: str, tenant: str, command_id: str) -> str:

@@ -6,11 +6,22 @@ from typing import Any
 from schemas.codec import Record
 from schemas.conversation import Message
 from schemas.run_events import Event, RunCancelled, RunCompleted, RunFailed, RunQuarantined, RunRefused
-from schemas.values import Usage
+from schemas.values import ForkPoint, RunPosition, Usage
 from services.core.canonical import StateCodec
 from services.core.run import unknown
 from services.core.run.decide import decide
-from services.core.run.orders import FAILED, CallKey, ModelErred, NotBegun, Order, Reconciled, Recover, ToolDone
+from services.core.run.forking import origin_of
+from services.core.run.orders import (
+    FAILED,
+    CallKey,
+    Import,
+    ModelErred,
+    NotBegun,
+    Order,
+    Reconciled,
+    Recover,
+    ToolDone,
+)
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, StopCalls, react
 from services.core.run.state import (
     REDUCER_VERSION,
@@ -42,11 +53,17 @@ class RunFamily:
     def history(self, state: State) -> tuple[Message, ...]:
         return conversation(state)
 
+    def origin(self, first_event: Event | None) -> RunPosition | ForkPoint | None:
+        return origin_of(first_event)
+
     def evolve(self, state: State, event: Event, at_ms: int) -> State:
         return evolve(state, event, at_ms)
 
     def decide(self, state: State, order: Order) -> list[Event]:
         return decide(state, order)
+
+    def times(self, order: Order) -> tuple[int, ...]:
+        return order.times if isinstance(order, Import) else ()
 
     def react(self, state: State, event: Event) -> tuple[Effect, ...]:
         return react(state, event)

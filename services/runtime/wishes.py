@@ -6,7 +6,8 @@ Before: desk.py has resolved the agent. After: the run is pinned to the result.
 from dataclasses import replace
 
 from schemas.run_commands import StartRun
-from schemas.values import AgentDefinition, Sampling
+from schemas.values import AgentDefinition
+from services.core.run.forking import merged
 
 
 def narrowed(definition: AgentDefinition, command: StartRun) -> AgentDefinition:
@@ -26,18 +27,3 @@ def granted_by_both(granted: tuple[str, ...], wished: tuple[str, ...]) -> tuple[
 
 def _covers(pattern: str, name: str) -> bool:
     return name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))
-
-
-def merged(base: Sampling | None, over: Sampling | None) -> Sampling | None:
-    """`over` wins in every field it sets."""
-    if base is None or over is None:
-        return over or base
-    return Sampling(
-        temperature=base.temperature if over.temperature is None else over.temperature,
-        top_p=base.top_p if over.top_p is None else over.top_p,
-        top_k=base.top_k if over.top_k is None else over.top_k,
-        frequency_penalty=base.frequency_penalty if over.frequency_penalty is None else over.frequency_penalty,
-        presence_penalty=base.presence_penalty if over.presence_penalty is None else over.presence_penalty,
-        seed=base.seed if over.seed is None else over.seed,
-        stop=over.stop or base.stop,
-    )

@@ -4,11 +4,12 @@ Before: services/core/<family> holds the rules. After: services/stream drives th
 lives with the process that owns it (services/runtime/run_family.py).
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from schemas.codec import Record
+from schemas.values import ForkPoint, RunPosition
 from services.core.canonical import StateCodec
 
 
@@ -29,8 +30,16 @@ class Family(Protocol):
         """What a later aggregate goes on with when it continues one that ended in this state."""
         ...
 
+    def origin(self, first_event: Any) -> RunPosition | ForkPoint | None:
+        """Where in the same partition the history lies that an aggregate with this first event begins with."""
+        ...
+
     def evolve(self, state: Any, event: Any, at_ms: int) -> Any: ...
     def decide(self, state: Any, order: Any) -> list[Any]: ...
+    def times(self, order: Any) -> Sequence[int]:
+        """When the events of the order were decided, if elsewhere and before; empty for what is decided now."""
+        ...
+
     def react(self, state: Any, event: Any) -> tuple[Any, ...]: ...
 
     def recover(self, at_ms: int, still_running: frozenset[Hashable]) -> Any:

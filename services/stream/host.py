@@ -17,7 +17,7 @@ from typing import Protocol
 
 from connectors.errors import Transient
 from connectors.protocols import LogTail
-from services.stream.flusher import Flusher
+from services.stream.flusher import Flusher, claimed_in
 from services.stream.owner import Figures, Owner, Workplace
 from services.stream.partition import Partition
 from services.stream.progress import CommandProgress
@@ -42,6 +42,9 @@ STALL_S = 30.0
 WATCH_EVERY_S = 1.0
 NOTE_S = 2.0
 """After the drain, for writing down which calls were due and not begun; one append of each partition."""
+LOOK_AROUND_S = 5.0
+"""How often an owner that appends nothing looks whether somebody has claimed over it; one small request for each quiet
+partition, and the longest a run waits that another owner began and left."""
 RECLAIM_BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Pause before the next claim after being fenced or refused by the broker; two owners must not fight."""
 
@@ -90,6 +93,7 @@ class Host:
             group.create_task(self._work.dead_letters.run(), name="dead letters")
             group.create_task(self._checkpoints(), name="checkpoints")
             group.create_task(self._watch(), name="watch")
+            group.create_task(self._look_around(), name="look around")
 
     def result(self, partition: int, aggregate: str, tenant: str, order: object) -> bool:
         """A call has returned; False when its partition is somebody else's now."""
@@ -277,6 +281,27 @@ class Host:
             return False
 
     # --- liveness ----------------------------------------------------------------------------------------------------
+
+    async def _look_around(self) -> None:
+        """An owner learns from its next append that it was fenced; one that has nothing to append must look."""
+        while True:
+            await asyncio.sleep(LOOK_AROUND_S)
+            for owner in list(self.owners.values()):
+                partition = owner.partition
+                if partition is None or not partition.is_idle:
+                    continue
+                if await self._is_fenced(partition) and owner.partition is partition:
+                    self._lost(owner, "fenced")
+
+    async def _is_fenced(self, partition: Partition) -> bool:
+        work, start = self._work, partition.next_offset
+        try:
+            end = await work.ranges.end_offset(work.topics.events, partition.number)
+            return end > start and await claimed_in(
+                work.ranges, work.codec, work.topics.events, partition.number, start, end
+            )
+        except Transient:
+            return False  # the next look may be luckier
 
     async def _watch(self) -> None:
         while True:

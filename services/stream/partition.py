@@ -188,8 +188,15 @@ class Partition:
         events = self._family.decide(aggregate.state, order)
         if not events:
             return False
-        result = order if is_result else None
-        self.append(aggregate, events, at_ms=at_ms, cause_id=cause_id, command_offset=command_offset, result=result)
+        self.append(
+            aggregate,
+            events,
+            at_ms=at_ms,
+            cause_id=cause_id,
+            command_offset=command_offset,
+            result=order if is_result else None,
+            times=self._family.times(order),
+        )
         return True
 
     def append(
@@ -201,25 +208,37 @@ class Partition:
         cause_id: str = "",
         command_offset: int = -1,
         result: Any = None,
+        times: Sequence[int] = (),
     ) -> None:
-        """Queue events as one decision; see `submit` for what it raises."""
+        """Queue events as one decision; see `submit` for what it raises.
+
+        `times` are those of the first events when they were decided earlier than `at_ms`: a history that is told again.
+        """
         family, encode = self._family, self._codec.encode_event_of
         state, first, tail = aggregate.state, aggregate.seq + 1, aggregate.digest
-        common = DecisionEnvelope(
-            term=self.term,
-            aggregate=aggregate.id,
-            tenant=aggregate.tenant,
-            at_ms=at_ms,
-            cause_id=cause_id,
-            cause_offset=command_offset,
-        )
+
+        def common_at(decided_ms: int) -> DecisionEnvelope:
+            return DecisionEnvelope(
+                term=self.term,
+                aggregate=aggregate.id,
+                tenant=aggregate.tenant,
+                at_ms=decided_ms,
+                cause_id=cause_id,
+                cause_offset=command_offset,
+            )
+
+        common = common_at(at_ms)
+        decided_ms = at_ms
         values: list[bytes] = []
         effects: list[Any] = []
         for seq, event in enumerate(events, start=first):
+            if times:
+                decided_ms = times[seq - first] if seq - first < len(times) else at_ms
+                common = common_at(decided_ms)
             value = encode(common, seq, tail, event)
             values.append(value)
             tail = digest(value)
-            state = family.evolve(state, event, at_ms)
+            state = family.evolve(state, event, decided_ms)
             effects += family.react(state, event)
         size = sum(map(len, values)) + len(values) * (RECORD_OVERHEAD_BYTES + len(aggregate.key) + len(self._source))
         if size > MAX_DECISION_BYTES:

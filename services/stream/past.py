@@ -1,17 +1,18 @@
 """Aggregates that are over, loaded from the log by their place in it.
 
 A run that continues an earlier one names where that one lies in the same partition, so its fold needs the log and
-nothing else. What was loaded is kept for a while: chats go on quickly.
+nothing else. What was loaded is kept for a while: chats go on quickly. A fork names a place in the middle of an
+earlier run, by seq and digest; then only the events up to it are read, and they need not be over.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from connectors.protocols import LogRanges
-from schemas.codec import Codec, Undecodable, peek
+from schemas.codec import Codec, Undecodable, digest, peek
 from schemas.reader import RawEvent, TermReader
-from schemas.values import RunPosition
+from schemas.values import ForkPoint, RunPosition
 from services.stream.family import Family
 from services.stream.fold import BrokenHistory, fold_event
 from services.stream.partition import Aggregate
@@ -20,6 +21,22 @@ KEEP_STATES = 500
 """States of ended aggregates kept in memory; a long chat has about 100 KB."""
 MAX_CHAIN = 10_000
 """Runs one session may chain; stops a damaged log that names itself."""
+
+
+Place = RunPosition | ForkPoint
+"""The end of an aggregate that is over, or an event in the middle of any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """An aggregate as it was after one of its events, with its first event and where the prefix ends.
+
+    One that was read to its end has neither.
+    """
+
+    aggregate: Aggregate
+    started: Any
+    point: ForkPoint | None
 
 
 class Past:
@@ -42,29 +59,51 @@ class Past:
     def kept(self, aggregate: str) -> Any | None:
         return self._kept.get(aggregate)
 
-    async def load(self, partition: int, position: RunPosition) -> Aggregate:
+    async def load(self, partition: int, position: Place) -> Aggregate:
         """The aggregate at that place, with its last state. Raises BrokenHistory when it is not all there.
 
         What it continues is read first, link by link and not by recursion: a chat may have thousands of runs.
         """
-        links = [await self._read(partition, position)]
-        while (earlier := links[-1].continues) is not None and earlier.run_id not in self._kept:
+        return await self._loaded(partition, await self._read(partition, position))
+
+    async def prefix(self, partition: int, position: RunPosition, seq: int) -> Prefix | None:
+        """The aggregate of that place as it was after its event `seq`; None when it has no such event there.
+
+        Raises BrokenHistory when what is there is not whole.
+        """
+        link = await self._read(partition, position, until_seq=seq)
+        if not link.events or link.events[-1].seq != seq:
+            return None
+        last = link.events[-1]
+        point = ForkPoint(
+            run_id=position.run_id,
+            first_offset=link.events[0].offset,
+            last_offset=last.offset,
+            seq=seq,
+            digest=digest(last.value).hex(),
+        )
+        started = self._codec.decode(link.events[0].value).record
+        return Prefix(await self._loaded(partition, replace(link, position=point)), started, point)
+
+    async def _loaded(self, partition: int, newest: "_Link") -> Aggregate:
+        links = [newest]
+        while (earlier := links[-1].earlier) is not None and _name(earlier) not in self._kept:
             if len(links) >= MAX_CHAIN:
-                raise BrokenHistory(f"more than {MAX_CHAIN} runs are chained at {position.run_id}")
+                raise BrokenHistory(f"more than {MAX_CHAIN} runs are chained at {newest.position.run_id}")
             if earlier.last_offset >= links[-1].position.first_offset:
                 raise BrokenHistory(f"{links[-1].position.run_id} says it continues a run that ended later")
             links.append(await self._read(partition, earlier))
-        state = self._kept[earlier.run_id] if earlier is not None else None
+        state = self._kept[_name(earlier)] if earlier is not None else None
         while True:
             link = links.pop()
-            aggregate = await self._folded(link, self._family.history(state) if link.continues is not None else None)
+            aggregate = await self._folded(link, self._family.history(state) if link.earlier is not None else None)
             if not links:
                 return aggregate
             state = aggregate.state
-            self.keep(aggregate.id, state)
+            self.keep(_name(link.position), state)
 
-    async def _read(self, partition: int, position: RunPosition) -> "_Link":
-        """The accepted events of the aggregate at that place."""
+    async def _read(self, partition: int, position: Place, *, until_seq: int = 0) -> "_Link":
+        """The accepted events of the aggregate at that place; with `until_seq` those up to it, as far as there are."""
         key = b""
         events: list[RawEvent] = []
         # The writer's term is in the record itself: every accepted record of the range between its Claims is found by
@@ -85,10 +124,15 @@ class Past:
                     if event is not None and event.aggregate == position.run_id:
                         key = record.key or key
                         events.append(event)
-        if not events or events[-1].offset != position.last_offset:
+                        if event.seq == until_seq:
+                            return self._link(position, key, events)
+        if not until_seq and (not events or events[-1].offset != position.last_offset):
             raise BrokenHistory(f"{position.run_id} does not end at offset {position.last_offset}")
-        first = self._codec.decode(events[0].value).record
-        return _Link(position, key, tuple(events), getattr(first, "continues", None))
+        return self._link(position, key, events)
+
+    def _link(self, position: Place, key: bytes, events: list[RawEvent]) -> "_Link":
+        first = self._codec.decode(events[0].value).record if events else None
+        return _Link(position, key, tuple(events), self._family.origin(first))
 
     async def _folded(self, link: "_Link", earlier: Any) -> Aggregate:
         run_id = link.position.run_id
@@ -99,31 +143,40 @@ class Past:
 
         for event in link.events:
             await fold_event(aggregate, event, family=self._family, codec=self._codec, history=history)
-        if not self._family.is_over(aggregate.state):
-            raise BrokenHistory(f"{run_id} is not over at offset {link.position.last_offset}")
+        place = link.position
+        if isinstance(place, ForkPoint):
+            if (aggregate.seq, aggregate.digest.hex()) != (place.seq, place.digest):
+                raise BrokenHistory(f"{run_id} has another event at offset {place.last_offset} than was forked")
+        elif not self._family.is_over(aggregate.state):
+            raise BrokenHistory(f"{run_id} is not over at offset {place.last_offset}")
         return aggregate
 
-    async def state(self, partition: int, position: RunPosition) -> Any:
-        """The last state of the aggregate at that place."""
-        kept = self._kept.get(position.run_id)
+    async def state(self, partition: int, position: Place) -> Any:
+        """The state of the aggregate at that place."""
+        kept = self._kept.get(_name(position))
         if kept is None:
             kept = (await self.load(partition, position)).state
-            self.keep(position.run_id, kept)
+            self.keep(_name(position), kept)
         return kept
 
     async def history_for(self, partition: int, first_event: Any) -> Any:
-        """What the first event of an aggregate says it continues; None when it continues nothing."""
-        continues = getattr(first_event, "continues", None)
-        if continues is None:
+        """What the first event of an aggregate says it goes on with; None when it begins by itself."""
+        origin = self._family.origin(first_event)
+        if origin is None:
             return None
-        return self._family.history(await self.state(partition, continues))
+        return self._family.history(await self.state(partition, origin))
 
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """One run of a chain, read and not folded yet. `continues` names the one before it."""
+    """One run of a chain, read and not folded yet. `earlier` names the one before it."""
 
-    position: RunPosition
+    position: Place
     key: bytes
     events: tuple[RawEvent, ...]
-    continues: RunPosition | None
+    earlier: Place | None
+
+
+def _name(position: Place) -> str:
+    """Under which a state is kept: the end of an aggregate under its id, a place in its middle beside that."""
+    return position.run_id if isinstance(position, RunPosition) else f"{position.run_id}@{position.seq}"

@@ -27,6 +27,7 @@ from typing import Any
 
 import psutil
 
+from services.cli.stack.ports import pick_port
 from tests.benchmarks.closed_loop import percentile
 from tests.benchmarks.workload import CONFIGURATION, ENVIRONMENT
 
@@ -91,18 +92,9 @@ def environment_in(folder: Path, configuration: str) -> dict[str, str]:
         "LOOMLOG_CONFIG_FILES": str(folder / "loomlog.yaml"),
         "LOOMLOG_KAFKA_PORT": "0",
         "LOOMLOG_POSTGRES_PORT": "0",
-        "LOOMLOG_LISTEN_ADDR": f"127.0.0.1:{free_port()}",
-        "LOOMLOG_INSIGHTS_PORT": str(free_port()),
+        "LOOMLOG_LISTEN_ADDR": f"127.0.0.1:{pick_port()}",
+        "LOOMLOG_INSIGHTS_PORT": str(pick_port()),
     }
-
-
-def free_port() -> int:
-    """A port nobody has at this moment."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def loomlog(command: str, environment: dict[str, str]) -> str:

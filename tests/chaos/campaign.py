@@ -1,9 +1,10 @@
 """A campaign: rounds of load and faults on one rig, then everything is read and judged.
 
-Before: main, test_kill_anything.  After: rig, load, faults, evidence, checker.
+Before: main, test_kill_anything.  After: stack, load, faults, striker, evidence, checker.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -13,84 +14,136 @@ from pathlib import Path
 import httpx
 
 from connectors.kafka import KafkaAppender, KafkaOptions
-from tests.chaos import evidence
+from schemas.run_commands import StartRun
+from tests.chaos import evidence, standstill
 from tests.chaos.checker import Verdict, check
-from tests.chaos.evidence import COMMANDS, DEAD_LETTERS, EVENTS, Evidence, Promise, Row, Strike
-from tests.chaos.faults import Striker, plan
+from tests.chaos.evidence import COMMANDS, DEAD_LETTERS, EVENTS, Evidence, Probe, Promise, Row, Strike
+from tests.chaos.faults import plan
 from tests.chaos.load import HTTP_TIMEOUT_S, IN_FLIGHT, RUN_TIMEOUT_S, Load
-from tests.chaos.rig import PARTITIONS, Rig, open_rig
+from tests.chaos.rig import Rig
+from tests.chaos.stack import PARTITIONS, open_rig
+from tests.chaos.striker import Striker
 from tests.chaos.witness import Witness
 
+SESSION_S = 1.0
+"""Of the owners' group: take-overs within a second or two; in production it is three times that."""
 PROJECTED_TIMEOUT_S = 30.0
 """A projector that was just started again reads what it missed in a second or two."""
 LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came out. `met`: what clients met; `own_ends`: processes that ended although nobody struck them."""
+class Order:
+    """What a campaign is to do.
 
+    Rounds of at least `runs` runs with every target struck once in each: `rounds` of them, or with `minutes` as many as
+    fit into that time, at least one.
+    """
+
+    seed: int
+    runs: int
+    rounds: int
+    targets: Sequence[str]
+    brokers: int = 1
+    minutes: float = 0.0
+    session_s: float = SESSION_S
+    effect: str = "unsafe"
+    in_flight: int = IN_FLIGHT
+    run_timeout_s: float = RUN_TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came out. `seeds` of the rounds done; `met`: what clients met; `own_ends`: processes that ended although
+    nobody struck them."""
+
+    order: Order
+    seeds: tuple[int, ...]
+    took_s: float
     verdict: Verdict
     met: Counter[str]
     own_ends: Counter[str]
 
 
-async def campaign(
-    folder: Path,
-    *,
-    runs: int,
-    rounds: int,
-    targets: Sequence[str],
-    seed: int,
-    say: Callable[[str], None],
-    effect: str = "unsafe",
-    in_flight: int = IN_FLIGHT,
-    run_timeout_s: float = RUN_TIMEOUT_S,
-) -> Outcome:
-    """Rounds of `runs` runs with every target struck once in each, in `folder`."""
+async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) -> Outcome:
+    """All rounds in `folder`, and the verdict. `say` gets a line for each strike."""
+    began_s = time.monotonic()
+    seeds: list[int] = []
     promises: list[Promise] = []
     strikes: list[Strike] = []
+    probes: list[Probe] = []
+    old: Sequence[StartRun] = ()
     met: Counter[str] = Counter()
     async with AsyncExitStack() as stack:
-        rig = await stack.enter_async_context(open_rig(folder, effect=effect, say=say))
+        rig = await stack.enter_async_context(
+            open_rig(folder, brokers=order.brokers, effect=order.effect, session_s=order.session_s, say=say)
+        )
         appender = KafkaAppender(KafkaOptions(bootstrap=rig.kafka, client_id="chaos-load"))
         stack.push_async_callback(appender.close)
         await appender.start()
-        limits = httpx.Limits(max_connections=in_flight)
+        limits = httpx.Limits(max_connections=order.in_flight + 1)
         client = await stack.enter_async_context(
             httpx.AsyncClient(base_url=rig.api, timeout=HTTP_TIMEOUT_S, limits=limits, trust_env=False)
         )
         witness = Witness(rig.kafka, PARTITIONS)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        watching = tasks.create_task(witness.run())
-        for number in range(rounds):
-            faults = plan(seed + number, runs, targets)
-            say(f"round {number + 1}, seed {seed + number}: {', '.join(fault.target for fault in faults)}")
-            load = Load(appender, client, witness, label=f"{seed}-{number}", run_timeout_s=run_timeout_s)
-            striker = Striker(rig, load, witness, say=say)
+        watching = [tasks.create_task(witness.run()), tasks.create_task(standstill.watch(strikes))]
+        while _goes_on(order, len(seeds), time.monotonic() - began_s):
+            seed = order.seed + len(seeds)
+            seeds.append(seed)
+            faults = plan(seed, order.runs, order.targets, brokers=order.brokers)
+            say(f"round {len(seeds)}, seed {seed}: {', '.join(fault.target for fault in faults)}")
+            load = Load(appender, client, witness, label=str(seed), old=old, run_timeout_s=order.run_timeout_s)
+            striker = Striker(rig, load, witness, client, say=say)
             async with asyncio.TaskGroup() as both:
-                both.create_task(load.run(runs, in_flight=in_flight))
-                both.create_task(striker.run(faults))
+                done = asyncio.Event()
+                both.create_task(load.run(order.runs, until=done, in_flight=order.in_flight))
+                await striker.run(faults)
+                done.set()
             promises += load.promises
             strikes += striker.strikes
+            probes += striker.probes
+            old = load.orders
             met += load.met
-        found = await collected(rig, promises, strikes, witness)
-        watching.cancel()
-    return Outcome(verdict=check(found), met=met, own_ends=rig.own_ends)
+        found = await collected(rig, promises, strikes, probes, witness)
+        for task in watching:
+            task.cancel()
+    return Outcome(
+        order=order,
+        seeds=tuple(seeds),
+        took_s=time.monotonic() - began_s,
+        verdict=check(found),
+        met=met,
+        own_ends=rig.own_ends,
+    )
 
 
-async def collected(rig: Rig, promises: list[Promise], strikes: list[Strike], witness: Witness) -> Evidence:
+def _goes_on(order: Order, done: int, elapsed_s: float) -> bool:
+    if done == 0:
+        return True
+    if order.minutes:
+        # Another one takes about as long as those before it.
+        return elapsed_s + elapsed_s / done <= order.minutes * 60
+    return done < order.rounds
+
+
+async def collected(
+    rig: Rig, promises: list[Promise], strikes: list[Strike], probes: list[Probe], witness: Witness
+) -> Evidence:
     """Everything there is to find, once the projector has caught up (or has had the time to)."""
     events = await evidence.read_topic(rig.kafka, EVENTS, PARTITIONS)
+    rows = await _projected_rows(rig.postgres, {number: len(records) for number, records in events.items()})
     return Evidence(
         commands=await evidence.read_topic(rig.kafka, COMMANDS, PARTITIONS),
         events=events,
         dead_letters=await evidence.read_topic(rig.kafka, DEAD_LETTERS, 1),
         promises=promises,
         effects=await asyncio.to_thread(evidence.read_ledger, rig.ledger),
-        rows=await _projected_rows(rig.postgres, {number: len(records) for number, records in events.items()}),
+        rows=rows,
+        spent=await evidence.read_spent(rig.postgres),
         strikes=strikes,
         sightings=witness.sightings,
+        probes=probes,
     )
 
 

@@ -2,8 +2,9 @@
 
 Lost: a StartRun that was acknowledged and is not in the log; one in the log without a run; a run without an end; a call
 reported as done without its line in the ledger; a row that is missing or behind.
-Doubled: two runs for one StartRun; an event, an answer or an effect that is there twice.
-The rest is in history.py: gaps, broken chains, illegal order, terms nobody claimed.
+Doubled: two runs for one StartRun; an event, an answer or an effect that is there twice; sums that count one twice.
+The rest is elsewhere: gaps, broken chains, illegal order, terms nobody claimed (history.py); rows that are no fold of
+the log (rows.py); runs that hang although nothing is broken any more (patience.py).
 
 A call whose result says outcome_unknown may have its effect or not; that is the promise, and it is counted.
 
@@ -15,16 +16,24 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tests.chaos.evidence import Evidence, Strike
+from tests.chaos.evidence import Evidence, Probe, Strike
 from tests.chaos.history import Accepted, Call, Event, Story, Violation, accepted
-from tests.chaos.pauses import pauses
+from tests.chaos.patience import stuck
+from tests.chaos.pauses import claim_times, pauses
+from tests.chaos.rows import compared, folded
 from tests.chaos.wire import Unreadable, decode
 
-LEDGER = "Ledger"
+COUNTED = frozenset({"Ledger", "HTTP"})
+"""Tools whose calls leave a line in the ledger, `idempotency_key run_id`: written by the tool or by whom it called."""
+FREE = frozenset({"pure", "read"})
+"""Effect classes of calls that change nothing and leave no line."""
+REFUSED_IN_S = 7.0
+"""How long a write may take to be refused while the log takes none: the five seconds the api waits, and some room."""
 START = "loom.run.commands.StartRun"
 CANCEL = "loom.run.commands.CancelRun"
 LOST_KINDS = frozenset({"lost", "unfinished", "lost effect", "gap"})
 DOUBLED_KINDS = frozenset({"doubled", "doubled effect", "two histories"})
+STUCK_KINDS = frozenset({"stuck", "unfinished"})
 Place = tuple[int, int]
 """Partition and offset of a command."""
 
@@ -47,6 +56,7 @@ class Figures:
     cancelled: int
     lost: int
     doubled: int
+    stuck: int
     commands: int
     repeated_commands: int
     events: int
@@ -54,13 +64,20 @@ class Figures:
     """By their reason."""
     stale: int
     dead_letters: int
+    recorded_effects: int
+    """Calls that should leave a line and whose result says ok."""
     effects: int
+    """Lines in the ledger."""
     unknown_outcomes: int
     unknown_with_effect: int
     interrupted_model_calls: int
     repeated_tool_calls: int
     failed_tool_calls: int
     pauses_ms: Mapping[str, tuple[float, ...]]
+    claims_ms: Mapping[str, tuple[float, ...]]
+    """Until the partition was claimed anew, for strikes at owners."""
+    refusals_ms: tuple[float, ...]
+    """How long writes took to be refused while the log took none."""
     back_ms: Mapping[str, tuple[float, ...]]
     """From each strike until the process was up again."""
 
@@ -83,7 +100,11 @@ def check(evidence: Evidence) -> Verdict:
     violations += every_run_ended(stories, cancelled)
     violations += dead_letters_of(evidence)
     violations += effects_once(stories, evidence.effects)
-    violations += rows_equal(stories, evidence)
+    violations += stuck(evidence.strikes, evidence.sightings, evidence.promises, histories)
+    violations += refused_clearly(evidence.probes)
+    rows, spent, wrong_sums = folded(event for number in sorted(histories) for event in histories[number].events)
+    violations += wrong_sums
+    violations += compared(rows, evidence.rows, spent, evidence.spent)
     return Verdict(violations=tuple(violations), figures=figures_of(evidence, histories, stories, orders, violations))
 
 
@@ -193,7 +214,7 @@ def effects_once(stories: Mapping[str, Story], lines: Iterable[str]) -> Iterable
     counted = Counter(lines)
     for story in stories.values():
         for (turn, index), call in story.calls.items():
-            if call.name != LEDGER:
+            if call.name not in COUNTED or call.effect_class in FREE:
                 continue
             key = f"{story.run_id}:{turn}.{index}"
             done = counted.pop(f"{key} {story.run_id}", 0)
@@ -208,16 +229,12 @@ def effects_once(stories: Mapping[str, Story], lines: Iterable[str]) -> Iterable
         yield Violation(kind="effect without intent", text=text)
 
 
-def rows_equal(stories: Mapping[str, Story], evidence: Evidence) -> Iterable[Violation]:
-    """The read model says of every run what the log says, and of nothing else."""
-    told_of = {name: story for name, story in stories.items() if story.ended != "refused"}
-    for name, story in told_of.items():
-        row = evidence.rows.get(name)
-        expected = (story.ended or "running", story.events)
-        if row is None or (row.status, row.last_seq) != expected:
-            yield Violation(kind="row", text=f"{name}: the log says {expected}, the row is {row}")
-    for name in sorted(set(evidence.rows) - set(told_of)):
-        yield Violation(kind="row", text=f"{name}: has a row, but no accepted run")
+def refused_clearly(probes: Iterable[Probe]) -> Iterable[Violation]:
+    """While the log takes no writes, whoever writes is told so soon."""
+    for probe in probes:
+        if probe.status != 503 or probe.code != "log_unavailable" or probe.took_s > REFUSED_IN_S:
+            text = f"a write without a quorum was answered {probe.status} {probe.code!r} after {probe.took_s:.1f} s"
+            yield Violation(kind="unclear", text=f"{text}, expected 503 'log_unavailable' within {REFUSED_IN_S:g} s")
 
 
 def figures_of(
@@ -238,12 +255,16 @@ def figures_of(
         cancelled=sum(story.ended == "cancelled" for story in stories.values()),
         lost=sum(kinds[kind] for kind in LOST_KINDS),
         doubled=sum(kinds[kind] for kind in DOUBLED_KINDS),
+        stuck=sum(kinds[kind] for kind in STUCK_KINDS),
         commands=sum(map(len, evidence.commands.values())),
         repeated_commands=sum(len(places) - 1 for places in orders.values()),
         events=sum(len(history.events) for history in histories.values()),
         claims=Counter(claim.reason for history in histories.values() for claim in history.claims),
         stale=sum(history.stale for history in histories.values()),
         dead_letters=sum(map(len, evidence.dead_letters.values())),
+        recorded_effects=sum(
+            call.name in COUNTED and call.effect_class not in FREE and call.outcome == "ok" for _, _, call in calls
+        ),
         effects=len(evidence.effects),
         unknown_outcomes=len(unknown),
         unknown_with_effect=sum(f"{run}:{turn}.{index} {run}" in lines for run, (turn, index) in unknown),
@@ -251,6 +272,8 @@ def figures_of(
         repeated_tool_calls=sum(_repeats(call) for _, _, call in calls),
         failed_tool_calls=sum(call.outcome in ("error", "timeout", "cancelled") for _, _, call in calls),
         pauses_ms=pauses(evidence.strikes, evidence.sightings, histories),
+        claims_ms=claim_times(evidence.strikes, evidence.sightings, histories),
+        refusals_ms=tuple(sorted(probe.took_s * 1000 for probe in evidence.probes)),
         back_ms=_back(evidence.strikes),
     )
 

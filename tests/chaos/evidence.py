@@ -8,11 +8,12 @@ Before: campaign.  After: history, checker.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import psycopg
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from psycopg import sql
 
 COMMANDS, EVENTS, DEAD_LETTERS = "loom.run.commands", "loom.run.events", "loom.dead-letter"
 READ_TIMEOUT_S = 60.0
@@ -33,7 +34,7 @@ class Record:
 class Promise:
     """What a sender was told. `name` is its command id (topic) or its Idempotency-Key (HTTP).
 
-    Over the topic the broker named a place; over HTTP the api named a run.
+    Over the topic the broker named a place; over HTTP the api named a run. `at_s` is when, in monotonic seconds.
     """
 
     sender: str
@@ -41,6 +42,7 @@ class Promise:
     partition: int = -1
     offset: int = -1
     run_id: str = ""
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +67,49 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """A write that was tried while the log could not take any: what the api answered, and after how many seconds.
+
+    `status` 0: no answer at all.
+    """
+
+    status: int
+    code: str
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What the read model says of a run."""
+    """What the read model says of a run. The names are those of the columns of loom.runs."""
 
     status: str
+    stop_reason: str
+    error_code: str
+    iterations: int
+    input_tokens: int
+    output_tokens: int
+    tool_calls: int
+    tool_errors: int
+    model_errors: int
+    partition: int
+    first_offset: int
+    last_offset: int
     last_seq: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What was spent in all: answers of models and their tokens."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Records by partition in offset order; `effects` are the lines of the ledger."""
+    """Records by partition in offset order; `effects` are the lines of the ledger; `spent` is what the read model says
+    was spent, None when it has no such table."""
 
     commands: Mapping[int, Sequence[Record]]
     events: Mapping[int, Sequence[Record]]
@@ -82,7 +117,9 @@ class Evidence:
     promises: Sequence[Promise]
     effects: Sequence[str]
     rows: Mapping[str, Row]
+    spent: Spent | None = None
     strikes: Sequence[Strike] = ()
+    probes: Sequence[Probe] = ()
     sightings: Sequence[Sighting] = ()
 
 
@@ -110,9 +147,19 @@ async def read_topic(bootstrap: str, topic: str, partitions: int) -> dict[int, l
 
 async def read_rows(dsn: str) -> dict[str, Row]:
     """The rows of all runs."""
+    names = [field.name for field in fields(Row)]
+    columns = sql.SQL(", ").join(map(sql.Identifier, names))
     async with await psycopg.AsyncConnection.connect(dsn) as connection:
-        found = await connection.execute("SELECT run_id, status, last_seq FROM loom.runs")
-        return {run_id: Row(status=status, last_seq=seq) for run_id, status, seq in await found.fetchall()}
+        found = await connection.execute(sql.SQL("SELECT run_id, {} FROM loom.runs").format(columns))
+        return {run_id: Row(**dict(zip(names, values, strict=True))) for run_id, *values in await found.fetchall()}
+
+
+async def read_spent(dsn: str) -> Spent:
+    """The sums over everybody and every day."""
+    async with await psycopg.AsyncConnection.connect(dsn) as connection:
+        found = await connection.execute("SELECT sum(calls), sum(input_tokens), sum(output_tokens) FROM loom.usage")
+        calls, given, written = await found.fetchone() or (0, 0, 0)
+        return Spent(calls=int(calls or 0), input_tokens=int(given or 0), output_tokens=int(written or 0))
 
 
 async def read_cursors(dsn: str) -> dict[int, int]:

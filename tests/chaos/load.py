@@ -1,11 +1,12 @@
-"""The runs of a campaign: half of them started by a microservice through the topic, half over HTTP.
+"""The runs of a campaign: half of them started by a microservice through the topic, half over HTTP; half of them take a
+second or two, the others a tenth of that or ten times as long.
 
 A closed loop of workers, each starting its next run when its last one is over, so that runs are under way whenever
 something is struck, and a system that stands still gets no more than it can hold.
 
     topic   StartRun appended until the broker has acknowledged it, after an unknown outcome again. One in ten is sent
-            once more when its run is over, as a nervous sender would; one in eight has a second run in its session;
-            one in twelve is cancelled while it works
+            once more when its run is over, as a nervous sender would, and some a whole round later; one in eight has a
+            second run in its session; one in twelve is cancelled while it works
     http    POST /v1/runs with an Idempotency-Key, read to the frame `done`; after a broken connection or a 503 again
             with the same key, for as long as it takes
 
@@ -17,9 +18,12 @@ Before: campaign.  After: witness.
 import asyncio
 import json
 import os
+import random
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 
 import httpx
 
@@ -32,24 +36,31 @@ from schemas.ids import fresh_token
 from schemas.run_commands import CancelRun, StartRun
 from schemas.values import CommandEnvelope
 from tests.chaos.evidence import COMMANDS, Promise
-from tests.chaos.rig import AGENT, PARTITIONS
+from tests.chaos.stack import CALLER, PARTITIONS, SPRINTER, WORKER
 from tests.chaos.witness import Witness
 
-RUN_TIMEOUT_S = 60.0
-"""A run takes two seconds, and the worst single fault (everything has to start again) some ten."""
+AGENTS = (WORKER, WORKER, WORKER, WORKER, WORKER, SPRINTER, SPRINTER, SPRINTER, CALLER, CALLER)
+"""By the last digit of half a run's number, so that both ways of starting runs start all of them."""
+RUN_TIMEOUT_S = 90.0
+"""A slow run takes fifteen seconds, the worst single fault some twenty, and another may follow it at once."""
 HTTP_TIMEOUT_S = 15.0
 """Longest silence of the api: three quarters of its keep-alive."""
 RETRY_S = 0.2
 """Pause of a client before it comes again."""
 IN_FLIGHT = 24
-"""Runs under way at once: about fifteen runs a second."""
+"""Runs under way at once: five to ten runs a second."""
 REPEAT_EVERY, CONTINUE_EVERY, CANCEL_EVERY = 10, 8, 12
 CANCEL_AFTER_S = 0.7
 """In the middle of a run."""
+LATE_REPEATS = 20
+"""Orders of earlier rounds that are sent again in each round: their runs are long over, and checkpoints, owners and
+snapshots have come and gone since."""
+OLD_ORDERS_MAX = 1_000
+"""Kept for that."""
 
 
 class Load:
-    """Starts `runs` runs. `promises` is what was acknowledged, `met` what its clients met on the way."""
+    """Starts runs. `promises` is what was acknowledged, `met` what its clients met on the way."""
 
     def __init__(
         self,
@@ -58,11 +69,16 @@ class Load:
         witness: Witness,
         *,
         label: str,
+        old: Sequence[StartRun] = (),
         run_timeout_s: float = RUN_TIMEOUT_S,
     ) -> None:
+        """`old` are orders of earlier rounds, the latest last."""
         self.promises: list[Promise] = []
         self.met: Counter[str] = Counter()
+        self.orders: list[StartRun] = [*old][-OLD_ORDERS_MAX:]
+        """Those whose runs are over, for the next round's `old`."""
         self.started = 0
+        self._old = random.Random(label).sample(self.orders, min(LATE_REPEATS, len(self.orders)))
         self._appender = appender
         self._client = client
         self._witness = witness
@@ -71,17 +87,22 @@ class Load:
         self._codec = local_codec()
         self._moved = asyncio.Condition()
 
-    async def run(self, runs: int, *, in_flight: int = IN_FLIGHT) -> None:
-        """Until all have ended or were let go."""
-        numbers = iter(range(runs))
+    async def run(self, runs: int, *, until: asyncio.Event, in_flight: int = IN_FLIGHT) -> None:
+        """`runs` runs, and more until the event is set; until all have ended or were let go."""
+        numbers = count()
 
         async def worker() -> None:
             for number in numbers:
+                if number >= runs and until.is_set():
+                    return
                 await self._one(number)
 
         async with asyncio.TaskGroup() as workers:
             for _ in range(in_flight):
                 workers.create_task(worker())
+            for order in self._old:
+                await self.reached(self.started + runs // (2 * LATE_REPEATS))
+                await self._append(partition_key(order), order)
 
     async def reached(self, number: int) -> None:
         """Until that many runs were begun."""
@@ -108,13 +129,15 @@ class Load:
         # Every other one leaves the run's id to the owner, unless somebody has to name the run later.
         named = number % 4 or number % CONTINUE_EVERY == 0 or number % CANCEL_EVERY == 0
         run_id = f"r_{token}" if named else ""
-        start = StartRun(envelope=_envelope(token), agent=AGENT, prompt=f"run {number}", run_id=run_id)
+        start = StartRun(envelope=_envelope(token), agent=agent_of(number), prompt=f"run {number}", run_id=run_id)
         await self._append(token, start)
         if number % CANCEL_EVERY == 0:
             await asyncio.sleep(CANCEL_AFTER_S)
             cancel = CancelRun(envelope=_envelope(f"{token}-cancel"), run_id=run_id, reason="chaos")
             await self._append(token, cancel)
         await self._witness.ended(token)
+        if run_id:
+            self.orders.append(start)
         if number % REPEAT_EVERY == 0:
             await self._append(token, start)
         if number % CONTINUE_EVERY == 0:
@@ -134,7 +157,8 @@ class Load:
                 await asyncio.sleep(RETRY_S)
                 continue
             name = command.envelope.command_id
-            self.promises.append(Promise(sender="topic", name=name, partition=partition, offset=offset))
+            at_s = time.monotonic()
+            self.promises.append(Promise(sender="topic", name=name, partition=partition, offset=offset, at_s=at_s))
             return
 
     # --- over HTTP ---------------------------------------------------------------------------------------------------
@@ -154,7 +178,7 @@ class Load:
 
     async def _post(self, key: str, number: int) -> str:
         """The run's id once its stream was read to the end; empty when the client has to come again."""
-        body = {"agent": AGENT, "prompt": f"run {number}"}
+        body = {"agent": agent_of(number), "prompt": f"run {number}"}
         async with self._client.stream("POST", "/v1/runs", json=body, headers={"Idempotency-Key": key}) as answer:
             if answer.status_code == 503:
                 told = json.loads(await answer.aread())
@@ -177,11 +201,23 @@ class Load:
                 self._promise(key, run_id)
             elif event == "done":
                 return run_id
+        if run_id and self._witness.is_over(run_id):
+            return run_id  # it failed, which is the checker's to judge
         self.met["http: stream ended early, came again"] += 1
         return ""
 
     def _promise(self, key: str, run_id: str) -> None:
-        self.promises.append(Promise(sender="http", name=key, run_id=run_id))
+        self.promises.append(Promise(sender="http", name=key, run_id=run_id, at_s=time.monotonic()))
+
+
+def agent_of(number: int) -> str:
+    """Whose run it is."""
+    return AGENTS[number // 2 % len(AGENTS)]
+
+
+def partition_key(order: StartRun) -> str:
+    """Of an order that names its run: what follows the first mark."""
+    return order.run_id.split("_", 1)[1]
 
 
 def _envelope(command_id: str) -> CommandEnvelope:

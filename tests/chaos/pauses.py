@@ -3,49 +3,88 @@
 For an owner that was killed or stopped, only the partitions it owned count, and only what a later owner appended: that
 is the take-over. For everything else all partitions count, and the next accepted event ends the pause.
 
-A strike nothing followed (no event was due on that partition any more) gives no figure.
+A strike nothing followed (no event was due on that partition any more) gives no figure, and neither does a pause into
+which another strike fell: nobody could say whose it is.
 Before: checker.  After: report.
 """
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 from tests.chaos.evidence import Sighting, Strike
 from tests.chaos.history import Accepted
 
-OWNERS = frozenset({"runtime", "zombie", "successor", "planned"})
+OWNERS = frozenset({"runtime", "zombie", "successor", "planned", "snapshots"})
 """Targets that are owners of partitions."""
+KILLED_OWNERS = ("runtime", "snapshots")
+"""Those by which take-overs are measured: one owner is killed while all is well, and nothing else is struck."""
 
 
 def pauses(
     strikes: Iterable[Strike], sightings: Iterable[Sighting], histories: Mapping[int, Accepted]
 ) -> dict[str, tuple[float, ...]]:
-    """Milliseconds by target, sorted."""
+    """Milliseconds from each strike to the next accepted event, by target, sorted."""
+    return _measured(strikes, sightings, histories, _going_on)
+
+
+def claim_times(
+    strikes: Iterable[Strike], sightings: Iterable[Sighting], histories: Mapping[int, Accepted]
+) -> dict[str, tuple[float, ...]]:
+    """Milliseconds from each strike at an owner to the next Claim of what it owned, by target, sorted."""
+    measured = _measured(strikes, sightings, histories, _claimed)
+    return {target: values for target, values in measured.items() if target in OWNERS}
+
+
+Going = Callable[[Accepted, int, int], int | None]
+"""The offset that ends a pause; of a history, the last offset known at the strike, and the term that was struck."""
+
+
+def _going_on(history: Accepted, known: int, struck_term: int) -> int | None:
+    events = history.events
+    first = bisect_right([event.offset for event in events], known)
+    return next((event.offset for event in islice(events, first, None) if event.term > struck_term), None)
+
+
+def _claimed(history: Accepted, known: int, struck_term: int) -> int | None:
+    return next((claim.offset for claim in history.claims if claim.offset > struck_term), None)
+
+
+def _measured(
+    strikes: Iterable[Strike], sightings: Iterable[Sighting], histories: Mapping[int, Accepted], going: Going
+) -> dict[str, tuple[float, ...]]:
     seen: dict[int, list[Sighting]] = defaultdict(list)
     for sighting in sightings:
         seen[sighting.partition].append(sighting)
     found: dict[str, list[float]] = defaultdict(list)
-    for strike in strikes:
+    everything = list(strikes)
+    for strike in everything:
         for number, history in histories.items():
-            pause_s = _pause_s(strike, seen[number], history)
-            if pause_s is not None:
+            pause_s = _pause_s(strike, seen[number], history, going)
+            if pause_s is not None and _alone(strike, pause_s, everything):
                 found[strike.target].append(pause_s * 1000)
     return {target: tuple(sorted(values)) for target, values in found.items()}
 
 
-def _pause_s(strike: Strike, seen: Sequence[Sighting], history: Accepted) -> float | None:
+def _alone(strike: Strike, pause_s: float, strikes: Iterable[Strike]) -> bool:
+    """Whether no other strike was on during the pause."""
+    end_s = strike.at_s + pause_s
+    return not any(other is not strike and other.at_s < end_s and other.back_s > strike.at_s for other in strikes)
+
+
+def _pause_s(strike: Strike, seen: Sequence[Sighting], history: Accepted, going: Going) -> float | None:
     """How long one partition stood still; None when the strike did not concern it."""
     place = bisect_right([sighting.at_s for sighting in seen], strike.at_s)
     known = seen[place - 1].last if place else -1
-    after_term = -1
+    struck_term = -1
     if strike.target in OWNERS:
         claims = [claim for claim in history.claims if claim.offset <= known]
         if not claims or claims[-1].owner != strike.process:
             return None
-        after_term = claims[-1].offset
-    going_on = next((event for event in history.events if event.offset > known and event.term > after_term), None)
-    if going_on is None:
+        struck_term = claims[-1].offset
+    offset = going(history, known, struck_term)
+    if offset is None:
         return None
-    # Sightings have gaps where nothing was accepted; the one that covers the event tells when it was seen.
-    return next((s.at_s - strike.at_s for s in seen if s.first <= going_on.offset <= s.last), None)
+    # Sightings have gaps where nothing was accepted; the one that covers the record tells when it was seen.
+    return next((s.at_s - strike.at_s for s in seen if s.first <= offset <= s.last), None)

@@ -6,6 +6,8 @@ Before: main, test_kill_anything.  After: nothing.
 from collections.abc import Mapping, Sequence
 
 from tests.chaos.campaign import Outcome
+from tests.chaos.pauses import KILLED_OWNERS
+from tests.chaos.result import percentiles
 
 SHOWN_VIOLATIONS = 40
 """The first ones tell what is wrong; a broken system would have thousands."""
@@ -14,7 +16,9 @@ SHOWN_VIOLATIONS = 40
 def report(outcome: Outcome) -> str:
     """Figures, what clients met, and every violation up to a bound."""
     figures = outcome.verdict.figures
+    killed = [target for target in KILLED_OWNERS if target in figures.claims_ms]
     lines = [
+        _line("seeds", ", ".join(map(str, outcome.seeds))),
         _line("faults", _counts(figures.strikes)),
         _line("runs", f"{figures.runs}, {figures.cancelled} of them cancelled"),
         _line("commands", f"{figures.commands}, {figures.repeated_commands} of them repeated"),
@@ -22,7 +26,8 @@ def report(outcome: Outcome) -> str:
         _line("claims", _counts(figures.claims)),
         _line("lost", str(figures.lost)),
         _line("doubled", str(figures.doubled)),
-        _line("tool effects", f"{figures.effects}"),
+        _line("stuck", str(figures.stuck)),
+        _line("effects recorded", f"{figures.recorded_effects}, {figures.effects} happened"),
         _line(
             "outcome unknown",
             f"{figures.unknown_outcomes} calls, {figures.unknown_with_effect} of them with their effect",
@@ -31,6 +36,9 @@ def report(outcome: Outcome) -> str:
         _line("model calls re-run", str(figures.interrupted_model_calls)),
         _line("stale records", f"{figures.stale}, ignored by everybody"),
         _line("dead letters", str(figures.dead_letters)),
+        _line("taken over: claimed", _spread([ms for name in killed for ms in figures.claims_ms[name]])),
+        _line("taken over: first event", _spread([ms for name in killed for ms in figures.pauses_ms.get(name, ())])),
+        _line("refused without quorum", _spread(figures.refusals_ms)),
     ]
     for target in sorted(figures.strikes):
         lines.append(_line(f"{target}: stood still", _spread(figures.pauses_ms.get(target, ()))))
@@ -53,8 +61,9 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "nothing"
 
 
-def _spread(ordered: Sequence[float]) -> str:
-    """Median and maximum of sorted values."""
-    if not ordered:
+def _spread(values: Sequence[float]) -> str:
+    """Percentiles of milliseconds."""
+    if not values:
         return "no figure"
-    return f"p50 {ordered[len(ordered) // 2]:.0f} ms, max {ordered[-1]:.0f} ms ({len(ordered)} figures)"
+    found = percentiles(values)
+    return f"p50 {found['p50']} ms, p99 {found['p99']} ms, max {found['max']} ms ({found['count']} figures)"

@@ -1,12 +1,10 @@
-"""A stack to be hit: broker, Postgres, two runtimes, projector and api, each a process that can be struck by its name.
+"""The processes of a campaign: each can be struck, put to sleep, held down and given another time by its name.
 
 One supervisor (the product's own) starts everything and starts again whatever ends, at once and as often as it takes:
 a campaign kills the same process many times, which would make a patient supervisor give up. What ends by itself is
 started again too, and counted.
 
-Two runtimes, so that a take-over by the other process is exercised as well as a restart of the same.
-
-Before: campaign.  After: services.cli.stack.
+Before: striker.  After: stack.py fills it with processes, services.cli.stack.children keeps them.
 """
 
 import asyncio
@@ -15,59 +13,40 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-import httpx
+import psutil
 
-from redpanda.apply import apply
-from services.cli.stack.broker import Broker
 from services.cli.stack.child import Child, Exit
 from services.cli.stack.children import Supervisor
-from services.cli.stack.home import open_home
 from services.cli.stack.logfile import tail
-from services.cli.stack.ports import pick_port
-from services.cli.stack.postgres import Postgres
 from services.cli.stack.record import ChildRecord
-from tests.conftest import CACHE
+from tests.chaos.clock import JUMP
+from tests.chaos.cluster import Cluster
 
-ROOT = Path(__file__).parents[2]
-PARTITIONS = 4
-SESSION_TIMEOUT_MS = 1_000
-"""Take-overs within a second or two; in production it is three times that."""
-RUNTIMES = ("runtime-1", "runtime-2")
 RESTART_PAUSE_S = 0.2
 """Before what ended by itself is started again, so that a lost broker is not met by a storm of starts."""
 READY_TIMEOUT_S = 60.0
 ENDING = frozenset({signal.SIGKILL, signal.SIGTERM})
 """Signals after which a process is gone."""
 NEVER_GIVES_UP = 1_000_000
-AGENT = "worker"
-CONFIGURATION = f"""\
-providers:
-  mock: {{ driver: mock, options: {{ enabled: true }} }}
-agents:
-  {AGENT}:
-    provider: mock
-    model: mock-ledger
-    tools: [Ledger]
-    disable_context: true
-    system_prompt: "You are struck."
-"""
-KNOBS = {"LOOMLOG_MOCK_LATENCY_MS": "150", "LOOMLOG_MOCK_LATENCY_JITTER_MS": "150"}
-"""Four turns of 150 to 300 ms and three rounds of calls of 150 ms: a run takes one to two seconds."""
 
 
 class Rig:
-    """The running stack. Names of processes: kafka, postgres, runtime-1, runtime-2, projector, api."""
+    """The running stack. Names of processes: `brokers`, postgres, runtime-1, runtime-2, projector, api."""
 
-    def __init__(self, folder: Path, *, effect: str, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, *, effect: str, session_s: float, say: Callable[[str], None]) -> None:
         self.folder = folder
         self.effect = effect
+        self.session_s = session_s
+        """How long the group waits for an owner that says nothing."""
         self.ledger = folder / "ledger"
+        self.brokers: tuple[str, ...] = ()
+        self.cluster: Cluster | None = None
+        """None: there is one broker."""
         self.kafka = ""
         self.postgres = ""
         self.api = ""
@@ -78,6 +57,8 @@ class Rig:
         self._been_up: set[str] = set()
         self._lives: Counter[str] = Counter()
         self._changed = asyncio.Condition()
+        self._free: dict[str, asyncio.Event] = {}
+        """Of processes that were held down."""
         self.supervisor = Supervisor(
             logs=folder / "home" / "logs",
             record=self._recorded,
@@ -94,6 +75,32 @@ class Rig:
         os.kill(pid, number)
         return pid, time.monotonic()
 
+    async def sleep(self, name: str) -> tuple[int, float]:
+        """Stop a process with all it has started, as a machine that is paused; its pid and the moment."""
+        pid = await self.up(name)
+        at_s = time.monotonic()
+        _signal_family(pid, signal.SIGSTOP)
+        return pid, at_s
+
+    def wake(self, pid: int) -> float:
+        """Let it go on; the moment."""
+        _signal_family(pid, signal.SIGCONT)
+        return time.monotonic()
+
+    def hold(self, name: str) -> None:
+        """From now on the process is not started again until it is let go."""
+        self._free[name] = asyncio.Event()
+
+    def let_go(self, name: str) -> None:
+        self._free.pop(name).set()
+
+    async def jump(self, name: str, seconds: float) -> tuple[int, float]:
+        """Let the clock of a service jump by that much, until its life ends; its pid and the moment."""
+        pid = await self.up(name)
+        self._clock(name).write_text(str(seconds))
+        os.kill(pid, JUMP)
+        return pid, time.monotonic()
+
     async def up(self, name: str, *, other_than: int = 0) -> int:
         """The pid of a process once it is ready. Raises TimeoutError."""
         async with asyncio.timeout(READY_TIMEOUT_S), self._changed:
@@ -105,7 +112,13 @@ class Rig:
         return self.folder / "home" / "logs" / f"{name}.log"
 
     def kept(self, child: Child) -> Child:
-        """The child, started again at once whenever it ends, and counted when nobody struck it."""
+        """The child, started again at once whenever it ends (unless it is held down), and counted when nobody struck
+        it."""
+
+        async def before_start() -> tuple[str, ...]:
+            if child.name in self._free:
+                await self._free[child.name].wait()
+            return child.argv if child.before_start is None else await child.before_start()
 
         async def after_exit(exit_: Exit) -> bool:
             again = child.after_exit is not None and await child.after_exit(exit_)
@@ -124,15 +137,19 @@ class Rig:
             await asyncio.sleep(RESTART_PAUSE_S)
             return True
 
-        return replace(child, after_exit=after_exit)
+        return replace(child, before_start=before_start, after_exit=after_exit)
 
     def service(self, name: str, module: str, environment: Mapping[str, str]) -> Child:
-        """A service that calls itself by another name in each of its lives, so that claims tell which one made them."""
+        """A service that calls itself by another name in each of its lives, so that claims tell which one made them,
+        and begins each with the right time."""
 
         async def before_start() -> tuple[str, ...]:
             self._lives[name] += 1
             told = f"LOOMLOG_REPLICA_ID={self.life(name)}"
-            return ("env", told, sys.executable, "-P", "-m", f"services.{module}.main")
+            clock = self._clock(name)
+            clock.unlink(missing_ok=True)
+            main = f"services.{module}.main"
+            return ("env", told, sys.executable, "-P", "-m", "tests.chaos.clock", str(clock), main)
 
         return Child(name=name, environment=environment, cwd=self.folder, before_start=before_start)
 
@@ -142,6 +159,9 @@ class Rig:
 
     def is_up(self, name: str) -> bool:
         return self._pid(name) is not None
+
+    def _clock(self, name: str) -> Path:
+        return self.folder / f"clock-{name}"
 
     def _pid(self, name: str) -> int | None:
         """Of the process when it is ready and not struck; None otherwise."""
@@ -159,57 +179,11 @@ class Rig:
             self._say(line)
 
 
-@asynccontextmanager
-async def open_rig(folder: Path, *, effect: str, say: Callable[[str], None]) -> AsyncIterator[Rig]:
-    """Everything up and ready, in a folder of its own, on free ports; all of it stopped afterwards.
-
-    `effect` is what may be done about a lost call of the ledger: unsafe (nothing) or idempotent (again, same key).
-    """
-    rig = Rig(folder, effect=effect, say=say)
-    home = open_home(folder / "home", cache=CACHE)
-    ports = [pick_port() for _ in range(4)]
-    broker = Broker(home=home, port=ports[0], controller_port=ports[1], environ=os.environ, say=say)
-    database = Postgres(home=home, port=ports[2], environ=os.environ, say=say)
-    rig.kafka, rig.postgres, rig.api = broker.bootstrap, database.dsn, f"http://127.0.0.1:{ports[3]}"
-    await asyncio.to_thread((folder / "loomlog.yaml").write_text, CONFIGURATION)
-    async with rig.supervisor as supervisor, httpx.AsyncClient(trust_env=False) as client:
-        await supervisor.start(rig.kept(broker.child()), rig.kept(await database.child()))
-        await apply(rig.kafka, partitions=PARTITIONS)
-        environment = environment_of(rig, ports[3])
-        services = [
-            rig.service("projector", "projector", environment),
-            replace(rig.service("api", "api", environment), ready=partial(_answers, client, f"{rig.api}/readyz")),
-        ]
-        for name in RUNTIMES:
-            port = pick_port()
-            told = environment | {"LOOMLOG_RUNTIME_METRICS_PORT": str(port)}
-            page = f"http://127.0.0.1:{port}/metrics"
-            services.append(replace(rig.service(name, "runtime", told), ready=partial(_answers, client, page)))
-        await supervisor.start(*map(rig.kept, services))
-        yield rig
-
-
-def environment_of(rig: Rig, api_port: int) -> dict[str, str]:
-    """What every service is told; nothing of this machine's own settings reaches it."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LOOMLOG_", "LOOMCYCLE_"))}
-    return inherited | KNOBS | {
-        "PYTHONPATH": str(ROOT),
-        "LOOMLOG_HOME": str(rig.folder / "home"),
-        "LOOMLOG_CONFIG_FILES": str(rig.folder / "loomlog.yaml"),
-        "LOOMLOG_KAFKA": rig.kafka,
-        "LOOMLOG_POSTGRES": rig.postgres,
-        "LOOMLOG_LISTEN_ADDR": f"127.0.0.1:{api_port}",
-        "LOOMLOG_OPEN_MODE": "1",
-        "LOOMLOG_MOCK_ENABLED": "1",
-        "LOOMLOG_LEDGER_PATH": str(rig.ledger),
-        "LOOMLOG_LEDGER_EFFECT": rig.effect,
-        "LOOMLOG_SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_MS),
-    }  # fmt: skip
-
-
-async def _answers(client: httpx.AsyncClient, url: str) -> str | None:
-    try:
-        answer = await client.get(url)
-    except httpx.HTTPError as error:
-        return f"{type(error).__name__}: {error}"
-    return None if answer.status_code == 200 else f"{answer.status_code}: {answer.text[:200]}"
+def _signal_family(pid: int, number: signal.Signals) -> None:
+    """The process first, so that it begets no more, then what it has started."""
+    with suppress(psutil.NoSuchProcess):
+        family = psutil.Process(pid)
+        family.send_signal(number)
+        for one in family.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                one.send_signal(number)

@@ -25,6 +25,8 @@ from tests.chaos.history import NO_DIGEST
 RUN = "r_one"
 KEY = b"one"
 CODEC = local_codec()
+USAGE = Usage(input_tokens=30, output_tokens=7)
+"""Of each turn."""
 CALL = ToolCall(id="c1", name="Ledger", input="{}")
 
 
@@ -41,6 +43,8 @@ class Log:
     term: int = -1
     seqs: dict[str, int] = field(default_factory=dict)
     digests: dict[str, bytes] = field(default_factory=dict)
+    first_offsets: dict[str, int] = field(default_factory=dict)
+    last_offsets: dict[str, int] = field(default_factory=dict)
 
     def evidence(self) -> Evidence:
         return Evidence(
@@ -80,6 +84,8 @@ class Log:
         self._put(key, value)
         if keep:
             self.seqs[run_id], self.digests[run_id] = seq, digest(value)
+            self.last_offsets[run_id] = len(self.events) - 1
+            self.first_offsets.setdefault(run_id, self.last_offsets[run_id])
 
     def _put(self, key: bytes, value: bytes) -> None:
         self.events.append(Record(partition=0, offset=len(self.events), key=key, value=value))
@@ -105,7 +111,7 @@ def replied(turn: int, *calls: ToolCall, attempt: int = 1) -> ModelReplied:
         attempt=attempt,
         tool_calls=calls,
         stop_reason="tool_use" if calls else "end_turn",
-        usage=Usage(),
+        usage=USAGE,
         provider="mock",
         model="m",
         duration_ms=1,
@@ -120,8 +126,34 @@ def returned(turn: int = 1, attempt: int = 1, outcome: str = "ok") -> ToolReturn
     return ToolReturned(turn=turn, index=0, call_id="c1", attempt=attempt, outcome=outcome)
 
 
-def completed() -> RunCompleted:
-    return RunCompleted(stop_reason="end_turn", usage=Usage())
+def completed(iterations: int = 2) -> RunCompleted:
+    """The end of a run of so many turns."""
+    return RunCompleted(stop_reason="end_turn", iterations=iterations, usage=turns(iterations))
+
+
+def turns(count: int) -> Usage:
+    """What that many turns spend."""
+    return Usage(input_tokens=count * USAGE.input_tokens, output_tokens=count * USAGE.output_tokens)
+
+
+def row(log: Log, run_id: str = RUN, **changes: Any) -> Row:
+    """The row of a run that completed after two turns with one call; `changes` for any other."""
+    values: dict[str, Any] = {
+        "status": "completed",
+        "stop_reason": "end_turn",
+        "error_code": "",
+        "iterations": 2,
+        "input_tokens": 2 * USAGE.input_tokens,
+        "output_tokens": 2 * USAGE.output_tokens,
+        "tool_calls": 1,
+        "tool_errors": 0,
+        "model_errors": 0,
+        "partition": 0,
+        "first_offset": log.first_offsets[run_id],
+        "last_offset": log.last_offsets[run_id],
+        "last_seq": log.seqs[run_id],
+    }
+    return Row(**(values | changes))
 
 
 def until_the_call(log: Log) -> None:
@@ -141,7 +173,7 @@ def to_its_end(log: Log, outcome: str = "ok", attempt: int = 1) -> None:
     log.event(asked(2))
     log.event(replied(2))
     log.event(completed())
-    log.rows[RUN] = Row(status="completed", last_seq=log.seqs[RUN])
+    log.rows[RUN] = row(log)
 
 
 def good() -> Log:

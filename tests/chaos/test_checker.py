@@ -7,14 +7,15 @@ from schemas.codec import Record as Avro
 from schemas.run_commands import CancelRun
 from schemas.run_events import ModelCallFailed, RunCancelled, RunFailed, RunQuarantined, RunRefused
 from schemas.stream_records import DeadLetter
-from schemas.values import CommandEnvelope, Usage
-from tests.chaos.checker import check
-from tests.chaos.evidence import Promise, Record, Row, Sighting, Strike
+from schemas.values import CommandEnvelope, ToolCall
+from tests.chaos.checker import REFUSED_IN_S, check
+from tests.chaos.evidence import Probe, Promise, Record, Row, Sighting, Strike
 from tests.chaos.history import Story, accepted
 from tests.chaos.story_book import (
     CALL,
     CODEC,
     RUN,
+    USAGE,
     Log,
     asked,
     begin,
@@ -22,8 +23,10 @@ from tests.chaos.story_book import (
     good,
     replied,
     returned,
+    row,
     to_its_end,
     tool,
+    turns,
     until_the_call,
 )
 
@@ -36,6 +39,12 @@ def kinds(log: Log) -> set[str]:
 
 def says(log: Log, kind: str, words: str) -> bool:
     return any(kind == found.kind and words in found.text for found in check(log.evidence()).violations)
+
+
+def live_row(log: Log) -> Row:
+    """Of a run in its first turn, whose call is under way."""
+    spent = {"iterations": 1, "input_tokens": USAGE.input_tokens, "output_tokens": USAGE.output_tokens}
+    return row(log, status="running", stop_reason="", **spent)
 
 
 def spoilt(log: Log, offset: int) -> None:
@@ -69,7 +78,7 @@ def test_a_model_call_that_was_lost_is_made_again_and_counted() -> None:
     log.effects.append(f"{RUN}:1.0 {RUN}")
     for event in (returned(), asked(2), INTERRUPTED, asked(2, attempt=2), replied(2, attempt=2), completed()):
         log.event(event)
-    log.rows[RUN] = Row(status="completed", last_seq=10)
+    log.rows[RUN] = row(log, model_errors=1)
     verdict = check(log.evidence())
     assert verdict.violations == ()
     assert verdict.figures.interrupted_model_calls == 1
@@ -308,7 +317,7 @@ def test_a_run_that_nobody_asked_for_is_found() -> None:
 def test_a_run_without_an_end_is_found() -> None:
     log = Log()
     until_the_call(log)
-    log.rows[RUN] = Row(status="running", last_seq=4)
+    log.rows[RUN] = live_row(log)
     verdict = check(log.evidence())
     assert [violation.kind for violation in verdict.violations] == ["unfinished"]
     assert "calls [(1, 0)] open" in verdict.violations[0].text
@@ -318,8 +327,8 @@ def test_a_run_without_an_end_is_found() -> None:
 def test_a_run_that_failed_or_was_refused_is_found() -> None:
     log = Log()
     until_the_call(log)
-    log.event(RunFailed(code="model_error", error="no", usage=Usage()))
-    log.rows[RUN] = Row(status="failed", last_seq=5)
+    log.event(RunFailed(code="model_error", error="no", iterations=1, usage=turns(1)))
+    log.rows[RUN] = replace(live_row(log), status="failed", error_code="model_error")
     log.order("r_two", key=b"two", command_id="k2")
     log.event(RunRefused(code="backpressure", message="later"), run_id="r_two", key=b"two", cause_offset=1)
     assert kinds(log) == {"not completed"}
@@ -330,8 +339,8 @@ def test_a_run_that_failed_or_was_refused_is_found() -> None:
 def test_a_run_may_be_cancelled_only_when_somebody_asked_for_that() -> None:
     log = Log()
     until_the_call(log)
-    log.event(RunCancelled(reason="enough", usage=Usage()))
-    log.rows[RUN] = Row(status="cancelled", last_seq=5)
+    log.event(RunCancelled(reason="enough", iterations=1, usage=turns(1)))
+    log.rows[RUN] = replace(live_row(log), status="cancelled", stop_reason="enough")
     assert says(log, "not completed", f"{RUN}: cancelled: enough")
     command = CancelRun(envelope=CommandEnvelope(command_id="k2"), run_id=RUN)
     log.commands.append(Record(partition=0, offset=1, key=b"one", value=CODEC.encode(command)))
@@ -366,18 +375,6 @@ def test_an_effect_without_an_intent_is_found() -> None:
     log = good()
     log.effects.append("r_two:1.0 r_two")
     assert kinds(log) == {"effect without intent"}
-
-
-def test_rows_that_differ_from_the_log_are_found() -> None:
-    for row in (None, Row(status="running", last_seq=8), Row(status="completed", last_seq=7)):
-        log = good()
-        del log.rows[RUN]
-        if row is not None:
-            log.rows[RUN] = row
-        assert kinds(log) == {"row"}
-    log = good()
-    log.rows["r_two"] = Row(status="completed", last_seq=1)
-    assert kinds(log) == {"row"}
 
 
 def test_a_dead_letter_is_found() -> None:
@@ -417,7 +414,7 @@ def test_a_take_over_is_measured_to_the_first_event_of_the_next_owner() -> None:
         log.evidence(),
         strikes=(
             Strike(target="runtime", process="runtime-1", at_s=10.0, back_s=12.0),
-            Strike(target="zombie", process="runtime-2", at_s=10.0, back_s=11.0),
+            Strike(target="zombie", process="runtime-2", at_s=12.0, back_s=13.0),
         ),
         sightings=(
             Sighting(partition=0, first=0, last=claim - 1, at_s=9.9),
@@ -429,3 +426,65 @@ def test_a_take_over_is_measured_to_the_first_event_of_the_next_owner() -> None:
     assert figures.pauses_ms == {"runtime": (1500.0,)}
     assert figures.back_ms == {"runtime": (2000.0,), "zombie": (1000.0,)}
     assert figures.strikes == {"runtime": 1, "zombie": 1}
+    assert figures.claims_ms == {"runtime": (1000.0,)}
+
+
+@pytest.mark.parametrize(("at_s", "back_s"), [(9.0, 10.1), (11.4, 13.0), (10.2, 10.3)])
+def test_a_pause_into_which_another_strike_fell_is_no_figure(at_s: float, back_s: float) -> None:
+    log = Log()
+    until_the_call(log)
+    log.claim("runtime-2")
+    to_its_end(log, outcome="outcome_unknown")
+    place = log.term
+    evidence = replace(
+        log.evidence(),
+        strikes=(
+            Strike(target="runtime", process="runtime-1", at_s=10.0, back_s=12.0),
+            Strike(target="api", process="api", at_s=at_s, back_s=back_s),
+        ),
+        sightings=(
+            Sighting(partition=0, first=0, last=place - 1, at_s=8.0),
+            Sighting(partition=0, first=place, last=len(log.events) - 1, at_s=11.5),
+        ),
+    )
+    assert "runtime" not in check(evidence).figures.pauses_ms
+
+
+def test_a_call_over_http_is_counted_unless_it_only_reads() -> None:
+    for effect_class, lines, found in (("unsafe", 2, {"doubled effect"}), ("unsafe", 0, {"lost effect"})):
+        log = Log()
+        log.claim()
+        log.order()
+        begin(log)
+        log.event(replied(1, ToolCall(id="c1", name="HTTP", input="{}")))
+        log.event(tool(effect_class=effect_class))
+        to_its_end(log)
+        log.effects = log.effects[:1] * lines
+        assert kinds(log) == found
+    log = Log()
+    log.claim()
+    log.order()
+    begin(log)
+    log.event(replied(1, ToolCall(id="c1", name="HTTP", input="{}")))
+    log.event(tool(effect_class="read"))
+    to_its_end(log)
+    log.effects.clear()
+    verdict = check(log.evidence())
+    assert verdict.violations == ()
+    assert (verdict.figures.effects, verdict.figures.recorded_effects) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("probe", "found"),
+    [
+        (Probe(status=503, code="log_unavailable", took_s=5.2), set()),
+        (Probe(status=503, code="log_unavailable", took_s=REFUSED_IN_S + 0.1), {"unclear"}),
+        (Probe(status=503, code="overloaded", took_s=1.0), {"unclear"}),
+        (Probe(status=500, code="log_unavailable", took_s=1.0), {"unclear"}),
+        (Probe(status=0, code="ReadTimeout", took_s=30.0), {"unclear"}),
+    ],
+)
+def test_a_write_without_a_quorum_has_to_be_refused_clearly_and_soon(probe: Probe, found: set[str]) -> None:
+    verdict = check(replace(good().evidence(), probes=(probe,)))
+    assert {violation.kind for violation in verdict.violations} == found
+    assert verdict.figures.refusals_ms == (probe.took_s * 1000,)

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.campaign import campaign
+from tests.chaos.campaign import Order, campaign
 from tests.chaos.report import report
 
 RUNS = 200
 TARGETS = ("runtime", "api", "projector", "broker", "zombie")
 SEED = 4
-RUN_TIMEOUT_S = 30.0
+RUN_TIMEOUT_S = 60.0
 """A run that is stuck is let go and named by the checker, before the test's own time is up."""
-TIMEOUT_S = 120.0
-"""It takes half a minute, a third of that for the start of the stack."""
+TIMEOUT_S = 180.0
+"""It takes a minute, ten seconds of that for the start of the stack."""
 
 pytestmark = pytest.mark.stack
 
@@ -31,9 +31,8 @@ async def test_whatever_is_killed_in_the_middle_of_200_runs_none_is_lost_and_not
     folder = Path(tempfile.mkdtemp(prefix="loomlog-chaos-"))
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            outcome = await campaign(
-                folder, runs=RUNS, rounds=1, targets=TARGETS, seed=SEED, say=print, run_timeout_s=RUN_TIMEOUT_S
-            )
+            order = Order(seed=SEED, runs=RUNS, rounds=1, targets=TARGETS, run_timeout_s=RUN_TIMEOUT_S)
+            outcome = await campaign(folder, order, say=print)
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     text, figures = report(outcome), outcome.verdict.figures

@@ -1,11 +1,16 @@
 from collections import Counter
 from dataclasses import replace
 
-from tests.chaos.campaign import Outcome
-from tests.chaos.checker import check
+from tests.chaos.campaign import Order, Outcome
+from tests.chaos.checker import Verdict, check
 from tests.chaos.evidence import Sighting, Strike
 from tests.chaos.report import SHOWN_VIOLATIONS, report
 from tests.chaos.story_book import good
+
+
+def outcome(verdict: Verdict, met: Counter[str] | None = None) -> Outcome:
+    order = Order(seed=7, runs=1, rounds=1, targets=("broker",))
+    return Outcome(order=order, seeds=(7,), took_s=1.0, verdict=verdict, met=met or Counter(), own_ends=Counter())
 
 
 def test_the_table_has_figures_pauses_and_what_clients_met() -> None:
@@ -16,13 +21,15 @@ def test_the_table_has_figures_pauses_and_what_clients_met() -> None:
         Sighting(partition=0, first=3, last=8, at_s=3.25),
     )
     verdict = check(replace(log.evidence(), strikes=strikes, sightings=sightings))
-    text = report(Outcome(verdict=verdict, met=Counter({"http: 503": 2}), own_ends=Counter()))
+    text = report(outcome(verdict, met=Counter({"http: 503": 2})))
     for line in (
+        "seeds                      7",
         "faults                     broker 1",
         "lost                       0",
-        "broker: stood still        p50 2250 ms, max 2250 ms (1 figures)",
-        "broker: up again           p50 2000 ms, max 2000 ms (1 figures)",
+        "broker: stood still        p50 2250 ms, p99 2250 ms, max 2250 ms (1 figures)",
+        "broker: up again           p50 2000 ms, p99 2000 ms, max 2000 ms (1 figures)",
         "clients met                http: 503 2",
+        "refused without quorum     no figure",
         "ended by themselves        nothing",
         "violations                 0",
     ):
@@ -32,6 +39,6 @@ def test_the_table_has_figures_pauses_and_what_clients_met() -> None:
 def test_violations_are_named_up_to_a_bound() -> None:
     log = good()
     log.effects += [f"nobody:{number} r" for number in range(SHOWN_VIOLATIONS + 5)]
-    text = report(Outcome(verdict=check(log.evidence()), met=Counter(), own_ends=Counter()))
+    text = report(outcome(check(log.evidence())))
     assert text.count("  effect without intent: ") == SHOWN_VIOLATIONS
     assert text.endswith("  and 5 more")

@@ -63,6 +63,10 @@ class Witness:
         async with self._changed:
             await self._changed.wait_for(lambda: self._begun.get(name, name) in self._ended)
 
+    def is_over(self, run_id: str) -> bool:
+        """Whether the end of that run was seen."""
+        return run_id in self._ended
+
     async def until(self, holds: Callable[[], bool]) -> None:
         """Until something about the log holds; looked at again whenever there are new records."""
         async with self._changed:

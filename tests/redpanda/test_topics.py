@@ -159,7 +159,8 @@ def test_a_prefix_replaces_the_leading_part_of_every_name() -> None:
 def test_the_families_share_their_number_of_partitions_and_the_others_keep_theirs() -> None:
     topics = named(load_topics(partitions=24))
     assert {name for name, topic in topics.items() if topic.partitions == 24} == {
-        f"loom.run.{part}" for part in ("commands", "events", "deltas", "snapshots")
+        "loom.audit.checkpoints",
+        *(f"loom.run.{part}" for part in ("commands", "events", "deltas", "snapshots")),
     }
     assert topics["loom.insights.runs"].partitions == 4
 

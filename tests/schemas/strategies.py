@@ -14,7 +14,7 @@ EVENTS: tuple[type[Any], ...] = (*run_events.RECORDS, *stream_events.RECORDS)
 PLAIN: tuple[type[Any], ...] = (*run_commands.RECORDS, *stream_records.RECORDS)
 
 LONGS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
-FIXED_BYTES = {("Envelope", "prev"): 16}
+FIXED_BYTES = {("Envelope", "prev"): 16, ("AuditCheckpoint", "signature"): 64}
 """Fields of an Avro type `fixed`; a type hint does not know their size."""
 
 SIMPLE: dict[Any, st.SearchStrategy[Any]] = {

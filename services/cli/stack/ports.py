@@ -8,6 +8,7 @@ Before: local.  After: broker, postgres.
 """
 
 import json
+import random
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -24,6 +25,8 @@ CONTROLLER_PORT = 19093
 POSTGRES_PORT = 15432
 # How often a port handed out by the system may turn out to be one we chose already.
 PICK_ATTEMPTS = 20
+# Below what Linux, macOS and Windows give to outgoing connections (from 32768 and 49152), above the usual servers.
+PICKED = range(20_000, 30_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +80,9 @@ def choose_ports(
 
     kafka_port = choose("kafka", "The broker (Kafka)", kafka, KAFKA_PORT, "LOOMLOG_KAFKA_PORT")
     postgres_port = choose("postgres", "Postgres", postgres, POSTGRES_PORT, "LOOMLOG_POSTGRES_PORT")
-    controller = remembered.get("controller", CONTROLLER_PORT)
-    if "kafka" in wanted and not free(controller):
+    # Whoever takes any port for the broker runs beside other stacks, which would all take the default here at once.
+    controller = remembered.get("controller", 0 if kafka == 0 else CONTROLLER_PORT)
+    if "kafka" in wanted and not (controller and free(controller)):
         controller = any_free()
     return Ports(kafka=kafka_port, controller=controller, postgres=postgres_port)
 
@@ -96,7 +100,11 @@ def port_is_free(port: int) -> bool:
 
 
 def pick_port() -> int:
-    """A port nobody holds right now."""
+    """A port nobody holds right now, and none that the system hands out: any connection may get that a moment later."""
+    for _ in range(PICK_ATTEMPTS):
+        port = random.choice(PICKED)
+        if port_is_free(port):
+            return port
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
         attempt.bind((LOOPBACK, 0))
         return int(attempt.getsockname()[1])

@@ -25,10 +25,14 @@ from schemas.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
-from schemas.values import ContentBlock, Segment, Usage
+from schemas.values import Usage
 from services.core.run import limits, unknown
+from services.core.run.forking import fork
+from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
     Cancel,
+    Fork,
+    Import,
     Input,
     ModelAnswered,
     ModelErred,
@@ -41,7 +45,7 @@ from services.core.run.orders import (
     Start,
     ToolDone,
 )
-from services.core.run.prompt import BLOCK_TYPES, ROLES
+from services.core.run.prompt import segments_of, wrong_segments
 from services.core.run.state import (
     Absent,
     AwaitingModel,
@@ -57,9 +61,15 @@ from services.core.run.state import (
 
 def decide(state: State, order: Order) -> list[Event]:
     """The events that follow; none when the order has no place in this state (late, repeated, already over)."""
+    if is_import(state) and not isinstance(order, Import | Cancel):
+        return []  # it is told here and done elsewhere
     match order:
         case Start():
             return _start(state, order)
+        case Import():
+            return take_in(state, order)
+        case Fork():
+            return fork(state, order)
         case Cancel():
             return _cancel(state, order)
         case Input():
@@ -132,13 +142,6 @@ def _start(state: State, order: Start) -> list[Event]:
     ]
 
 
-def segments_of(segments: tuple[Segment, ...], prompt: str) -> tuple[Segment, ...]:
-    """The request in full: `prompt` is short for one trusted user text."""
-    if segments or not prompt:
-        return segments
-    return (Segment(role="user", content=(ContentBlock(type="trusted-text", text=prompt),)),)
-
-
 def _refusal(order: Start) -> Refusal | None:
     """The first thing wrong with the request, in the order of admission (runtime parity 1.2)."""
     if not order.session_found:
@@ -166,15 +169,7 @@ def _wrong_input(command: StartRun) -> str:
     segments = segments_of(command.segments, command.prompt)
     if not any(segment.role == "user" and segment.content for segment in segments):
         return "the run has no input: give a prompt or a segment with role user"
-    for segment in segments:
-        if segment.role not in ROLES:
-            return f"segment role {segment.role[:60]!r}: expected one of {', '.join(ROLES)}"
-        for block in segment.content:
-            if block.type not in BLOCK_TYPES:
-                return f"content type {block.type[:60]!r}: expected one of {', '.join(BLOCK_TYPES)}"
-            if segment.role == "system" and (block.type == "image" or block.blob is not None):
-                return "a system segment holds an image or a blob: system texts are given inline"
-    return ""
+    return wrong_segments(segments)
 
 
 # --- from outside ----------------------------------------------------------------------------------------------------
@@ -192,11 +187,14 @@ def _cancel(state: State, order: Cancel) -> list[Event]:
 
 def _input(state: State, order: Input) -> list[Event]:
     command = order.command
+    received = InputReceived(text=command.text, source=command.source, input_id=command.envelope.command_id)
     match state:
+        case Parked() | AwaitingModel() | AwaitingTools() if received.input_id in state.facts.input_ids:
+            return []  # its sender did not hear of the first one
         case Parked(facts=facts):
             definition = facts.definition
             return [
-                InputReceived(text=command.text, source=command.source),
+                received,
                 ModelCallRequested(
                     turn=facts.turns + 1, attempt=1, provider=definition.provider, model=definition.model
                 ),
@@ -210,7 +208,7 @@ def _input(state: State, order: Input) -> list[Event]:
                         "try again after it",
                     )
                 ]
-            return [InputReceived(text=command.text, source=command.source)]
+            return [received]
         case Absent() | Refused() | Ended():
             return []
         case _:

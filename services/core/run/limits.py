@@ -8,6 +8,9 @@ MAX_TOOL_CALLS_PER_TURN = 128
 """Calls of one turn that are carried out; the rest get an error result. A turn must fit one append and 256 frames."""
 MAX_WAITING_INPUTS = 16
 """User texts that wait for the next turn boundary; more are refused, so that a client cannot fill memory."""
+INPUT_IDS_KEPT = 128
+"""Ids of texts a run remembers: one that is sent again comes within seconds, or is read again by a new owner from where
+the last checkpoint stands (half a minute). About 5 KB of state."""
 RETRY_ATTEMPTS_MAX = 5
 """Most retries a definition may ask for."""
 RETRY_BACKOFF_MS = (100, 300, 900, 2_700, 8_100)

@@ -1,15 +1,17 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Cancel, Input and Resolve come from the commands topic; the shell adds the time and what only it can look up (the
-definition, what else is live in the partition). The others come from effects inside the owner. None is stored: a
-command that had an effect is named by the event it caused.
+Start, Fork, Import, Cancel, Input and Resolve come from the commands topic; the shell adds the time and what only it
+can look up (the definition, what else is live in the partition). The others come from effects inside the owner. None is
+stored: a command that had an effect is named by the event it caused.
 """
 
 from dataclasses import dataclass
 
 from schemas.quick import frozen_on_paper
-from schemas.run_commands import CancelRun, PostInput, ResolveCall, StartRun
-from schemas.values import AgentDefinition, BlobRef, RunPosition, ToolCall, Usage
+from schemas.run_commands import CancelRun, ForkRun, ImportRun, PostInput, ResolveCall, StartRun
+from schemas.run_events import Event, RunStarted
+from schemas.values import AgentDefinition, BlobRef, ForkPoint, RunPosition, ToolCall, Usage
+from services.core.run.state import State
 
 CallKey = tuple[str, int, int, int]
 """Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt. The kind reconcile
@@ -47,6 +49,53 @@ class Start:
     handle_live_run: str = ""
     continues: RunPosition | None = None
     traceparent: str = ""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A run that is forked, read up to the point: its first event, its state there, and where that lies."""
+
+    started: RunStarted
+    state: State
+    point: ForkPoint
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """ForkRun with what the owner found out.
+
+    origin: None when there is no such event of such a run of this tenant. `unreadable`: why it could not be read
+    although it is there. Otherwise exactly one of definition and unresolved is set.
+    """
+
+    at_ms: int
+    command: ForkRun
+    session_id: str
+    agent_id: str
+    origin: Origin | None
+    definition: AgentDefinition | None
+    unreadable: Refusal | None = None
+    unresolved: Refusal | None = None
+    handle_live_run: str = ""
+    traceparent: str = ""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """ImportRun with its events decoded: `times` are when they were decided, UTC milliseconds, one for each.
+
+    Where the first event goes on with another run it names that one's place in this log. `next_seq` is the seq the
+    next event of the run gets here.
+    """
+
+    at_ms: int
+    command: ImportRun
+    events: tuple[Event, ...]
+    times: tuple[int, ...]
+    next_seq: int
 
 
 @frozen_on_paper
@@ -186,5 +235,6 @@ class Recover:
     still_running: frozenset[CallKey] = frozenset()
 
 
-Order = Start | Cancel | Input | Resolve | ModelAnswered | ModelErred | ToolDone | Reconciled | NotBegun | Recover
+FromTopic = Start | Fork | Import | Cancel | Input | Resolve
 EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled
+Order = FromTopic | EffectResult | NotBegun | Recover

@@ -45,6 +45,26 @@ def first_message(
     return tuple(system), Message(role="user", blocks=tuple(blocks))
 
 
+def segments_of(segments: tuple[Segment, ...], prompt: str) -> tuple[Segment, ...]:
+    """The request in full: `prompt` is short for one trusted user text."""
+    if segments or not prompt:
+        return segments
+    return (Segment(role="user", content=(ContentBlock(type="trusted-text", text=prompt),)),)
+
+
+def wrong_segments(segments: Sequence[Segment]) -> str:
+    """What is wrong with a request's own words; empty when nothing is."""
+    for segment in segments:
+        if segment.role not in ROLES:
+            return f"segment role {segment.role[:60]!r}: expected one of {', '.join(ROLES)}"
+        for block in segment.content:
+            if block.type not in BLOCK_TYPES:
+                return f"content type {block.type[:60]!r}: expected one of {', '.join(BLOCK_TYPES)}"
+            if segment.role == "system" and (block.type == "image" or block.blob is not None):
+                return "a system segment holds an image or a blob: system texts are given inline"
+    return ""
+
+
 def fenced(content: ContentBlock) -> str:
     """The text of a block as a model may see it."""
     label = label_of(content)

@@ -28,6 +28,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
+from services.core.run.importing import is_import
 from services.core.run.orders import CallKey
 from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, State
 
@@ -99,7 +100,9 @@ Effect = CallModel | CallTool | ReconcileTool | StopCalls
 
 
 def react(state: State, event: Event) -> tuple[Effect, ...]:
-    """The effects of an event; `state` is the state after it."""
+    """The effects of an event; `state` is the state after it. What is only told again has none."""
+    if is_import(state):
+        return ()
     match event:
         case ModelCallRequested():
             assert isinstance(state, AwaitingModel)

@@ -40,9 +40,10 @@ from schemas.run_events import (
 )
 from schemas.values import AgentDefinition, BlobRef, ToolCall, Usage
 from services.core.changing import changed
+from services.core.run import limits
 from services.core.run.prompt import first_message
 
-REDUCER_VERSION = 2
+REDUCER_VERSION = 3
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -87,7 +88,11 @@ class Facts:
     model_errors: int = 0
     waiting_inputs: tuple[str, ...] = ()
     """User texts that join the conversation at the next turn boundary."""
+    input_ids: tuple[str, ...] = ()
+    """Command ids of the latest texts, newest last, to recognise one that is sent again."""
     quarantined: str = ""
+    imported_events: int = 0
+    """How many of its events happened elsewhere; 0 for a run of this log."""
 
 
 @quick
@@ -227,9 +232,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _not_begun(state, event)
         case RunParked():
             return Parked(facts=_facts(state, event))
-        case InputReceived(text=text):
-            facts = _facts(state, event)
-            return _with_facts(state, changed(facts, waiting_inputs=(*facts.waiting_inputs, text)))
+        case InputReceived():
+            return _with_facts(state, _with_input(_facts(state, event), event))
         case RunCompleted(stop_reason=reason):
             return _ended(state, event, "completed", reason)
         case RunFailed(error=error):
@@ -254,10 +258,13 @@ def conversation(state: State) -> tuple[Message, ...]:
             return history
         case Refused():
             return ()
-        case AwaitingTools(facts=facts, answers=answers) | Ended(facts=facts, answers=answers):
+        case AwaitingTools(facts=facts, answers=answers):
+            return _boundary(changed(facts, messages=_closed(facts.messages, answers))).messages
+        case Ended(facts=facts, answers=answers):
             return _closed(facts.messages, answers)
         case AwaitingModel(facts=facts) | Parked(facts=facts):
-            return facts.messages
+            # Texts that wait for the next turn have been said: only a fork looks at a run that is under way.
+            return _boundary(facts).messages
         case _:
             assert_never(state)
 
@@ -278,7 +285,8 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         user_tier=event.user_tier,
         definition=event.definition,
         system=system,
-        messages=(*state.history, first),
+        # A fork may say nothing of its own: it answers what its prefix ends with.
+        messages=(*state.history, first) if first.blocks else state.history,
         allowed_hosts=event.allowed_hosts,
         interactive=event.interactive,
         idempotency_key=event.idempotency_key,
@@ -287,6 +295,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         traceparent=event.traceparent,
         metadata=tuple(sorted(event.metadata.items())),
         inherited_messages=len(state.history),
+        imported_events=0 if event.imported_from is None else event.imported_from.events,
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
     return AwaitingModel(
@@ -457,6 +466,11 @@ def add_usage(one: Usage, other: Usage) -> Usage:
         cache_creation_input_tokens=one.cache_creation_input_tokens + other.cache_creation_input_tokens,
         cache_read_input_tokens=one.cache_read_input_tokens + other.cache_read_input_tokens,
     )
+
+
+def _with_input(facts: Facts, event: InputReceived) -> Facts:
+    ids = (*facts.input_ids, event.input_id)[-limits.INPUT_IDS_KEPT :] if event.input_id else facts.input_ids
+    return changed(facts, waiting_inputs=(*facts.waiting_inputs, event.text), input_ids=ids)
 
 
 def _boundary(facts: Facts) -> Facts:

@@ -15,6 +15,7 @@ READS = (
     ("events", "tail"),
     ("events", "get"),
     ("replay",),
+    ("audit", "verify"),
     ("projections", "lag"),
 )
 
@@ -31,6 +32,7 @@ def test_the_help_names_every_command():
         "runs",
         "events",
         "replay",
+        "audit",
         "projections",
         "topics",
     ):

@@ -12,10 +12,11 @@ from services.cli import replay as command
 from services.cli.event_log import EVENTS_TOPIC
 from services.cli.failures import Failure
 from services.cli.main import app
-from services.cli.replaying import replay
 from services.cli.settings import cli_settings
+from services.core.run.replaying import replay
 from tests.connectors.test_schema_registry import FakeRegistry, registry
 from tests.projections.stories import Partition, a3x2, completed, replied, requested, started
+from tests.services.core.run.test_replaying import accepted
 
 __all__ = ["registry"]  # a fixture, used by its name
 
@@ -40,17 +41,23 @@ def with_zombie() -> Partition:
 
 
 async def test_the_records_of_a_run_are_picked_out_and_stale_ones_counted():
-    events, stale = await command._events(log_of(with_zombie()), 0, "r_1", None)
-    assert [event.seq for event in events] == [1, 2, 3, 4]
-    assert stale == 1
-    assert replay("r_1", events).drift == ()
+    replayed, chain, stale = await command._replayed(log_of(with_zombie()), 0, "r_1", None)
+    assert [entry.seq for entry in replayed.entries] == [1, 2, 3, 4]
+    assert (replayed.drift, chain, stale) == ((), 0, 1)
+
+
+async def test_up_to_a_seq_only_what_was_by_then_is_folded():
+    replayed, _, _ = await command._replayed(log_of(with_zombie()), 0, "r_1", None, 2)
+    assert (replayed.seq, replayed.status, replayed.drift) == (2, "running", ())
+    with pytest.raises(Failure, match="has 4 events; there is no seq 5 yet"):
+        await command._replayed(log_of(with_zombie()), 0, "r_1", None, 5)
 
 
 async def test_records_nobody_can_read_are_no_ones():
     partition = with_zombie()
     partition.records.append(b"garbage")
-    events, _ = await command._events(log_of(partition), 0, "r_1", None)
-    assert len(events) == 4
+    replayed, _, _ = await command._replayed(log_of(partition), 0, "r_1", None)
+    assert len(replayed.entries) == 4
 
 
 async def test_the_conversation_of_earlier_runs_comes_first_in_their_order():
@@ -63,22 +70,20 @@ async def test_the_conversation_of_earlier_runs_comes_first_in_their_order():
     )
     second = RunPosition(run_id="r_1-b", first_offset=5, last_offset=8)
     partition.add("r_1-c", started("r_1-c", prompt="three", continues=second), requested(1))
-    log = log_of(partition)
-    events, _ = await command._events(log, 0, "r_1-c", None)
-    history, chain = await command._history(log, 0, events[0])
-    assert chain == 2
-    assert [block.text for message in history for block in message.blocks] == ["one", "eins", "two", "zwei"]
+    replayed, chain, _ = await command._replayed(log_of(partition), 0, "r_1-c", None)
+    assert (chain, replayed.drift) == (2, ())
+    texts = [block.text for message in replayed.history for block in message.blocks]
+    assert texts == ["one", "eins", "two", "zwei", "three"]
 
 
 async def test_an_earlier_run_that_is_not_there_is_a_failure_and_no_guess():
     partition = Partition()
     partition.claim()
     lost = RunPosition(run_id="r_0", first_offset=0, last_offset=1)
+    partition.add("r_2", started("r_2"), requested(1))
     partition.add("r_1", started("r_1", continues=lost))
-    log = log_of(partition)
-    events, _ = await command._events(log, 0, "r_1", None)
-    with pytest.raises(Failure, match="r_0, which this one goes on with, is not at offset 0"):
-        await command._history(log, 0, events[0])
+    with pytest.raises(Failure, match="r_0, which another goes on with, is not at offset 0"):
+        await command._replayed(log_of(partition), 0, "r_1", None)
 
 
 async def test_a_log_written_with_the_ids_of_a_registry_is_replayed_with_them(
@@ -108,15 +113,13 @@ def report(*, drift: tuple[str, ...] = (), not_compared: str = "") -> command.Re
     partition = Partition()
     partition.claim()
     partition.add("r_1", *a3x2("r_1"))
-    from tests.services.cli.test_replaying import accepted
-
     replayed = replay("r_1", accepted(partition, "r_1"))
     return command.Report(replayed=replayed, partition=3, stale=2, chain=1, drift=drift, not_compared=not_compared)
 
 
 def invoke(monkeypatch, tmp_path, found: command.Report, *arguments: str):
-    async def given(cli, run_id):
-        assert run_id == "r_1"
+    async def given(cli, run_id, to_seq):
+        assert (run_id, to_seq) == ("r_1", 0)
         return found
 
     monkeypatch.setattr(command, "_report", given)

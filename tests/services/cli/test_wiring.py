@@ -30,6 +30,17 @@ async def test_what_a_run_needs_starts_together_and_insights_beside_it(tmp_path)
     assert [child.name for child in found.beside] == ["insights"]
 
 
+async def test_the_auditor_runs_when_there_is_a_key_which_no_other_service_gets(tmp_path):
+    found = await services(planned(tmp_path, LOOMLOG_AUDIT_KEY="secret"))
+    assert [child.name for child in found.beside] == ["insights", "auditor"]
+    auditor = found.beside[-1]
+    assert auditor.environment["LOOMLOG_AUDIT_KEY"] == "secret"
+    for child in (*found.needed, found.beside[0]):
+        assert "LOOMLOG_AUDIT_KEY" not in child.environment
+    by_file = await services(planned(tmp_path, LOOMLOG_AUDIT_KEY_FILE="k", LOOMLOG_INSIGHTS_ENABLED="0"))
+    assert [child.name for child in by_file.beside] == ["auditor"]
+
+
 async def test_a_service_is_our_own_code_whatever_lies_in_the_folder(tmp_path):
     found = await services(planned(tmp_path, PYTHONPATH="/theirs"))
     api = found.needed[-1]

@@ -29,12 +29,13 @@ from projections.runs import RunFilter, RunPage, RunRow, frame_memory
 from projections.tables import EVERY_TENANT, Scope, place_number, place_parts, place_token
 from projections.transcript import TranscriptPage, TranscriptRow, open_calls
 from schemas.codec import digest, local_codec
+from schemas.conversation import Message
 from schemas.ids import fresh_token, partition_key
-from schemas.run_commands import CancelRun, PostInput, ResolveCall, StartRun
-from schemas.run_events import ToolOutcomeAsked
+from schemas.run_commands import CancelRun, ForkRun, ImportRun, PostInput, ResolveCall, StartRun
+from schemas.run_events import RunStarted, ToolOutcomeAsked
 from schemas.stream_events import Claim
 from schemas.stream_records import ModelDelta
-from schemas.values import AgentDefinition, Envelope, ToolCall, Usage
+from schemas.values import AgentDefinition, Envelope, ForkPoint, ToolCall, Usage
 from services.commands.authentication import Gate
 from services.commands.declined import Declined, away
 from services.commands.follow import RunStream
@@ -44,9 +45,11 @@ from services.commands.layer import TOPICS, CommandLayer
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_READ, TENANT, USER
 from services.core.run.decide import decide
-from services.core.run.orders import Cancel, Input, ModelAnswered, Refusal, Resolve
+from services.core.run.forking import overridden
+from services.core.run.orders import Cancel, Fork, Import, Input, ModelAnswered, Origin, Refusal, Resolve
 from services.core.run.orders import Start as StartOrder
-from services.core.run.state import Absent, AwaitingModel, Ended, Refused, State, evolve
+from services.core.run.state import Absent, AwaitingModel, Ended, Refused, State, conversation, evolve
+from services.runtime.relatives import told
 from tests.projections.twin import Twin
 
 PARTITIONS = 4
@@ -94,6 +97,8 @@ class World:
         self.hub = Hub(self.codec, {partition: Start() for partition in range(PARTITIONS)})
         self.states: dict[str, State] = {}
         self.tenants: dict[str, str] = {}
+        self.histories: dict[str, tuple[Message, ...]] = {}
+        """What forks begin with."""
         self.seqs: dict[str, int] = {}
         self.terms: dict[int, int] = {}
         self._digests: dict[str, bytes] = {}
@@ -215,7 +220,7 @@ class World:
                 for record in records:
                     self._handle(self.codec.decode(record.value or b"").record)
 
-    def _handle(self, command: StartRun | CancelRun | PostInput | ResolveCall) -> None:
+    def _handle(self, command: StartRun | ForkRun | ImportRun | CancelRun | PostInput | ResolveCall) -> None:
         run_id = command.run_id
         state = self.states.get(run_id, Absent(run_id=run_id))
         match command:
@@ -224,6 +229,18 @@ class World:
                     return
                 self.tenants.setdefault(run_id, command.envelope.tenant)
                 order: Any = self._start(command)
+            case ForkRun():
+                self.tenants.setdefault(run_id, command.envelope.tenant)
+                order = self._fork(command)
+                if order.origin is not None and isinstance(state, Absent):
+                    state = self.states[run_id] = Absent(run_id=run_id, history=conversation(order.origin.state))
+            case ImportRun():
+                self.tenants.setdefault(run_id, command.envelope.tenant)
+                events, times = told(command)
+                seq = self.seqs.get(run_id, 0) + 1
+                order = Import(at_ms=NOW_MS, command=command, events=events, times=times, next_seq=seq)
+                self.happen(run_id, *decide(state, order), cause_id=command.envelope.command_id)
+                return
             case CancelRun():
                 order = Cancel(at_ms=NOW_MS, command=command)
             case PostInput():
@@ -237,6 +254,43 @@ class World:
         now = self.states[run_id]
         if isinstance(now, AwaitingModel) and now.facts.definition.name != "silent":
             self.reply(run_id)
+
+    def _fork(self, command: ForkRun) -> Fork:
+        """The origin up to the seq, read from the log as the real owner does it."""
+        run_id, origin_id = command.run_id, command.origin_run_id
+        partition = self.layer.publisher.partition_of(partition_key(origin_id))
+        found: list[tuple[int, bytes, Any, Any]] = []
+        for record in self.log.records[TOPICS.events, partition]:
+            decoded = self.codec.decode(record.value or b"")
+            envelope = decoded.envelope
+            if envelope is not None and envelope.aggregate == origin_id and envelope.tenant == command.envelope.tenant:
+                found.append((record.offset, record.value or b"", decoded.record, envelope))
+        origin: Origin | None = None
+        if 1 <= command.at_seq <= len(found):
+            started = found[0][2]
+            assert isinstance(started, RunStarted)
+            state: State = Absent(run_id=origin_id, history=self.histories.get(origin_id, ()))
+            for _, _, event, envelope in found[: command.at_seq]:
+                state = evolve(state, event, envelope.at_ms)
+            last, value, _, _ = found[command.at_seq - 1]
+            point = ForkPoint(
+                run_id=origin_id,
+                first_offset=found[0][0],
+                last_offset=last,
+                seq=command.at_seq,
+                digest=digest(value).hex(),
+            )
+            origin = Origin(started=started, state=state, point=point)
+            self.histories.setdefault(run_id, conversation(state))
+        definition = origin.started.definition if origin is not None else None
+        return Fork(
+            at_ms=NOW_MS,
+            command=command,
+            session_id=f"s_{run_id[2:]}",
+            agent_id=command.agent_id,
+            origin=origin,
+            definition=definition and overridden(definition, command.overrides, tools=definition.tools),
+        )
 
     def _start(self, command: StartRun) -> StartOrder:
         session = command.session_id or f"s_{command.run_id[2:]}"

@@ -1,7 +1,8 @@
 import pytest
 
 from schemas.values import AgentDefinition, Sampling
-from services.runtime.wishes import granted_by_both, merged, narrowed
+from services.core.run.forking import merged
+from services.runtime.wishes import granted_by_both, narrowed
 from tests.services.runtime.given import started
 
 

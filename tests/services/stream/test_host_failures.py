@@ -7,9 +7,10 @@ import pytest
 
 from connectors.errors import Transient, UnknownOutcome
 from connectors.protocols import Outgoing
-from schemas.run_events import ModelCallFailed, RunCompleted, ToolReturned
+from schemas.run_events import InputReceived, ModelCallFailed, RunCompleted, ToolReturned
 from services.core.run.react import CallTool
 from services.stream import flusher as flusher_module
+from services.stream import host as host_module
 from tests.services.stream.judge import every_start_has_its_run
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
@@ -270,3 +271,42 @@ async def test_claims_are_found_in_a_gap_and_nowhere_else(world_of: Worlds) -> N
     assert await find(world.log, first.work.codec, TOPICS.events, 0, 1, 2)
     assert not await find(world.log, first.work.codec, TOPICS.events, 0, 2, 2)
     assert not await find(world.log, first.work.codec, TOPICS.events, 0, 2, 9)
+
+
+async def test_a_text_sent_twice_is_received_once_although_the_partition_changes_hands(world_of: Worlds) -> None:
+    # Found by the simulation: the second copy leaves no event, so a new owner reads it again.
+    world = world_of(turns=1)
+    first = world.host("a")
+    world.start_run("r_talk", interactive=True)
+    world.say("r_talk", "hello")
+    again = world.say("r_talk", "hello")
+    await world.until(lambda: first.handled(again))
+    await world.until(first.settled)
+    await first.kill()
+    second = world.host("b")
+    await world.until(lambda: second.handled(again))
+    world.cancel_run("r_talk")
+    story = await world.finished("r_talk")
+    texts = [event.text for event in story.runs["r_talk"].events if isinstance(event, InputReceived)]
+    assert texts == ["hello"]
+
+
+async def test_an_owner_with_nothing_to_append_notices_that_another_one_claimed_and_left(
+    world_of: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Found by the simulation: the one who was to own the partition never appended again, so it never
+    # learnt that it was fenced, and the run that the other began waited for ever.
+    monkeypatch.setattr(host_module, "LOOK_AROUND_S", 0.01)
+    world = world_of()
+    stays = world.host("stays")
+    await world.until(lambda: stays.partition() is not None)
+    leaves = world.host("leaves", owns=())
+    hold = gate(world)
+    leaves.reassign(0)
+    await world.until(lambda: leaves.partition() is not None)
+    stays.host._commands.pause([0])  # as if it had answered the command from what the rows say
+    world.start_run("r_left")
+    await world.until(lambda: world.has("r_left"))
+    await leaves.kill()
+    hold.set()
+    await world.finished("r_left")

@@ -7,6 +7,7 @@ import pytest
 from services.cli.stack.ports import (
     CONTROLLER_PORT,
     KAFKA_PORT,
+    PICKED,
     POSTGRES_PORT,
     Ports,
     choose_ports,
@@ -57,7 +58,7 @@ def test_a_wish_beats_what_is_remembered() -> None:
 
 
 def test_zero_picks_a_free_port_and_keeps_the_remembered_one_while_it_is_free() -> None:
-    assert choose(kafka=0, picks=[KAFKA_PORT, 40000], held=[KAFKA_PORT]).kafka == 40000
+    assert choose(kafka=0, picks=[KAFKA_PORT, 40000, 40001], held=[KAFKA_PORT]).kafka == 40000
     assert choose(kafka=0, remembered={"kafka": 1111}).kafka == 1111
     assert choose(kafka=0, remembered={"kafka": 1111}, held=[1111]).kafka == 40000
 
@@ -79,7 +80,13 @@ def test_two_parts_never_get_the_same_port() -> None:
     assert choose(kafka=CONTROLLER_PORT).controller == 40000
     with pytest.raises(StackProblem, match="Postgres wants port 5555"):
         choose(kafka=5555, postgres=5555)
-    assert choose(kafka=0, postgres=0, picks=[40000, 40000, 40001]).postgres == 40001
+    three = choose(kafka=0, postgres=0, picks=[40000, 40000, 40001, 40001, 40002])
+    assert (three.kafka, three.postgres, three.controller) == (40000, 40001, 40002)
+
+
+def test_with_any_port_for_the_broker_the_controller_leaves_the_default_to_others_too() -> None:
+    assert choose(kafka=0).controller == 40001
+    assert choose(kafka=0, remembered={"controller": 2222}).controller == 2222
 
 
 def test_a_part_that_runs_elsewhere_needs_no_port() -> None:
@@ -96,6 +103,12 @@ def test_a_number_that_is_no_port_is_refused(port: int) -> None:
 def test_picking_gives_up_after_a_bounded_number_of_attempts() -> None:
     with pytest.raises(StackProblem, match="No free port"):
         choose(kafka=0, picks=[KAFKA_PORT] * 100, held=[KAFKA_PORT])
+
+
+def test_a_picked_port_is_free_and_none_that_connections_get() -> None:
+    found = {pick_port() for _ in range(50)}
+    assert found <= set(PICKED)
+    assert len(found) > 25, "two who pick at the same time should seldom pick the same"
 
 
 def test_a_listener_holds_its_port_and_is_named() -> None:

@@ -44,8 +44,10 @@ def cancel(reason: str = "enough") -> Cancel:
     return Cancel(at_ms=NOW, command=CancelRun(envelope=ENVELOPE, run_id=RUN, reason=reason))
 
 
-def says(text: str, source: str = "api") -> Input:
-    return Input(at_ms=NOW, command=PostInput(envelope=ENVELOPE, run_id=RUN, text=text, source=source))
+def says(text: str, source: str = "api", input_id: str = "") -> Input:
+    """Every text is a command of its own, unless `input_id` says that it was sent before."""
+    envelope = replace(ENVELOPE, command_id=input_id or f"say {text}")
+    return Input(at_ms=NOW, command=PostInput(envelope=envelope, run_id=RUN, text=text, source=source))
 
 
 def resolve(turn: int = 1, index: int = 0, *, done: bool = True, result: str = "") -> Resolve:

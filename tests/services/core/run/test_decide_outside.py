@@ -89,7 +89,7 @@ def test_input_wakes_a_parked_run_with_the_next_turn() -> None:
     run = parked()
     events = run.give(says("go on", source="webui"))
     assert events == [
-        InputReceived(text="go on", source="webui"),
+        InputReceived(text="go on", source="webui", input_id="say go on"),
         ModelCallRequested(turn=2, attempt=1, provider="acme", model="large"),
     ]
     assert isinstance(run.state, AwaitingModel)
@@ -120,6 +120,25 @@ def test_input_is_never_put_between_a_call_and_its_result() -> None:
         ("user", "ToolResultBlock"),
         ("user", "TextBlock"),
     ]
+
+
+def test_a_text_sent_again_changes_nothing_whatever_the_run_does_meanwhile() -> None:
+    run = parked()
+    run.give(says("go on", input_id="first"))
+    assert run.give(says("go on", input_id="first")) == []
+    run.give(answered(run.state, "well"))
+    assert isinstance(run.state, Parked)
+    assert run.give(says("go on", input_id="first")) == []
+    assert kinds(run.give(says("go on", input_id="second"))) == ["InputReceived", "ModelCallRequested"]
+
+
+def test_a_run_remembers_the_latest_texts_only() -> None:
+    run = parked()
+    for number in range(limits.INPUT_IDS_KEPT + 1):
+        run.give(says(f"text {number}"))
+        run.give(answered(run.state, "well"))
+    assert len(run.live.facts.input_ids) == limits.INPUT_IDS_KEPT
+    assert run.live.facts.input_ids[-1] == f"say text {limits.INPUT_IDS_KEPT}"
 
 
 def test_too_many_waiting_inputs_are_refused_and_the_run_goes_on() -> None:

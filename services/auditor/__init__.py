@@ -1,0 +1,1 @@
+"""The process that signs what the events partitions hold."""

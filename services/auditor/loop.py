@@ -1,0 +1,276 @@
+"""The auditor's loop: follow the events, and sign what every partition holds, again and again.
+
+    session   for each partition: check the line of checkpoints, take the newest one, read its range again and compare
+    follow    poll -> hash -> sign what is due -> poll ...; every `every_s` a look whether the log became shorter
+
+It is a reader like any other and nobody waits for it. A lost broker ends the session, never the process. What counts
+is what the topic of checkpoints says: our own checkpoint is taken from there like one of another auditor, so two at
+work at once only sign in turns, and an append with an unknown outcome needs no care.
+
+A partition that contradicts what was signed is refused: an error in the log every SAY_EVERY_S seconds, no checkpoint
+any more, until somebody has looked and restarts it. The other partitions go on: to stop signing everything would help
+whoever tampered with one.
+
+Before: main wires it. After: services/core/audit/ledger.py.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from connectors.errors import Transient
+from connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
+from schemas.codec import Codec
+from services.auditor.settings import AuditorSettings
+from services.core.audit.checkpoints import Signed, sign
+from services.core.audit.ledger import Contradiction, Ledger
+from services.core.audit.tail import CheckpointTail
+
+log = logging.getLogger("loomlog.auditor")
+
+RETRY_FIRST_S = 0.2
+RETRY_MAX_S = 5.0
+"""Pauses between sessions that failed, doubled each time."""
+SAY_EVERY_S = 60.0
+"""A refused partition, and the same trouble outside, are logged this often."""
+MAX_AHEAD = 1_000
+"""Checkpoints of another auditor that has read farther than we have; more of them are read again later."""
+
+
+class EventsTail(Protocol):
+    """A tail of the events that can leave partitions out."""
+
+    async def poll(self, *, timeout_s: float, max_records: int = 5_000) -> Mapping[int, Sequence[LogRecord]]: ...
+    def pause(self, partitions: Sequence[int]) -> None: ...
+    async def end_offsets(self) -> Mapping[int, int]: ...
+    async def close(self) -> None: ...
+
+
+class Outside(Protocol):
+    """The log as the auditor uses it. Everything raises Transient when the broker is away."""
+
+    @property
+    def ranges(self) -> LogRanges: ...
+    @property
+    def appender(self) -> LogAppender: ...
+    async def tail(self, topic: str, starts: Mapping[int, int]) -> EventsTail: ...
+    async def close(self) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """One partition under the auditor's eyes."""
+
+    ledger: Ledger
+    line: CheckpointTail
+    ahead: deque[Signed] = field(default_factory=deque)
+    waits_since: float | None = None
+    """When the first record behind the last checkpoint was read."""
+
+
+class Auditor:
+    """Signs one events topic. `connect` raises Transient when the broker is away; `clock_ms` is the time of day."""
+
+    def __init__(
+        self,
+        settings: AuditorSettings,
+        *,
+        connect: Callable[[], Awaitable[Outside]],
+        codec: Codec,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.refused: dict[int, str] = {}
+        """Partitions nothing is signed about any more, and why."""
+        self.signed = 0
+        """Checkpoints written by this process."""
+        self._settings = settings
+        self._connect = connect
+        self._codec = codec
+        self._clock_ms = clock_ms
+        self._monotonic = monotonic
+        self._said = ""
+        self._said_at = -SAY_EVERY_S
+        self._refusals_said_at = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`. Raises Permanent, and whatever is a bug."""
+        pause_s = RETRY_FIRST_S
+        while not stop.is_set():
+            before = self.signed
+            try:
+                await self._session(stop)
+            except Transient as error:
+                self._complain(str(error))
+                pause_s = RETRY_FIRST_S if self.signed > before else min(pause_s * 2, RETRY_MAX_S)
+                await _pause(stop, pause_s)
+
+    async def _session(self, stop: asyncio.Event) -> None:
+        settings = self._settings
+        outside = await self._connect()
+        try:
+            partitions = await outside.appender.partitions(settings.events_topic)
+            if not partitions or await outside.appender.partitions(settings.checkpoints_topic) < partitions:
+                raise Transient(
+                    f"the topics {settings.events_topic} and {settings.checkpoints_topic} are not there with the same "
+                    "number of partitions; `loomlog topics apply` makes them",
+                    kind="unavailable",
+                )
+            watches: dict[int, Watch] = {}
+            for partition in range(partitions):
+                if partition not in self.refused and (watch := await self._watch(outside, partition)):
+                    watches[partition] = watch
+            log.info(
+                "signs %s, %d partitions, with the key %s", settings.events_topic, len(watches), settings.key.key_id
+            )
+            tail = await outside.tail(settings.events_topic, {p: w.ledger.next_offset for p, w in watches.items()})
+            try:
+                await self._follow(outside, tail, watches, stop)
+            finally:
+                await tail.close()
+        finally:
+            await outside.close()
+
+    async def _watch(self, outside: Outside, partition: int) -> Watch | None:
+        """Where signing goes on in a partition; None when it is refused."""
+        settings, ranges = self._settings, outside.ranges
+        topic, codec = settings.events_topic, self._codec
+        keys = {key_id: key.verify for key_id, key in settings.trusted.items()}
+        line = CheckpointTail(topic=topic, partition=partition, keys=keys, codec=codec)
+        ledger = Ledger(topic=topic, partition=partition, codec=codec)
+        try:
+            async for _ in self._checkpoints(outside, line, partition):
+                pass  # reading is checking
+            begins = await ranges.beginning_offset(topic, partition)
+            if line.newest is None:
+                ledger.begin(begins)
+            else:
+                ledger.resume(line.newest, begins, await ranges.end_offset(topic, partition))
+        except Contradiction as contradiction:
+            self._refuse(partition, contradiction)
+            return None
+        return Watch(ledger=ledger, line=line)
+
+    async def _follow(self, outside: Outside, tail: EventsTail, watches: dict[int, Watch], stop: asyncio.Event) -> None:
+        settings = self._settings
+        look_due = self._monotonic()
+        while not stop.is_set():
+            self._say_refusals()
+            if not watches:
+                await _pause(stop, SAY_EVERY_S)
+                continue
+            polled = await tail.poll(timeout_s=min(settings.poll_timeout_s, settings.every_s))
+            ends: Mapping[int, int] = {}
+            if self._monotonic() >= look_due:
+                ends = await tail.end_offsets()
+                look_due = self._monotonic() + settings.every_s
+            for partition, watch in list(watches.items()):
+                try:
+                    await self._take(outside, partition, watch, polled.get(partition, ()), ends.get(partition))
+                except Contradiction as contradiction:
+                    self._refuse(partition, contradiction)
+                    del watches[partition]
+                    tail.pause([partition])
+
+    async def _take(
+        self, outside: Outside, partition: int, watch: Watch, records: Sequence[LogRecord], end: int | None
+    ) -> None:
+        """Reads what arrived and signs what is due. Raises Contradiction."""
+        settings, ledger = self._settings, watch.ledger
+        for record in records:
+            ledger.read(record)
+            if ledger.waiting >= settings.every_records or ledger.is_full:
+                await self._sign(outside, partition, watch)
+        if end is not None and end < ledger.next_offset:
+            raise Contradiction(f"the log ended at offset {ledger.next_offset} and ends at {end} now: it was cut off")
+        if not ledger.waiting:
+            watch.waits_since = None
+        elif watch.waits_since is None:
+            watch.waits_since = self._monotonic()
+        elif self._monotonic() - watch.waits_since >= settings.every_s:
+            await self._sign(outside, partition, watch)
+
+    async def _sign(self, outside: Outside, partition: int, watch: Watch) -> None:
+        """A checkpoint over everything read, unless another auditor was there first. Raises Contradiction."""
+        settings, ledger = self._settings, watch.ledger
+        watch.waits_since = None
+        await self._learn(outside, partition, watch)
+        draft = None if watch.ahead else ledger.draft(key_id=settings.key.key_id, at_ms=self._clock_ms())
+        if draft is None:
+            return
+        value = sign(draft, settings.key.sign, self._codec)
+        await outside.appender.append(
+            settings.checkpoints_topic, partition, [Outgoing(key=str(partition).encode(), value=value)]
+        )
+        self.signed += 1
+        if draft.previous_key_id not in ("", draft.key_id):
+            log.warning(
+                "partition %d: the key %s signs from offset %d on, after the key %s",
+                partition,
+                draft.key_id,
+                draft.first_offset,
+                draft.previous_key_id,
+            )
+        # Also a place beside the broker where it is written down how far the log was, for whoever keeps our output.
+        log.info("partition %d signed up to offset %d, chain %s", partition, draft.next_offset, draft.chain.hex())
+        await self._learn(outside, partition, watch)
+
+    async def _learn(self, outside: Outside, partition: int, watch: Watch) -> None:
+        """Takes over what was signed since we last looked, by whomever. Raises Contradiction."""
+        async for signed in self._checkpoints(outside, watch.line, partition):
+            if len(watch.ahead) >= MAX_AHEAD:
+                watch.ahead.popleft()  # those after it say the same about more of the log
+            watch.ahead.append(signed)
+        while watch.ahead and watch.ahead[0].checkpoint.next_offset <= watch.ledger.next_offset:
+            watch.ledger.adopt(watch.ahead.popleft())
+
+    async def _checkpoints(self, outside: Outside, line: CheckpointTail, partition: int) -> AsyncIterator[Signed]:
+        """The checkpoints that are new, checked."""
+        topic = self._settings.checkpoints_topic
+        end = await outside.ranges.end_offset(topic, partition)
+        start = max(line.next_offset, await outside.ranges.beginning_offset(topic, partition))
+        if start >= end:
+            return
+        async with await outside.ranges.read(topic, partition, start, end) as chunks:
+            async for chunk in chunks:
+                for record in chunk:
+                    yield line.read(record)
+
+    def _refuse(self, partition: int, contradiction: Contradiction) -> None:
+        self.refused[partition] = str(contradiction)
+        self._refusals_said_at = 0.0
+        self._say_refusals()
+
+    def _say_refusals(self) -> None:
+        now = self._monotonic()
+        if not self.refused or (self._refusals_said_at and now - self._refusals_said_at < SAY_EVERY_S):
+            return
+        self._refusals_said_at = now
+        for partition, why in sorted(self.refused.items()):
+            log.error(
+                "NOT SIGNING %s/%d: %s. `loomlog audit verify --partition %d` says what was changed; restart the "
+                "auditor when that is settled",
+                self._settings.events_topic,
+                partition,
+                why,
+                partition,
+            )
+
+    def _complain(self, what: str) -> None:
+        now = self._monotonic()
+        if what != self._said or now - self._said_at >= SAY_EVERY_S:
+            self._said, self._said_at = what, now
+            log.warning("%s; trying again", what)
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    """Waits, but not longer than until the stop."""
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass  # the pause is over

@@ -1,0 +1,96 @@
+"""auditor: signs what the events partitions hold.
+
+    python -m services.auditor.main
+
+Runs until SIGTERM or SIGINT, then ends with 0. A lost broker is waited for. Everything else that ends it is an error on
+stderr and 1, so that a supervisor starts it again. A second one beside it is harmless.
+
+Before: the environment. After: loop.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import uvloop
+
+from connectors import logs
+from connectors.configuration.environment import read_settings
+from connectors.configuration.findings import ConfigurationProblem
+from connectors.configuration.settings import Settings
+from connectors.errors import OutsideError
+from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
+from connectors.process_secrecy import hide_from_other_programs
+from connectors.schema_registry import codec_for
+from schemas.codec import Codec
+from services.auditor.loop import Auditor
+from services.auditor.settings import AuditorSettings, auditor_settings
+
+log = logging.getLogger("loomlog.auditor")
+
+
+def main() -> int:
+    """The process; the exit code."""
+    logs.begin()
+    hide_from_other_programs()  # our environment may hold the key that signs
+    try:
+        settings, warnings = read_settings(os.environ, working_directory=Path.cwd())
+        logs.begin(settings.log_level)
+        for warning in warnings:
+            log.warning("%s", warning)
+        return uvloop.run(_run(settings, auditor_settings(settings)))
+    except (ConfigurationProblem, OutsideError) as error:
+        log.error("auditor ends: %s", error)
+        return 1
+
+
+async def _run(settings: Settings, told: AuditorSettings) -> int:
+    return await run(told, await codec_for(settings))
+
+
+async def run(settings: AuditorSettings, codec: Codec) -> int:
+    """Signs until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await Auditor(settings, connect=lambda: connected(settings.kafka), codec=codec).run(stop)
+    return 0
+
+
+class KafkaOutside:
+    """The log over Kafka (protocol services.auditor.loop.Outside)."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self.ranges = KafkaRanges(options)
+        self.appender = KafkaAppender(options)
+
+    async def tail(self, topic: str, starts: Mapping[int, int]) -> KafkaTail:
+        tail = KafkaTail(self._options, topic, starts)
+        await tail.start()
+        return tail
+
+    async def close(self) -> None:
+        await self.ranges.close()
+        await self.appender.close()
+
+
+async def connected(options: KafkaOptions) -> KafkaOutside:
+    """Raises Transient when the broker does not answer."""
+    outside = KafkaOutside(options)
+    try:
+        await outside.ranges.start()
+        await outside.appender.start()
+    except BaseException:
+        await outside.close()
+        raise
+    return outside
+
+
+if __name__ == "__main__":
+    sys.exit(main())

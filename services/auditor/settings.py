@@ -1,0 +1,59 @@
+"""What the auditor is told, taken from the one table of settings (connectors.configuration).
+
+    LOOMLOG_KAFKA, LOOMLOG_KAFKA_*                  where the log is
+    LOOMLOG_AUDIT_KEY_FILE or LOOMLOG_AUDIT_KEY     the key that signs
+    LOOMLOG_AUDIT_PUBLIC_KEYS                       keys that signed before it (rotation)
+    LOOMLOG_AUDIT_EVERY_RECORDS, _EVERY_MS          how often a partition is signed
+
+Before: main reads the environment. After: the loop.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from connectors.configuration.settings import Settings
+from connectors.errors import Permanent
+from connectors.kafka import KafkaOptions
+from connectors.options import kafka_options
+from connectors.signatures import PublicKey, SigningKey, public_keys, signing_key, verifiers
+
+EVENTS_TOPIC = "loom.run.events"
+CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditorSettings:
+    """Everything the loop needs to know."""
+
+    kafka: KafkaOptions
+    key: SigningKey
+    trusted: Mapping[str, PublicKey] = field(repr=False)
+    """By key id, our own included."""
+    every_records: int
+    every_s: float
+    events_topic: str = EVENTS_TOPIC
+    checkpoints_topic: str = CHECKPOINTS_TOPIC
+    poll_timeout_s: float = 0.5
+    """Longest wait for records: how long a stop takes when nothing happens."""
+
+
+def auditor_settings(settings: Settings) -> AuditorSettings:
+    """The auditor's part of the settings; reads the key files. Raises Permanent."""
+    if not settings.kafka:
+        raise Permanent(
+            "LOOMLOG_KAFKA is not set: the auditor needs it; `loomlog up` sets it for the local stack", kind="invalid"
+        )
+    key = signing_key(file=settings.audit_key_file, text=settings.audit_key)
+    if key is None:
+        raise Permanent(
+            "LOOMLOG_AUDIT_KEY_FILE is not set: the auditor has nothing to sign with; `loomlog audit keygen FILE` "
+            "makes a key",
+            kind="invalid",
+        )
+    return AuditorSettings(
+        kafka=kafka_options(settings, "loomlog-auditor"),
+        key=key,
+        trusted=verifiers(public_keys(settings.audit_public_keys), key),
+        every_records=settings.audit_every_records,
+        every_s=settings.audit_every_ms / 1000,
+    )

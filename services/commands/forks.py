@@ -1,0 +1,217 @@
+"""Forking a run: a new one that shares its events up to a seq, and may be another agent from there.
+
+Whoever sees a run may fork it; the fork belongs to the same tenant and user. The owner of the partition reads the
+prefix and decides whether the place is fit; here only the request itself is looked at. A field that nobody knows is
+refused with the nearest one that exists, because a misspelt override would quietly change nothing.
+
+Before: a transport. After: runs.py launches it like any other run.
+"""
+
+import difflib
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import orjson
+
+from projections.runs import RunRow
+from schemas.codec import Record
+from schemas.run_commands import ForkRun
+from schemas.values import CommandEnvelope, DefinitionOverrides, Sampling, Segment
+from services.commands import limits
+from services.commands.authentication import demand
+from services.commands.declined import bad_request
+from services.commands.names import RunNames, names_of_fork
+from services.commands.reads import Reads
+from services.commands.requests import AGENT_NAME, RunRequest, checked, checked_sampling
+from services.commands.runs import Accepted, Launch, Runs
+from services.core.access.decide import Caller, Identity, Owner, identity
+from services.core.access.scopes import RUNS_CREATE
+from services.core.run.limits import ITERATIONS_BACKSTOP, RETRY_ATTEMPTS_MAX
+
+EFFORTS = ("", "low", "medium", "high")
+DEFINITION_TEXT_MAX = 64
+"""Characters: a SHA-256 in hex, or `current`."""
+PLACEHOLDER = "x"
+"""Stands for the text of a fork that brings none while the rest of its request is checked."""
+TEXTS = ("provider", "model", "effort", "system_prompt")
+NUMBERS = {"max_tokens": 2**31 - 1, "max_iterations": ITERATIONS_BACKSTOP, "retry_attempts": RETRY_ATTEMPTS_MAX}
+"""Whole numbers from 0 to this."""
+SAMPLING = tuple(field.name for field in fields(Sampling))
+WHOLE_SAMPLING = ("top_k", "seed")
+OVERRIDES = (*TEXTS, "tools", *NUMBERS, *SAMPLING)
+"""What a fork may change of its definition. Volumes and hosts are the operator's to give."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkRequest:
+    """A fork as it is asked for. Empty text and None mean that nothing was said."""
+
+    at_seq: int
+    agent: str = ""
+    definition: str = ""
+    overrides: Mapping[str, Any] | None = None
+    """By the names of OVERRIDES."""
+    prompt: str = ""
+    segments: tuple[Segment, ...] = ()
+    agent_id: str = ""
+    interactive: bool | None = None
+    idempotency_key: str = ""
+    traceparent: str = ""
+
+
+class Forks:
+    """The use case. `clock_ms` and `fresh_token` bring time and randomness in."""
+
+    def __init__(
+        self, runs: Runs, reads: Reads, *, clock_ms: Callable[[], int], fresh_token: Callable[[], str]
+    ) -> None:
+        self._runs = runs
+        self._reads = reads
+        self._clock_ms = clock_ms
+        self._fresh_token = fresh_token
+
+    async def fork(self, caller: Caller, run_id: str, request: ForkRequest) -> Accepted:
+        """A new run that shares the events 1 to at_seq. Raises Declined: not_found, bad_fork_point, bad_request."""
+        demand(caller, RUNS_CREATE)
+        overrides = overrides_of(request.overrides or {})
+        plain = _checked(request)
+        row = await self._reads.visible_run(caller, run_id)
+        if not 1 <= request.at_seq <= row.last_seq:
+            raise bad_request(f"at is {request.at_seq}: {run_id} has the events 1 to {row.last_seq}")
+        who = identity(caller, user_id="", session=Owner(tenant=row.tenant, user_id=row.user_id))
+        names = names_of_fork(
+            fresh=self._fresh_token(),
+            origin=run_id,
+            tenant=who.tenant,
+            subject=who.subject,
+            agent_id=request.agent_id,
+            idempotency_key=request.idempotency_key,
+        )
+        digest = _digest(request, run_id) if request.idempotency_key else ""
+
+        def command(whole: RunRequest) -> Record:
+            return self._command(request, whole, row, who, names, overrides, digest)
+
+        return await self._runs.launch(Launch(request=plain, who=who, names=names, digest=digest, command=command))
+
+    def _command(
+        self,
+        request: ForkRequest,
+        whole: RunRequest,
+        row: RunRow,
+        who: Identity,
+        names: RunNames,
+        overrides: DefinitionOverrides | None,
+        digest: str,
+    ) -> ForkRun:
+        return ForkRun(
+            envelope=CommandEnvelope(
+                # One fork for one run id, so the run id is the command's id too.
+                command_id=names.run_id,
+                tenant=who.tenant,
+                subject=who.subject,
+                issued_at_ms=self._clock_ms(),
+            ),
+            origin_run_id=row.run_id,
+            at_seq=request.at_seq,
+            run_id=names.run_id,
+            agent_id=names.agent_id,
+            agent=request.agent,
+            definition=request.definition,
+            overrides=overrides,
+            segments=whole.segments,
+            interactive=request.interactive,
+            idempotency_key=request.idempotency_key,
+            request_sha256=digest,
+        )
+
+
+def overrides_of(given: Mapping[str, Any]) -> DefinitionOverrides | None:
+    """Overrides by name, checked; None when there are none. Raises Declined, naming the field and the nearest one."""
+    for name in given:
+        if name not in OVERRIDES:
+            near = difflib.get_close_matches(name, OVERRIDES, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(OVERRIDES)}"
+            raise bad_request(f"overrides: there is no field {name[:80]!r}; {hint}")
+    said = {name: value for name, value in given.items() if value is not None}
+    if not said:
+        return None
+    for name in TEXTS:
+        if name in said:
+            _check_text(name, said[name])
+    for name, most in NUMBERS.items():
+        if name in said and (type(said[name]) is not int or not 0 <= said[name] <= most):
+            raise bad_request(f"overrides.{name} is {str(said[name])[:60]}: expected a whole number from 0 to {most}")
+    sampling = {name: _sampling_value(name, said[name]) for name in SAMPLING if name in said}
+    return DefinitionOverrides(
+        **{name: said[name] for name in (*TEXTS, *NUMBERS) if name in said},
+        tools=_names_of("tools", said["tools"]) if "tools" in said else None,
+        sampling=checked_sampling(Sampling(**sampling)) if sampling else None,
+    )
+
+
+def _check_text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise bad_request(f"overrides.{name} is {str(value)[:60]}: expected a text")
+    if name == "effort" and value not in EFFORTS:
+        raise bad_request(f"overrides.effort is {value[:60]!r}: expected low, medium, high or an empty text")
+    if name in ("provider", "model") and not (0 < len(value) <= limits.NAME_BYTES_MAX and value.isprintable()):
+        raise bad_request(f"overrides.{name}: expected 1 to {limits.NAME_BYTES_MAX} printable characters")
+    if len(value.encode()) > limits.INLINE_BYTES:
+        raise bad_request(f"overrides.{name}: at most {limits.INLINE_BYTES} bytes")
+
+
+def _sampling_value(name: str, value: Any) -> Any:
+    if name == "stop":
+        return _names_of(name, value)
+    wanted = (int,) if name in WHOLE_SAMPLING else (int, float)
+    if isinstance(value, bool) or not isinstance(value, wanted):
+        kind = "a whole number" if name in WHOLE_SAMPLING else "a number"
+        raise bad_request(f"overrides.{name} is {str(value)[:60]}: expected {kind}")
+    return value if name in WHOLE_SAMPLING else float(value)
+
+
+def _names_of(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise bad_request(f"overrides.{name}: expected a list of texts")
+    if len(value) > limits.NAMES_MAX or any(not 0 < len(one.encode()) <= limits.NAME_BYTES_MAX for one in value):
+        raise bad_request(
+            f"overrides.{name}: at most {limits.NAMES_MAX} entries of 1 to {limits.NAME_BYTES_MAX} bytes each"
+        )
+    return tuple(value)
+
+
+def _checked(request: ForkRequest) -> RunRequest:
+    """The parts a fork has in common with a start, checked like those."""
+    if request.agent and not AGENT_NAME.match(request.agent):
+        raise bad_request(f"agent is {request.agent[:60]!r}: expected the name of an agent")
+    if len(request.definition) > DEFINITION_TEXT_MAX or not request.definition.isascii():
+        raise bad_request("definition: expected current, or the beginning of a definition's SHA-256")
+    has_text = bool(request.prompt or request.segments)
+    plain = checked(
+        RunRequest(
+            prompt=request.prompt if has_text else PLACEHOLDER,
+            segments=request.segments,
+            agent_id=request.agent_id,
+            idempotency_key=request.idempotency_key,
+            traceparent=request.traceparent,
+        )
+    )
+    return plain if has_text else replace(plain, segments=())
+
+
+def _digest(request: ForkRequest, run_id: str) -> str:
+    whole = {
+        "fork": run_id,
+        "at": request.at_seq,
+        "agent": request.agent,
+        "definition": request.definition,
+        "overrides": dict(request.overrides or {}),
+        "prompt": request.prompt,
+        "segments": [segment.to_avro() for segment in request.segments],
+        "agent_id": request.agent_id,
+        "interactive": request.interactive,
+    }
+    return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -1,0 +1,1 @@
+"""Is the log what was written? The rules of signing and of verifying; see verify.py."""

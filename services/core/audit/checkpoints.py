@@ -1,0 +1,86 @@
+"""Signed checkpoints as bytes: what is signed, how it is read back, and how they follow each other.
+
+The signature is the last field and covers every byte before it, frame included, so it can be checked without encoding
+anything again, whatever version of the schema wrote it. A prefix keeps a signature made for something else from being
+taken for one of ours.
+
+Checkpoints of a partition form a line: each names the SHA-256 of the one before it and its key. Two signers at work at
+once make two lines that name each other's checkpoints; that is harmless, because a checkpoint states facts.
+
+Before: connectors/signatures.py gives `Sign` and `Verify`. After: ledger.py writes them, line.py follows them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from schemas.codec import Codec, Undecodable
+from schemas.stream_records import AuditCheckpoint
+from services.core.audit.hashes import CHAIN_BYTES, FINGERPRINT_BYTES, HOLE
+
+SIGNATURE_BYTES = 64
+UNSIGNED = bytes(SIGNATURE_BYTES)
+DOMAIN = b"loomlog audit checkpoint 1\x00"
+MAX_RECORDS = 10_000
+"""Offsets one checkpoint covers at most: 80 KB of fingerprints, and what a signer and a verifier keep in memory."""
+
+Sign = Callable[[bytes], bytes]
+"""The signature of a message."""
+Verify = Callable[[bytes, bytes], bool]
+"""Whether (signature, message) belong together under one public key."""
+Keys = Mapping[str, Verify]
+"""By key id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """A checkpoint as it is stored. `digest` is what the next one names as `prev`."""
+
+    checkpoint: AuditCheckpoint
+    value: bytes
+    digest: bytes
+    at_offset: int
+    """Its own offset in the topic of checkpoints; -1 when it is not stored yet."""
+
+    def verified_by(self, verify: Verify) -> bool:
+        return verify(self.value[-SIGNATURE_BYTES:], DOMAIN + self.value[:-SIGNATURE_BYTES])
+
+    def fingerprint(self, offset: int) -> bytes:
+        """Of a covered offset; HOLE when no record was there."""
+        at = (offset - self.checkpoint.first_offset) * FINGERPRINT_BYTES
+        return self.checkpoint.fingerprints[at : at + FINGERPRINT_BYTES]
+
+
+def sign(checkpoint: AuditCheckpoint, signer: Sign, codec: Codec) -> bytes:
+    """The bytes of the checkpoint with its signature."""
+    unsigned = codec.encode(replace(checkpoint, signature=UNSIGNED))
+    message = unsigned[:-SIGNATURE_BYTES]
+    assert unsigned[-SIGNATURE_BYTES:] == UNSIGNED, "the signature must be the last field of the schema"
+    return message + signer(DOMAIN + message)
+
+
+def read_signed(value: bytes | None, at_offset: int, codec: Codec) -> Signed:
+    """The checkpoint in the bytes, its shape checked, its signature not. Raises Undecodable."""
+    if value is None:
+        raise Undecodable("there is no value")
+    checkpoint = codec.decode(value).record
+    if not isinstance(checkpoint, AuditCheckpoint):
+        raise Undecodable(f"it is a {type(checkpoint).__name__}, not an AuditCheckpoint")
+    if wrong := _misshapen(checkpoint):
+        raise Undecodable(wrong)
+    return Signed(checkpoint=checkpoint, value=value, digest=sha256(value).digest(), at_offset=at_offset)
+
+
+def _misshapen(checkpoint: AuditCheckpoint) -> str:
+    offsets = checkpoint.next_offset - checkpoint.first_offset
+    if not 0 <= checkpoint.first_offset < checkpoint.next_offset or offsets > MAX_RECORDS:
+        return f"it covers {checkpoint.first_offset} to {checkpoint.next_offset}"
+    marks = checkpoint.fingerprints
+    if len(marks) != offsets * FINGERPRINT_BYTES:
+        return f"{len(marks)} bytes of fingerprints for {offsets} offsets"
+    records = sum(marks[at : at + FINGERPRINT_BYTES] != HOLE for at in range(0, len(marks), FINGERPRINT_BYTES))
+    if records != checkpoint.records:
+        return f"{records} fingerprints for {checkpoint.records} records"
+    if len(checkpoint.chain) != CHAIN_BYTES or len(checkpoint.start_chain) != CHAIN_BYTES:
+        return f"running hashes of {len(checkpoint.start_chain)} and {len(checkpoint.chain)} bytes"
+    return ""

@@ -1,0 +1,158 @@
+"""What a signer knows of one partition: where the last checkpoint ended, and the hashes of the records since.
+
+Before anything is signed the log has to agree with what was signed before, by us or by another signer:
+
+    resume   takes the last checkpoint as the place to begin; its range is read again and must give its running hash
+    adopt    another signer's checkpoint, for offsets we have read, must state the hash we have; then we begin behind it
+
+A contradiction is final for the partition: whoever signs must not cover up what somebody changed. Verifying says which
+record it is; the signer only says that there is one.
+
+Pure. Memory: MAX_RECORDS hashes. Before: services/auditor reads. After: checkpoints.sign.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from schemas.codec import FRAME_BYTES, Codec
+from schemas.stream_events import Claim
+from schemas.stream_records import AuditCheckpoint
+from services.core.audit.checkpoints import MAX_RECORDS, UNSIGNED, Signed
+from services.core.audit.hashes import FINGERPRINT_BYTES, HOLE, START_CHAIN, StoredRecord, extend, hashed
+
+
+class Contradiction(Exception):
+    """The log is not what was signed. str() says where."""
+
+
+class Entry(NamedTuple):
+    """A record behind the last checkpoint; `term` is the one in force after it."""
+
+    offset: int
+    record_hash: bytes
+    term: int
+
+
+class Ledger:
+    """The signer's view of one partition."""
+
+    def __init__(self, *, topic: str, partition: int, codec: Codec) -> None:
+        self.next_offset = 0
+        """Where reading goes on."""
+        self.signed_offset = 0
+        """Where the next checkpoint begins."""
+        self._topic, self._partition = topic, partition
+        self._claim_ids = codec.ids_of(frozenset({Claim.SCHEMA}))
+        self._chain = START_CHAIN
+        self._start_term = self._term = -1
+        self._last: Signed | None = None
+        self._entries: deque[Entry] = deque()
+        self._to_repeat: Signed | None = None
+        """The checkpoint whose range is being read again."""
+
+    @property
+    def last(self) -> Signed | None:
+        return self._last
+
+    @property
+    def waiting(self) -> int:
+        """Records nobody has signed yet, as far as they are read."""
+        return len(self._entries) if self._to_repeat is None else 0
+
+    @property
+    def is_full(self) -> bool:
+        """A checkpoint covers no more offsets; sign before reading on."""
+        return self.next_offset - self.signed_offset >= MAX_RECORDS
+
+    def resume(self, signed: Signed, log_begins: int, log_ends: int) -> None:
+        """Goes on with a checkpoint whose signature is checked. Raises Contradiction when its range is not there."""
+        checkpoint = signed.checkpoint
+        if log_ends < checkpoint.next_offset:
+            raise Contradiction(
+                f"the log ends at offset {log_ends}, but it was signed up to {checkpoint.next_offset}: it was cut off"
+            )
+        if log_begins > checkpoint.first_offset:
+            raise Contradiction(
+                f"the log begins at offset {log_begins}, but it was signed from {checkpoint.first_offset} on"
+            )
+        self._to_repeat = signed
+        self.next_offset = self.signed_offset = checkpoint.first_offset
+        self._chain = checkpoint.start_chain
+        self._start_term = self._term = checkpoint.start_term
+
+    def begin(self, log_begins: int) -> None:
+        """Nothing was signed yet: the first checkpoint begins with the first record there is."""
+        self.next_offset = self.signed_offset = log_begins
+
+    def read(self, record: StoredRecord) -> None:
+        """The next record. Raises Contradiction at the end of a range that was signed differently."""
+        self.passed(record.offset)
+        assert record.offset >= self.next_offset, "records come in order"
+        value = record.value or b""
+        if value[:1] == b"\0" and int.from_bytes(value[1:FRAME_BYTES], "big") in self._claim_ids:
+            self._term = record.offset
+        self._entries.append(Entry(record.offset, hashed(record).record_hash, self._term))
+        self.next_offset = record.offset + 1
+        self.passed(self.next_offset)
+
+    def passed(self, offset: int) -> None:
+        """Everything there is below the offset was read. Raises Contradiction like `read`."""
+        repeated = self._to_repeat
+        if repeated is not None and offset >= repeated.checkpoint.next_offset:
+            self._to_repeat = None
+            self._agree(repeated)
+
+    def adopt(self, signed: Signed) -> None:
+        """Another signer's checkpoint that ends where we have read already. Raises Contradiction."""
+        assert self._to_repeat is None, "our own last range comes first"
+        assert signed.checkpoint.next_offset <= self.next_offset, "read so far first"
+        if signed.checkpoint.next_offset > self.signed_offset:
+            self._agree(signed)
+
+    def draft(self, *, key_id: str, at_ms: int) -> AuditCheckpoint | None:
+        """The next checkpoint without its signature; None when there is nothing new."""
+        if not self.waiting:
+            return None
+        first, end = self.signed_offset, min(self.next_offset, self.signed_offset + MAX_RECORDS)
+        chain, term, marks, records = self._chain, self._start_term, bytearray(), 0
+        for entry in self._entries:
+            if entry.offset >= end:
+                break
+            marks += HOLE * (entry.offset - first - len(marks) // FINGERPRINT_BYTES)
+            marks += entry.record_hash[:FINGERPRINT_BYTES]
+            chain, term = extend(chain, entry.offset, entry.record_hash), entry.term
+            records += 1
+        marks += HOLE * (end - first - len(marks) // FINGERPRINT_BYTES)
+        last = self._last
+        return AuditCheckpoint(
+            topic=self._topic,
+            partition=self._partition,
+            first_offset=first,
+            next_offset=end,
+            records=records,
+            start_chain=self._chain,
+            chain=chain,
+            fingerprints=bytes(marks),
+            start_term=self._start_term,
+            term=term,
+            prev=last.digest if last is not None else b"",
+            previous_key_id=last.checkpoint.key_id if last is not None else "",
+            at_ms=at_ms,
+            key_id=key_id,
+            signature=UNSIGNED,
+        )
+
+    def _agree(self, signed: Signed) -> None:
+        """Goes on behind a checkpoint if what was read gives its running hash. Raises Contradiction."""
+        checkpoint = signed.checkpoint
+        chain, term = self._chain, self._start_term
+        while self._entries and self._entries[0].offset < checkpoint.next_offset:
+            entry = self._entries.popleft()
+            chain, term = extend(chain, entry.offset, entry.record_hash), entry.term
+        if chain != checkpoint.chain:
+            raise Contradiction(
+                f"offsets {self.signed_offset} to {checkpoint.next_offset - 1} are not what the checkpoint of "
+                f"{checkpoint.key_id} at offset {signed.at_offset} says: a record was changed, removed or added"
+            )
+        self._chain, self._start_term, self._last = chain, term, signed
+        self.signed_offset = checkpoint.next_offset

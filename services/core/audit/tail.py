@@ -1,0 +1,56 @@
+"""The newest checkpoint of a partition, with the line behind it checked: what a signer begins with.
+
+A signer that goes on with a line it cannot verify would vouch for it, so anything that does not hold is a
+Contradiction: an unknown key, a wrong signature, a checkpoint that names another before it than there is.
+
+Before: services/auditor reads the partition of checkpoints. After: ledger.py.
+"""
+
+from collections import deque
+
+from schemas.codec import Codec, Undecodable
+from services.core.audit.checkpoints import Keys, Signed, read_signed
+from services.core.audit.hashes import StoredRecord
+from services.core.audit.ledger import Contradiction
+from services.core.audit.line import REMEMBERED
+
+
+class CheckpointTail:
+    """Reads the checkpoints of one partition, in order."""
+
+    def __init__(self, *, topic: str, partition: int, keys: Keys, codec: Codec) -> None:
+        self.newest: Signed | None = None
+        """The one that reaches farthest."""
+        self.next_offset = 0
+        """Where reading goes on."""
+        self._place = (topic, partition)
+        self._keys, self._codec = keys, codec
+        self._digests: deque[bytes] = deque(maxlen=REMEMBERED)
+
+    def read(self, record: StoredRecord) -> Signed:
+        """The next checkpoint. Raises Contradiction."""
+        self.next_offset = record.offset + 1
+        where = f"the checkpoint at offset {record.offset}"
+        try:
+            signed = read_signed(record.value, record.offset, self._codec)
+        except Undecodable as error:
+            raise Contradiction(f"{where} cannot be read: {error}") from error
+        checkpoint = signed.checkpoint
+        verify = self._keys.get(checkpoint.key_id)
+        if verify is None:
+            raise Contradiction(
+                f"{where} was signed by the key {checkpoint.key_id}, which is not known here: after a rotation the old "
+                "public key has to be listed in LOOMLOG_AUDIT_PUBLIC_KEYS"
+            )
+        if not signed.verified_by(verify):
+            raise Contradiction(f"{where} has a wrong signature")
+        if (checkpoint.topic, checkpoint.partition) != self._place:
+            raise Contradiction(f"{where} was signed for {checkpoint.topic}/{checkpoint.partition}")
+        if self._digests and checkpoint.prev and checkpoint.prev not in self._digests:
+            raise Contradiction(f"{where} names a checkpoint before it that is not there")
+        if not self._digests and checkpoint.prev:
+            raise Contradiction(f"{where} is the first one there is, but names one before it")
+        self._digests.append(signed.digest)
+        if self.newest is None or checkpoint.next_offset > self.newest.checkpoint.next_offset:
+            self.newest = signed
+        return signed

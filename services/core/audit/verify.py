@@ -1,0 +1,328 @@
+"""Verifying one partition: the records that are found against the rules of the log and against what was signed.
+
+    line.py        which checkpoints are to be trusted, and what they say was in the log
+    alignment.py   which record is as it was signed, which one was changed, lost, added
+    history.py     terms, dense seqs, the hash chain of each run; explains the rest
+
+Pure, and a value that is driven. Whoever has the records does
+
+    while audit.wants_checkpoint:   audit.checkpoint(next one)   or   audit.no_more_checkpoints()
+    audit.record(next one)          and in between audit.take_references()
+    ... audit.end() until it is True, then the checkpoints that are left, then audit.report()
+
+Memory: the live runs, MAX_ENDED ended ones, two checkpoints, and what is held back while records disagree
+(alignment.WINDOWS); it does not grow with the history.
+
+Not chosen: comparing range by range. A record that is missing in a copy shifts all offsets behind it, and every range
+behind it would be called damaged.
+
+Before: services/cli/auditing.py reads the log. After: services/cli/audit.py shows the report.
+"""
+
+from collections import Counter, deque
+from dataclasses import dataclass
+
+from schemas.codec import Codec
+from schemas.stream_records import AuditCheckpoint
+from services.core.audit.alignment import Aligner, Match, Pair
+from services.core.audit.checkpoints import Keys
+from services.core.audit.findings import Finding, Kind, Notebook, Suspicion
+from services.core.audit.hashes import START_CHAIN, StoredRecord, extend, hashed
+from services.core.audit.history import History
+from services.core.audit.line import Bound, CheckpointLine, SignedRange
+from services.core.audit.references import Reference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where verifying begins: the log's first record, or what a trusted checkpoint says about its first offset."""
+
+    offset: int = 0
+    chain: bytes = START_CHAIN
+    term: int = -1
+
+    @staticmethod
+    def at(checkpoint: AuditCheckpoint) -> "Start":
+        return Start(offset=checkpoint.first_offset, chain=checkpoint.start_chain, term=checkpoint.start_term)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """The one run that was asked for. Offsets are -1 when it was not found."""
+
+    run_id: str
+    first_seq: int
+    """1, unless reading began behind its beginning."""
+    first_offset: int
+    last_offset: int
+    seq: int
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What verifying a partition came to."""
+
+    topic: str
+    partition: int
+    records: int
+    signed_records: int
+    """Of them as a trusted checkpoint says."""
+    events: int
+    claims: int
+    stale: int
+    live_runs: int
+    first_offset: int
+    next_offset: int
+    """Where the log ends."""
+    covered: int
+    """Offset up to which trusted checkpoints reach."""
+    ranges: tuple[SignedRange, ...]
+    newest: AuditCheckpoint | None
+    unknown_keys: Counter[str]
+    unsigned: int
+    """Records behind the last checkpoint."""
+    unsigned_since_ms: int
+    findings: tuple[Finding, ...]
+    uncounted: int
+    """Violations beyond those that are listed."""
+    watched: Watched | None
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.uncounted and not any(finding.kind.is_violation for finding in self.findings)
+
+
+class PartitionAudit:
+    """Verifies one partition. `topic` is the name that was signed, wherever the records are read from."""
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        partition: int,
+        keys: Keys,
+        codec: Codec,
+        checkpoints_topic: str,
+        start: Start | None = None,
+        watch: str = "",
+    ) -> None:
+        start = start or Start()
+        self._topic, self._partition, self._checkpoints_topic = topic, partition, checkpoints_topic
+        self._notebook = Notebook()
+        self._line = CheckpointLine(
+            topic=topic,
+            partition=partition,
+            keys=keys,
+            codec=codec,
+            notebook=self._notebook,
+            covered=start.offset,
+            resumed=start.offset > 0,
+        )
+        self._aligner = Aligner()
+        self._history = History(codec=codec, notebook=self._notebook, begins_at=start.offset, term=start.term)
+        self._history.watched = watch
+        self._chain: bytes | None = start.chain
+        """The running hash; None behind damage, until a checkpoint states it again."""
+        self._bounds: deque[Bound] = deque()
+        self._start = start
+        self._closed = self._ended = False
+        self._records = self._signed = self._unsigned = 0
+        self._unsigned_since = (-1, 0)
+        self._next_offset = start.offset
+        self._truncated: tuple[int, int] | None = None
+
+    # --- what comes in -----------------------------------------------------------------------------------------------
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether `checkpoint` or `no_more_checkpoints` has to be called before anything else."""
+        return not self._closed and (self._aligner.wants or self._ended)
+
+    def checkpoint(self, record: StoredRecord) -> None:
+        """The next record of the checkpoints' partition."""
+        expected, bounds, records = self._line.read(record)
+        if self._ended:
+            if records:
+                first, count = self._truncated or (self._line.covered - records, 0)
+                self._truncated = (first, count + records)
+            return
+        self._aligner.expect(expected)
+        self._bounds.extend(bounds)
+
+    def no_more_checkpoints(self) -> None:
+        self._closed = True
+        self._aligner.close()
+
+    def record(self, record: StoredRecord) -> None:
+        """The next record of the partition."""
+        self._records += 1
+        self._next_offset = record.offset + 1
+        for pair in self._aligner.offer(hashed(record)):
+            self._take(pair)
+
+    def end(self) -> bool:
+        """There are no more records. False: checkpoints are wanted first, then it has to be called again.
+
+        The checkpoints that are left then tell what was cut off.
+        """
+        rest = self._aligner.end()
+        if not self._aligner.is_settled:
+            for pair in rest:
+                self._take(pair)
+            return False
+        last = max((place for place, pair in enumerate(rest) if pair.found is not None), default=-1)
+        for place, pair in enumerate(rest):
+            if place <= last or pair.match is not Match.LOST:
+                self._take(pair)
+        cut = [pair.offset for pair in rest[last + 1 :] if pair.match is Match.LOST]
+        if cut:
+            self._truncated = (cut[0], len(cut))
+        self._ended = True
+        return True
+
+    def take_references(self) -> list[Reference]:
+        """Blobs that events named since the last time."""
+        return self._history.references.take()
+
+    def blob_finding(self, reference: Reference, kind: Kind, detail: str) -> None:
+        """Whoever looked at a blob says what is wrong with it."""
+        self._notebook.note(
+            Suspicion(kind=kind, offset=reference.offset, run_id=reference.run_id, seq=reference.seq, detail=detail)
+        )
+
+    # --- one record --------------------------------------------------------------------------------------------------
+
+    def _take(self, pair: Pair) -> None:
+        match, offset, fingerprint, found = pair
+        if match is Match.SIGNED or match is Match.UNSIGNED:
+            assert found is not None
+            signed = match is Match.SIGNED
+            self._reach(offset)
+            if self._chain is not None:
+                self._chain = extend(self._chain, offset, found.record_hash)
+            if signed:
+                self._signed += 1
+            elif offset >= self._line.covered:
+                if not self._unsigned:
+                    self._unsigned_since = (offset, found.record.timestamp)
+                self._unsigned += 1
+            self._history.read(found, offset, signed=signed)
+            return
+        if match is Match.ADDED:
+            assert found is not None
+            suspicion = Suspicion(
+                kind=Kind.INSERTED,
+                offset=found.record.offset,
+                come=found.fingerprint,
+                found_at=found.record.offset,
+                detail="it is not among what was signed",
+            )
+            suspicion.run_id, suspicion.seq = suspicion.here = self._history.said_by(found)
+            self._notebook.note(suspicion)
+            return
+        self._reach(offset)
+        self._chain = None
+        changed = match is Match.CHANGED
+        suspicion = Suspicion(
+            kind=Kind.EDITED if changed else Kind.REMOVED,
+            offset=offset,
+            lost=fingerprint,
+            come=found.fingerprint if found is not None else b"",
+            found_at=found.record.offset if found is not None else -1,
+            detail="it is not the record that was signed" if changed else "it was signed and is not there",
+        )
+        self._notebook.note(suspicion)
+        self._history.damaged(suspicion, found)
+
+    def _reach(self, offset: int) -> None:
+        """Before the record at that offset: compares the running hash where checkpoints state it."""
+        while self._bounds and self._bounds[0].offset <= offset:
+            bound = self._bounds.popleft()
+            if self._chain is not None and self._chain != bound.chain:
+                self._notebook.note(
+                    Suspicion(
+                        kind=Kind.EDITED,
+                        offset=bound.since,
+                        count=bound.offset - bound.since,
+                        detail=f"the running hash at {bound.offset} is another one: a record before it was changed",
+                    )
+                )
+            self._chain = bound.chain
+
+    # --- what comes out ----------------------------------------------------------------------------------------------
+
+    def report(self, *, now_ms: int = 0, max_unsigned_s: float | None = None) -> Report:
+        """The result. Records nobody signed for longer than `max_unsigned_s` are a violation."""
+        assert self._ended, "end() first"
+        assert self._closed, "the rest of the checkpoints first"
+        if self._truncated is not None:
+            first, count = self._truncated
+            self._notebook.note(
+                Suspicion(
+                    kind=Kind.TRUNCATED,
+                    offset=first,
+                    count=count,
+                    detail=f"records up to offset {self._line.covered - 1} were signed, the log ends before",
+                )
+            )
+        else:
+            self._reach(max(self._next_offset, self._line.covered))
+        if self._unsigned:
+            offset, since_ms = self._unsigned_since
+            waits_s = (now_ms - since_ms) / 1000
+            late = max_unsigned_s is not None and waits_s > max_unsigned_s
+            self._notebook.note(
+                Suspicion(
+                    kind=Kind.UNSIGNED_TOO_LONG if late else Kind.UNSIGNED,
+                    offset=offset,
+                    count=self._unsigned,
+                    detail=f"for {waits_s:.0f} s now, {max_unsigned_s:.0f} s are allowed"
+                    if late and max_unsigned_s is not None
+                    else "not signed yet: only the hash chains of the runs cover them",
+                )
+            )
+        history = self._history
+        watched = history.watched_offsets
+        return Report(
+            topic=self._topic,
+            partition=self._partition,
+            records=self._records,
+            signed_records=self._signed,
+            events=history.events,
+            claims=history.claims,
+            stale=self._notebook.stale,
+            live_runs=history.live_runs,
+            first_offset=self._start.offset,
+            next_offset=self._next_offset,
+            covered=self._line.covered,
+            ranges=self._line.ranges,
+            newest=self._line.newest,
+            unknown_keys=self._line.unknown_keys,
+            unsigned=self._unsigned,
+            unsigned_since_ms=self._unsigned_since[1],
+            findings=tuple(self._finding(one) for one in self._notebook.settled()),
+            uncounted=self._notebook.uncounted,
+            watched=Watched(
+                run_id=history.watched,
+                first_seq=history.watched_first_seq,
+                first_offset=watched[0] if watched else -1,
+                last_offset=watched[-1] if watched else -1,
+                seq=history.watched_seq,
+                ended=history.watched_ended,
+            )
+            if history.watched
+            else None,
+        )
+
+    def _finding(self, one: Suspicion) -> Finding:
+        return Finding(
+            kind=one.kind,
+            topic=self._checkpoints_topic if one.in_checkpoints else self._topic,
+            partition=self._partition,
+            offset=one.offset,
+            count=one.count,
+            run_id=one.run_id,
+            seq=one.seq,
+            detail=one.detail,
+        )

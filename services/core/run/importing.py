@@ -1,0 +1,66 @@
+"""Imports: a run that happened elsewhere is told here again, event by event, and nothing of it is done.
+
+Its events keep their seqs and times; terms, offsets and the hash chain are this log's own. The first event says where
+the run happened and with which digest it ended there. Long runs come in parts; between two of them the run is not over,
+and nothing but the next part or a cancel is heard. One that was still under way when it was exported ends here as
+cancelled: it goes on where it came from, and can be forked here.
+
+Before: services/runtime/desk.py has found what the run goes on with in this log. After: the events are appended.
+Not chosen: one event that refers to the file (nobody could fold the run from the log alone).
+"""
+
+from schemas.run_events import Event, RunCancelled, RunRefused, RunStarted
+from services.core.changing import changed
+from services.core.run.orders import Import
+from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Ended, IllegalEvent, Parked, State, evolve
+
+GOES_ON_ELSEWHERE = "imported while it was under way: it goes on where it came from"
+
+
+def take_in(state: State, order: Import) -> list[Event]:
+    """The events of the part; none when it was taken in before or is not the next one."""
+    command = order.command
+    is_open = isinstance(state, Absent) or (is_import(state) and not isinstance(state, Ended))
+    if order.next_seq != command.first_seq or not is_open:
+        return []
+    events = list(order.events)
+    total = command.origin.events
+    if not events or command.first_seq + len(events) - 1 > total:
+        return _refused(state, f"the part has {len(events)} events from {command.first_seq} of {total}")
+    if isinstance(state, Absent):
+        first = events[0]
+        if not isinstance(first, RunStarted):
+            return _refused(state, f"a run begins with RunStarted, not {type(first).__name__}")
+        events[0] = changed(first, imported_from=command.origin)
+    after = state
+    try:
+        for event, at_ms in zip(events, order.times, strict=True):
+            after = evolve(after, event, at_ms)
+    except IllegalEvent as error:
+        return _refused(state, f"the history cannot be folded: {error}")
+    is_last = command.first_seq + len(events) - 1 == total
+    if is_last and isinstance(after, AwaitingModel | AwaitingTools | Parked):
+        events.append(_cancelled(after, GOES_ON_ELSEWHERE))
+    return events
+
+
+def is_import(state: State) -> bool:
+    """Whether the run happened elsewhere."""
+    return isinstance(state, AwaitingModel | AwaitingTools | Parked | Ended) and state.facts.imported_events > 0
+
+
+def _refused(state: State, message: str) -> list[Event]:
+    if isinstance(state, AwaitingModel | AwaitingTools | Parked):
+        return [_cancelled(state, f"the import was given up: {message}")]
+    return [RunRefused(code="bad_request", message=message)]
+
+
+def _cancelled(state: AwaitingModel | AwaitingTools | Parked, reason: str) -> RunCancelled:
+    facts = state.facts
+    return RunCancelled(
+        reason=reason,
+        iterations=facts.turns,
+        usage=facts.usage,
+        cost_micros=facts.cost_micros,
+        currency=facts.currency,
+    )

@@ -1,0 +1,61 @@
+"""Which definition a fork is pinned to: that of its origin, that of its agent now, another agent's, with overrides.
+
+    agent ""  definition ""         as the origin, whatever the configuration says today
+    agent ""  definition current    the origin's agent as it is configured now
+    agent ""  definition 3f2a91...  the one of these two whose hash begins so
+    agent X   definition ""         the agent X as it is configured now
+
+Before: desk.py has read the origin. After: services/core/run/forking.py.
+"""
+
+from typing import Protocol
+
+from schemas.run_commands import ForkRun
+from schemas.run_events import RunStarted
+from schemas.values import AgentDefinition
+from services.core.run.forking import DIGEST_PREFIX_MIN, overridden
+from services.core.run.orders import Refusal
+from services.runtime.wishes import granted_by_both
+
+CURRENT = "current"
+
+
+class Definitions(Protocol):
+    """As services.runtime.desk.Definitions."""
+
+    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal: ...
+
+
+def definition_of(
+    command: ForkRun, started: RunStarted, definitions: Definitions, *, tenant: str
+) -> AgentDefinition | Refusal:
+    """The definition of the fork, or why there is none."""
+    chosen = _chosen(command, started, definitions, tenant)
+    if isinstance(chosen, Refusal):
+        return chosen
+    overrides = command.overrides
+    wished = None if overrides is None else overrides.tools
+    return overridden(
+        chosen, overrides, tools=chosen.tools if wished is None else granted_by_both(chosen.tools, wished)
+    )
+
+
+def _chosen(command: ForkRun, started: RunStarted, definitions: Definitions, tenant: str) -> AgentDefinition | Refusal:
+    pinned, wanted = started.definition, command.definition
+    if not command.agent and not wanted:
+        return pinned
+    if command.agent and wanted not in ("", CURRENT):
+        return Refusal(code="bad_request", message="agent and definition name two definitions: give one of them")
+    current = definitions.resolve(command.agent or pinned.name, tenant=tenant, user_tier=started.user_tier)
+    if command.agent or wanted == CURRENT:
+        return current
+    if len(wanted) >= DIGEST_PREFIX_MIN:
+        for candidate in (pinned, current):
+            if isinstance(candidate, AgentDefinition) and candidate.sha256.startswith(wanted):
+                return candidate
+    now = current.sha256 if isinstance(current, AgentDefinition) else f"none ({current.message})"
+    return Refusal(
+        code="bad_request",
+        message=f"definition is {wanted[:80]!r}: expected current, or at least {DIGEST_PREFIX_MIN} digits of the "
+        f"hash of the definition the run is pinned to ({pinned.sha256}) or of the agent's current one ({now})",
+    )

@@ -1,0 +1,176 @@
+"""A run that happened in one installation, taken in by another."""
+
+import contextlib
+import gzip
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from connectors.blobs import reference
+from schemas.run_commands import ImportRun
+from schemas.values import ContentBlock, Segment
+from services.commands import limits
+from tests.projections.stories import completed, replied, requested, started
+from tests.services.api.serving import Served, frames_of, served
+from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def two(tmp_path: Path) -> AsyncIterator[tuple[Served, Served]]:
+    """Where it happened, and the other one."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    async with contextlib.AsyncExitStack() as stack:
+        there = await stack.enter_async_context(served(tmp_path / "there"))
+        yield there, await stack.enter_async_context(served(tmp_path / "here"))
+
+
+async def exported(there: Served, run_id: str) -> bytes:
+    answer = await there.client().get(f"/v1/runs/{run_id}/export")
+    assert answer.status_code == 200, answer.text
+    return answer.content
+
+
+async def taken_in(here: Served, data: bytes, caller: Any = ADMIN_CALLER) -> Any:
+    return await here.client(caller).post("/v1/runs/import", content=data)
+
+
+async def run_id(there: Served, **more: Any) -> str:
+    return str((await there.run(**more))[1].data["run_id"])
+
+
+def imports(here: Served) -> list[ImportRun]:
+    return [command for command in here.world.commands() if isinstance(command, ImportRun)]
+
+
+async def test_an_imported_run_is_what_it_was_and_nothing_of_it_is_done(two: tuple[Served, Served]) -> None:
+    there, here = two
+    run = await run_id(there)
+    answer = await taken_in(here, await exported(there, run))
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"run_id": run, "imported": True, "runs": [{"run_id": run, "imported": True}]}
+    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    before = (await there.client().get(f"/v1/runs/{run}/state")).json()
+    after = (await here.client().get(f"/v1/runs/{run}/state")).json()
+    for name in ("messages", "turns", "usage", "definition", "status", "reason", "session_id", "at", "system"):
+        assert after[name] == before[name], name
+    proof = (await here.client().get(f"/v1/runs/{run}/replay")).json()
+    assert (proof["drift"], proof["compared"], proof["seq"]) == ([], True, 4)
+    origin = proof["events"][0]["payload"]["imported_from"]
+    last = (await there.client().get(f"/v1/runs/{run}/replay")).json()["tail_digest"]
+    assert (origin["tail_digest"], origin["events"], origin["topic"]) == (last, 4, "loom.run.events")
+    row = (await here.client().get(f"/v1/runs/{run}")).json()
+    assert row["imported_from"].startswith("loom.run.events/")
+    assert (await here.client().get(f"/v1/sessions/{row['session_id']}/transcript")).json()["events"]
+
+
+async def test_importing_twice_adds_nothing(two: tuple[Served, Served]) -> None:
+    there, here = two
+    run = await run_id(there)
+    data = await exported(there, run)
+    first = await taken_in(here, data)
+    written = len(imports(here))
+    again = await taken_in(here, data)
+    assert again.json()["imported"] is False
+    assert again.headers["x-loomlog-position"] == first.headers["x-loomlog-position"]
+    assert len(imports(here)) == written
+    home = await taken_in(there, data)
+    assert (home.json()["imported"], imports(there)) == (False, [])
+
+
+async def test_a_part_that_comes_again_changes_nothing(two: tuple[Served, Served]) -> None:
+    there, here = two
+    run = await run_id(there)
+    await taken_in(here, await exported(there, run))
+    command = imports(here)[0]
+    before = here.world.seqs[run]
+    here.world._handle(command)
+    assert here.world.seqs[run] == before
+
+
+async def test_a_long_run_comes_in_parts(two: tuple[Served, Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    there, here = two
+    monkeypatch.setattr(limits, "IMPORT_PART_BYTES", 1)
+    run = await run_id(there)
+    await taken_in(here, await exported(there, run))
+    assert [command.first_seq for command in imports(here)] == [1, 2, 3, 4]
+    assert (await here.client().get(f"/v1/runs/{run}/replay")).json()["drift"] == []
+
+
+async def test_a_run_that_was_under_way_ends_here_and_can_be_forked(two: tuple[Served, Served]) -> None:
+    there, here = two
+    run = "r_live"
+    there.world.tenants[run] = "default"
+    there.world.happen(run, started(run), requested(1))
+    answer = await taken_in(here, await exported(there, run))
+    assert answer.status_code == 200, answer.text
+    row = (await here.client().get(f"/v1/runs/{run}")).json()
+    assert (row["status"], "goes on where it came from" in row["stop_reason"]) == ("cancelled", True)
+    fork = await here.client().post(f"/v1/runs/{run}/fork", json={"at": 2})
+    assert frames_of(fork.text)[-1].event == "done"
+
+
+async def test_payloads_come_along(two: tuple[Served, Served]) -> None:
+    there, here = two
+    run = "r_blob"
+    there.world.tenants[run] = "default"
+    ref = await there.world.blobs.put(b"long " * 200_000)
+    block = ContentBlock(type="trusted-text", blob=ref)
+    said = started(run, segments=(Segment(role="user", content=(block,)),))
+    there.world.happen(run, said, requested(1), replied(1, "ok"), completed())
+    await taken_in(here, await exported(there, run))
+    assert await here.world.blobs.get(ref) == b"long " * 200_000
+    assert ref == reference(b"long " * 200_000, "text/plain")
+
+
+async def test_it_belongs_to_the_tenant_of_the_caller(two: tuple[Served, Served]) -> None:
+    there, here = two
+    run = await run_id(there)
+    data = await exported(there, run)
+    assert (await taken_in(here, data, ACME)).status_code == 200
+    row = (await here.client(ACME).get(f"/v1/runs/{run}")).json()
+    assert row["tenant_id"] == "acme"
+    assert (await here.client(GLOBEX).get(f"/v1/runs/{run}")).status_code == 404
+    other = await taken_in(here, data, GLOBEX)
+    assert (other.status_code, other.json()["code"]) == (409, "run_id_taken")
+
+
+@pytest.mark.parametrize("caller", [READER, IVY], ids=["may only read", "is confined to itself"])
+async def test_who_may_not_start_runs_for_others_may_not_import(two: tuple[Served, Served], caller: Any) -> None:
+    answer = await taken_in(two[1], b"x", caller)
+    assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")
+
+
+async def test_a_history_that_does_not_hold_is_not_taken_in(two: tuple[Served, Served]) -> None:
+    there, here = two
+    run = await run_id(there)
+    data = await exported(there, run)
+    lines = gzip.decompress(data).splitlines(keepends=True)
+    event = next(at for at, line in enumerate(lines) if b'"kind":"event"' in line)
+    without = b"".join([*lines[:event], *lines[event + 1 :]])
+    for wrong, says in (
+        (data[:-30], "cut short"),
+        (b"nothing", "no bundle"),
+        (b"", "empty"),
+        (gzip.compress(without), "counts"),
+        (gzip.compress(b"".join(lines).replace(b'"tenant":"default"', b'"tenant":"another"')), "altered"),
+    ):
+        answer = await taken_in(here, wrong)
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_request"), answer.text
+        assert says in answer.json()["error"], (says, answer.text)
+    assert imports(here) == []
+
+
+async def test_without_an_owner_it_is_pending_and_comes_later(tmp_path: Path, two: tuple[Served, Served]) -> None:
+    there, _ = two
+    data = await exported(there, await run_id(there))
+    (tmp_path / "deaf").mkdir()
+    async with served(tmp_path / "deaf", owner=False) as deaf:
+        answer = await taken_in(deaf, data)
+        assert (answer.status_code, answer.json()["code"]) == (503, "import_pending")
+        assert len(imports(deaf)) == 1
+        assert json.loads(answer.text)["run_id"]

@@ -1,0 +1,115 @@
+"""Imports in the core: a history is told again whole, and nothing of it is done."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from schemas.run_commands import ImportRun
+from schemas.run_events import Event, RunCancelled, RunStarted
+from schemas.values import ImportOrigin
+from services.core.run.decide import decide
+from services.core.run.importing import is_import
+from services.core.run.orders import Import
+from services.core.run.state import Ended
+from tests.services.core.run.given import (
+    ENVELOPE,
+    NOW,
+    RUN,
+    Run,
+    answered,
+    at_tools,
+    begun,
+    cancel,
+    completed,
+    kinds,
+    parked,
+    recover,
+    returned,
+    says,
+)
+
+ORIGIN = ImportOrigin(
+    topic="loom.run.events", partition=3, first_offset=7, tenant="there", events=4, tail_digest="ab", bundle_sha256="cd"
+)
+
+
+def telling(events: list[Event], *, first: int = 1, total: int = 0, seq: int = 0) -> Import:
+    origin = replace(ORIGIN, events=total or len(events))
+    command = ImportRun(envelope=ENVELOPE, run_id=RUN, origin=origin, first_seq=first, events=())
+    times = tuple(NOW + at for at in range(len(events)))
+    return Import(at_ms=NOW, command=command, events=tuple(events), times=times, next_seq=seq or first)
+
+
+def test_a_history_is_told_as_it_was_with_where_it_happened() -> None:
+    there, here = completed(), Run()
+    here.give(telling(there.events))
+    assert kinds(here.events) == kinds(there.events)
+    assert here.events[1:] == there.events[1:]
+    first = here.events[0]
+    assert isinstance(first, RunStarted)
+    assert first.imported_from == ORIGIN
+    assert is_import(here.state)
+    assert not is_import(there.state)
+
+
+def test_nothing_of_it_is_done() -> None:
+    here = Run()
+    here.give(telling(at_tools("Read").events, total=99))
+    assert here.effects == []
+    for order in (recover(), says("go on"), returned(here.state, 0)):
+        assert decide(here.state, order) == []
+
+
+def test_in_parts_it_gives_the_same_as_at_once() -> None:
+    there, once, parts = completed(), Run(), Run()
+    once.give(telling(there.events))
+    for at, event in enumerate(there.events):
+        parts.give(telling([event], first=at + 1, total=len(there.events)))
+    assert parts.state == once.state
+    assert parts.events == once.events
+
+
+@pytest.mark.parametrize("seq", [2, 5])
+def test_a_part_that_is_not_the_next_one_changes_nothing(seq: int) -> None:
+    there, here = completed(), Run()
+    here.give(telling(there.events[:2], total=4))
+    assert decide(here.state, telling(there.events[2:], first=3, total=4, seq=seq)) == []
+
+
+@pytest.mark.parametrize("make", [begun, parked, lambda: at_tools("Read")])
+def test_a_run_that_was_under_way_ends_here(make: Any) -> None:
+    here = Run()
+    here.give(telling(make().events))
+    assert isinstance(here.state, Ended)
+    last = here.events[-1]
+    assert isinstance(last, RunCancelled)
+    assert "goes on where it came from" in last.reason
+
+
+def test_between_two_parts_it_can_be_cancelled_and_then_hears_no_more() -> None:
+    there, here = completed(), Run()
+    here.give(telling(there.events[:2], total=4))
+    assert kinds(here.give(cancel())) == ["RunCancelled"]
+    assert decide(here.state, telling(there.events[2:], first=3, total=4)) == []
+
+
+def test_a_history_that_cannot_be_is_refused_or_given_up() -> None:
+    there, here = completed(), Run()
+    assert kinds(decide(here.state, telling(there.events[1:]))) == ["RunRefused"]
+    assert kinds(decide(here.state, telling([there.events[0], there.events[3], there.events[3]]))) == ["RunRefused"]
+    assert kinds(decide(here.state, telling(there.events, total=2))) == ["RunRefused"]
+    here.give(telling(there.events[:1], total=4))
+    given_up = decide(here.state, telling(there.events[2:], first=2, total=4))
+    assert kinds(given_up) == ["RunCancelled"]
+
+
+def test_a_run_of_this_log_takes_in_nothing() -> None:
+    run = begun()
+    assert decide(run.state, telling(completed().events[2:], first=3, total=4)) == []
+
+
+def test_an_answer_that_was_awaited_there_is_not_awaited_here() -> None:
+    there, here = begun(), Run()
+    here.give(telling(there.events, total=9))
+    assert decide(here.state, answered(here.state, "late")) == []

@@ -1,0 +1,16 @@
+"""Deterministic simulation: the whole pipeline in one process, on a simulated log, clock and network, from a seed.
+
+loop.py       virtual time, and processes that can be crashed, paused and woken up between any two callbacks
+log.py        the log: topics, partitions, records
+broker.py     a process's way to the log: appends that get lost or come late, ranges, tails
+store.py      the projector's way to its tables: a small Postgres with row locks, lost transactions, lost commits
+faults.py     what goes wrong and when: drawn from the seed, each decision by a name of its own
+owners.py     a runtime process: the real Host, Owner, Flusher and desk over the simulated seams
+projector.py  a projector process: the real RunProjection; a rebuild: the real one too
+clients.py    who sends commands, again and again until they are acknowledged
+checker.py    reads the raw log after every step with code of its own
+world.py      one seed from beginning to end
+shrink.py     the fewest faults that still break the same invariant, and their story
+mutations.py  broken versions of the product, each of which must be found out
+main.py       python -m tests.simulation.main --seeds N
+"""

@@ -1,0 +1,362 @@
+"""Reads the raw log after every append, and every commit of the projector, with code of its own.
+
+    per partition   terms were claimed, what is accepted was written under the term of then
+    per run         dense seq, unbroken hash chain, one order of events, nothing after the end (tests/chaos/history.py)
+    calls           began once, by the owner whose accepted intent asked for them; what is answered was carried out
+    commands        a StartRun begins one run; a text is received once; a repeated command changes nothing
+    rows            move together with their cursor, and say what the accepted history says up to it
+    at the end      everything that was asked for has come to its end: no run is stuck, no row is missing
+
+A damaged run is one into which somebody who must not has written an event with a seq that is not its next. It must
+halt, in the rows and at the next owner, and nothing else must.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from tests.chaos.history import CLAIM, Event, Story
+from tests.chaos.wire import Unreadable, decode
+from tests.simulation.log import TOPICS, Record, SimulatedLog
+from tests.simulation.statements import COLUMNS, Row
+from tests.simulation.store import Connection, Place, Store
+
+INTRUDER = "intruder"
+START = "loom.run.commands.StartRun"
+POST = "loom.run.commands.PostInput"
+AUDIT = {name: at for at, name in enumerate(COLUMNS["audit"])}
+RUNS = {name: at for at, name in enumerate(COLUMNS["runs"])}
+USAGE = {name: at for at, name in enumerate(COLUMNS["usage"])}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """An invariant that does not hold. `kind` is the same word for the same invariant."""
+
+    kind: str
+    text: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command in the log."""
+
+    name: str
+    key: bytes | None
+    run_id: str
+    text: str
+
+
+@dataclass(slots=True)
+class Run:
+    """What is known of a run."""
+
+    story: Story
+    offsets: list[int] = field(default_factory=list)
+    replies: list[int] = field(default_factory=list)
+    """Offsets of its ModelReplied."""
+    texts: Counter[str] = field(default_factory=Counter)
+    parked: bool = False
+    digest: bytes = b""
+    damaged_at: int = -1
+
+
+@dataclass(slots=True)
+class Checker:
+    """See the module. `violated` is called once, with the first violation."""
+
+    log: SimulatedLog
+    store: Store
+    partitions: int
+    now: Callable[[], float]
+    violated: Callable[[], None]
+    violation: Violation | None = None
+    runs: dict[str, Run] = field(default_factory=dict)
+    terms: dict[int, int] = field(default_factory=dict)
+    """The term of each partition now."""
+    stale: int = 0
+    events: int = 0
+    _owners: dict[tuple[int, int], str] = field(default_factory=dict)
+    """Who made the claim, by partition and term."""
+    _intents: dict[tuple[str, Any], tuple[int, int]] = field(default_factory=dict)
+    """Partition and term of the accepted intent of each call."""
+    _began: dict[tuple[str, Any], str] = field(default_factory=dict)
+    _done: set[tuple[str, Any]] = field(default_factory=set)
+    _letters: set[tuple[str, int, int]] = field(default_factory=set)
+    _poison: set[tuple[str, int, int]] = field(default_factory=set)
+    _commands: dict[tuple[int, int], Command] = field(default_factory=dict)
+    _cursors: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+
+    def complain(self, kind: str, text: str) -> None:
+        if self.violation is None:
+            self.violation = Violation(kind=kind, text=text, at_s=self.now())
+            self.violated()
+
+    # --- the log -----------------------------------------------------------------------------------------------------
+
+    def landed(self, records: Sequence[Record]) -> None:
+        """Records were appended."""
+        topic = records[0].topic
+        if topic == TOPICS.commands:
+            self._ordered(records)
+        elif topic == TOPICS.events:
+            for record in records:
+                self._event(record)
+        elif topic == TOPICS.dead_letters:
+            for record in records:
+                letter = decode(record.value).values
+                self._letters.add((letter["topic"], letter["partition"], letter["offset"]))
+
+    def _ordered(self, records: Sequence[Record]) -> None:
+        for record in records:
+            place = (record.partition, record.offset)
+            if record.writer == INTRUDER:
+                self._poison.add((TOPICS.commands, *place))
+                continue
+            fields = decode(record.value)
+            self._commands[place] = Command(
+                name=fields.name, key=record.key, run_id=fields.values["run_id"], text=fields.values.get("text", "")
+            )
+
+    def _event(self, record: Record) -> None:
+        partition = record.partition
+        try:
+            fields = decode(record.value)
+        except Unreadable as error:
+            if record.writer != INTRUDER:
+                self.complain("unreadable", f"events/{partition} offset {record.offset}: {error}")
+            return
+        if fields.name == CLAIM:
+            self.terms[partition] = record.offset
+            self._owners[partition, record.offset] = fields.values["owner"]
+            return
+        envelope = fields.values["envelope"]
+        term, run_id = envelope["term"], envelope["aggregate"]
+        if (partition, term) not in self._owners:
+            self.complain(
+                "illegal writer", f"events/{partition} offset {record.offset}: nobody claimed the term {term}"
+            )
+        if term != self.terms.get(partition):
+            self.stale += 1
+            return
+        run = self.runs.get(run_id)
+        if record.writer == INTRUDER:
+            assert run is not None
+            if run.damaged_at < 0:
+                run.damaged_at = record.offset
+            return
+        if run is None:
+            run = self.runs[run_id] = Run(Story(run_id))
+        assert record.value is not None
+        event = Event(
+            partition=partition,
+            offset=record.offset,
+            name=fields.name.rpartition(".")[2],
+            term=term,
+            seq=envelope["seq"],
+            run_id=run_id,
+            key=record.key,
+            cause_offset=envelope["cause_offset"],
+            prev=envelope["prev"],
+            digest=sha256(record.value).digest()[:16],
+            values=fields.values,
+        )
+        self.events += 1
+        run.story.follow(event)
+        run.offsets.append(record.offset)
+        if run.story.violations:
+            found = run.story.violations[0]
+            self.complain(found.kind, found.text)
+        self._follow(run, event)
+
+    def _follow(self, run: Run, event: Event) -> None:
+        values, run_id = event.values, event.run_id
+        run.parked = event.name == "RunParked"
+        match event.name:
+            case "RunStarted" | "RunRefused":
+                self._begun(event)
+            case "ModelCallRequested":
+                key = ("model", values["turn"], 0, values["attempt"])
+                self._intents[run_id, key] = (event.partition, event.term)
+            case "ToolCallRequested":
+                key = ("tool", values["turn"], values["index"], values["attempt"])
+                self._intents[run_id, key] = (event.partition, event.term)
+            case "ModelReplied":
+                run.replies.append(event.offset)
+                self._answered(event, ("model", values["turn"], 0, values["attempt"]))
+            case "ModelCallFailed" if values["kind"] != "interrupted":
+                self._answered(event, ("model", values["turn"], 0, values["attempt"]))
+            case "ToolReturned" if values["outcome"] != "outcome_unknown":
+                self._answered(event, ("tool", values["turn"], values["index"], values["attempt"]))
+            case "InputReceived":
+                run.texts[values["text"]] += 1
+                if run.texts[values["text"]] > 1:
+                    self.complain("doubled", f"{run_id}: received {values['text']!r} twice, again at {event.place}")
+
+    def _begun(self, event: Event) -> None:
+        command = self._commands.get((event.partition, event.cause_offset))
+        if command is None or command.name != START or command.run_id != event.run_id:
+            self.complain("out of nothing", f"{event.run_id} begins at {event.place} because of {command}")
+
+    def _answered(self, event: Event, key: Any) -> None:
+        if (event.run_id, key) not in self._done:
+            self.complain("invented", f"{event.run_id}: {event.name} at {event.place} answers {key}, which never ended")
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def call_began(self, process: str, run_id: str, key: Any) -> None:
+        """A process is about to call the outside."""
+        intent = self._intents.get((run_id, key))
+        if intent is None:
+            self.complain("no intent", f"{process} calls {key} of {run_id}, and no accepted intent is in the log")
+            return
+        owner = self._owners[intent]
+        if owner != process:
+            self.complain("no intent", f"{process} calls {key} of {run_id}, whose accepted intent is of {owner}")
+        before = self._began.setdefault((run_id, key), process)
+        if (run_id, key) in self._done or before != process:
+            self.complain("doubled effect", f"{process} calls {key} of {run_id} again; {before} has called it")
+
+    def call_ended(self, process: str, run_id: str, key: Any) -> None:
+        del process
+        self._done.add((run_id, key))
+
+    # --- rows --------------------------------------------------------------------------------------------------------
+
+    def committed(self, connection: Connection, changes: Mapping[Place, Row]) -> None:
+        """A transaction of a projector became durable."""
+        who = connection.process.name
+        for (schema, table, key), row in changes.items():
+            if table == "cursors":
+                self._moved(who, (schema, key[1]), (row[4], row[2]))
+            elif table == "audit":
+                self._row(who, schema, row, changes)
+
+    def _moved(self, who: str, cursor: tuple[str, int], place: tuple[int, int]) -> None:
+        before = self._cursors.get(cursor, (0, 0))
+        self._cursors[cursor] = place
+        if place == (1, 0) and cursor[0] != self.store.live:
+            return  # a build that was left unfinished was dropped, and its number is used again
+        if place < before or place[1] < before[1]:
+            self.complain("cursor", f"{who} moves {cursor} from epoch and offset {before} back to {place}")
+
+    def _row(self, who: str, schema: str, row: Row, changes: Mapping[Place, Row]) -> None:
+        run_id, partition = row[AUDIT["run_id"]], row[AUDIT["partition"]]
+        moved = changes.get((schema, "cursors", (TOPICS.events, partition)))
+        if moved is None:
+            self.complain("rows", f"{who} writes {run_id} without moving the cursor of partition {partition}")
+            return
+        run = self.runs.get(run_id)
+        if run is None:
+            self.complain("rows", f"{who} writes a row for {run_id}, which the log does not know")
+            return
+        if run.damaged_at >= 0:
+            return
+        expected = bisect_left(run.offsets, moved[2])
+        if row[AUDIT["halted_offset"]] is not None:
+            self.complain("rows", f"{who} halts {run_id} at {row[AUDIT['halted_offset']]}; nothing is wrong with it")
+        elif row[AUDIT["last_seq"]] != expected or row[AUDIT["events"]] != expected:
+            said = (row[AUDIT["last_seq"]], row[AUDIT["events"]])
+            text = f"{who} writes {run_id} at seq and events {said}; up to {moved[2]} there are {expected}"
+            self.complain("rows", text)
+
+    # --- the log as a client reads it --------------------------------------------------------------------------------
+
+    def has_ended(self, run_id: str) -> bool:
+        run = self.runs.get(run_id)
+        return run is not None and (bool(run.story.ended) or run.damaged_at >= 0)
+
+    def is_parked(self, run_id: str) -> bool:
+        run = self.runs.get(run_id)
+        return run is not None and (run.parked or run.damaged_at >= 0)
+
+    def live(self) -> list[tuple[str, Run]]:
+        """Runs that have begun and not ended, without the damaged ones."""
+        return [(name, run) for name, run in self.runs.items() if not run.story.ended and run.damaged_at < 0]
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def open_ends(self) -> str:
+        """What has not come to its end yet; empty when all has."""
+        damaged = self._damaged_keys()
+        for place in self._poison - self._letters:
+            return f"the unreadable command {place} is not in the dead letters"
+        for command in self._commands.values():
+            run = self.runs.get(command.run_id)
+            if (run is None or not run.story.ended) and command.key not in damaged:
+                return f"run {command.run_id} has no end"
+        positions = self.store.positions(self.store.live) if self.store.live else {}
+        for partition in range(self.partitions):
+            end = len(self.log.records(TOPICS.events, partition))
+            if positions.get(partition, 0) < end:
+                return f"the rows of partition {partition} are at {positions.get(partition, 0)} of {end}"
+        return ""
+
+    def finish(self) -> None:
+        """All has come to its end: is it the right one?"""
+        damaged = self._damaged_keys()
+        for run_id, run in self.runs.items():
+            story = run.story
+            assert story.first is not None
+            if story.first.key in damaged:
+                continue
+            allowed = ("completed", "cancelled") if "cancel" in run_id or "talk" in run_id else ("completed",)
+            if story.ended not in allowed:
+                self.complain("not completed", f"{run_id} is {story.ended}: {story.reason}")
+        self._texts(damaged)
+        self._dead_letters(damaged)
+        self._final_rows()
+
+    def _damaged_keys(self) -> set[bytes | None]:
+        return {
+            run.story.first.key for run in self.runs.values() if run.damaged_at >= 0 and run.story.first is not None
+        }
+
+    def _texts(self, damaged: set[bytes | None]) -> None:
+        for command in self._commands.values():
+            if command.name != POST or command.key in damaged:
+                continue
+            if not self.runs[command.run_id].texts[command.text]:
+                self.complain("lost", f"{command.run_id} never received {command.text!r}")
+
+    def _dead_letters(self, damaged: set[bytes | None]) -> None:
+        for topic, partition, offset in self._letters:
+            record = self.log.records(topic, partition)[offset]
+            if record.writer != INTRUDER and record.key not in damaged:
+                self.complain(
+                    "dead letter", f"{topic}/{partition} offset {offset} was parked; nothing is wrong with it"
+                )
+
+    def _final_rows(self) -> None:
+        schema = self.store.live
+        audit, rows = self.store.table(schema, "audit"), self.store.table(schema, "runs")
+        replies = 0
+        for run_id, run in self.runs.items():
+            place, row = audit.get((run_id,)), rows.get((run_id,))
+            until = run.damaged_at if run.damaged_at >= 0 else 1 << 62
+            replies += bisect_left(run.replies, until)
+            if place is None or row is None:
+                self.complain("rows", f"{run_id} has no row")
+            elif run.damaged_at >= 0:
+                if place[AUDIT["halted_offset"]] != run.damaged_at:
+                    halted = place[AUDIT["halted_offset"]]
+                    self.complain("gap skipped", f"{run_id} is damaged at {run.damaged_at}, its rows halt at {halted}")
+            elif (place[AUDIT["status"]], row[RUNS["status"]], row[RUNS["last_offset"]]) != (
+                run.story.ended,
+                run.story.ended,
+                run.offsets[-1],
+            ):
+                said = (place[AUDIT["status"]], row[RUNS["status"]], row[RUNS["last_offset"]])
+                self.complain("rows", f"{run_id} is {run.story.ended} at {run.offsets[-1]}, its rows say {said}")
+            elif place[AUDIT["tail_digest"]] != run.story.digest:
+                self.complain("rows", f"{run_id}: the rows end with another digest than the log")
+        unknown = [key for key in rows if key[0] not in self.runs]
+        if unknown:
+            self.complain("rows", f"rows for runs that the log does not know: {unknown}")
+        counted = sum(row[USAGE["calls"]] for row in self.store.table(schema, "usage").values())
+        if counted != replies:
+            self.complain("rows", f"the usage has {counted} calls, the log has {replies} answers")

@@ -1,0 +1,135 @@
+"""Who sends commands: a client that repeats each one until the broker has acknowledged it.
+
+    plain     one run
+    chat      a run, and when its end is in the log another one that continues its session
+    talk      an interactive run: some texts, and a cancel when all of them were answered
+    cancel    a run that is cancelled at some time
+
+Any command may be sent twice. What a client waits for it reads off the log, like everybody.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
+
+from connectors.errors import UnknownOutcome
+from connectors.partitioner import partition_of
+from connectors.protocols import Outgoing
+from schemas.codec import local_codec
+from schemas.ids import partition_key
+from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.values import CommandEnvelope
+from tests.simulation.broker import Wire
+from tests.simulation.log import TOPICS
+
+TENANT = "t"
+KINDS = ("plain", "plain", "chat", "talk", "cancel")
+MOST_WISHES = 4
+LOOK_S = 0.25
+"""How often a client looks whether what it waits for is in the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a client wants. `name` is the run's key; `texts` of a talk."""
+
+    name: str
+    kind: str
+    at_s: float
+    repeats: bool
+    texts: int
+
+
+def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
+    """The load of a seed."""
+    random = Random(f"{seed}/wishes")
+    found = []
+    for number in range(random.randint(1, MOST_WISHES)):
+        kind = random.choice(KINDS)
+        wish = Wish(
+            name=f"{kind}{number}",
+            kind=kind,
+            at_s=random.uniform(0.0, within_s),
+            repeats=random.random() < 0.3,
+            texts=random.randint(1, 3),
+        )
+        if wish.name not in without:
+            found.append(wish)
+    return found
+
+
+class Reader(Protocol):
+    """The log as a client reads it."""
+
+    def has_ended(self, run_id: str) -> bool: ...
+    def is_parked(self, run_id: str) -> bool: ...
+
+
+class Client:
+    """Carries the wishes out. `sent` counts the commands that were acknowledged."""
+
+    def __init__(self, wire: Wire, reader: Reader, *, partitions: int, clock_ms: Callable[[], int]) -> None:
+        self.busy = 0
+        """Wishes that are not carried out yet."""
+        self._wire = wire
+        self._reader = reader
+        self._partitions = partitions
+        self._clock_ms = clock_ms
+
+    async def run(self, todo: list[Wish]) -> None:
+        """Until all was sent."""
+        self.busy = len(todo)
+        async with asyncio.TaskGroup() as group:
+            for wish in todo:
+                group.create_task(self._carry_out(wish))
+
+    async def _carry_out(self, wish: Wish) -> None:
+        await asyncio.sleep(wish.at_s)
+        run_id = f"r_{wish.name}"
+        await self._start(run_id, wish, interactive=wish.kind == "talk")
+        if wish.kind == "cancel":
+            await asyncio.sleep(wish.at_s / 10)
+            await self._cancel(run_id, wish)
+        elif wish.kind == "chat":
+            await self._until(self._reader.has_ended, run_id)
+            await self._start(f"{run_id}-2", wish, session_id=f"s_{wish.name}")
+        elif wish.kind == "talk":
+            for number in range(wish.texts):
+                envelope = self._envelope(f"say-{wish.name}-{number}")
+                said = PostInput(envelope=envelope, run_id=run_id, text=f"{wish.name} text {number}")
+                await self._send(run_id, said, wish)
+            await self._until(self._reader.is_parked, run_id)
+            await self._cancel(run_id, wish)
+        self.busy -= 1
+
+    async def _start(self, run_id: str, wish: Wish, **more: Any) -> None:
+        envelope = self._envelope(f"start-{run_id}")
+        key = f"key-{run_id}"
+        await self._send(
+            run_id,
+            StartRun(envelope=envelope, agent="helper", prompt="go", run_id=run_id, idempotency_key=key, **more),
+            wish,
+        )
+
+    async def _cancel(self, run_id: str, wish: Wish) -> None:
+        await self._send(run_id, CancelRun(envelope=self._envelope(f"cancel-{run_id}"), run_id=run_id), wish)
+
+    def _envelope(self, command_id: str) -> CommandEnvelope:
+        return CommandEnvelope(command_id=command_id, tenant=TENANT, issued_at_ms=self._clock_ms())
+
+    async def _send(self, run_id: str, command: Any, wish: Wish) -> None:
+        key = partition_key(run_id).encode()
+        outgoing = [Outgoing(key=key, value=local_codec().encode(command))]
+        left = 2 if wish.repeats else 1
+        while left:
+            try:
+                await self._wire.append(TOPICS.commands, partition_of(key, self._partitions), outgoing)
+            except UnknownOutcome:
+                continue  # again: the command's id makes that safe
+            left -= 1
+
+    async def _until(self, holds: Callable[[str], bool], run_id: str) -> None:
+        while not holds(run_id):
+            await asyncio.sleep(LOOK_S)

@@ -1,0 +1,116 @@
+"""Run many seeds, or tell the story of one.
+
+    python -m tests.simulation.main --seeds 10000 [--first S] [--jobs N]
+    python -m tests.simulation.main --seed S --story [--whole]
+
+The first failing seed ends it: its shortest story is printed, and the command that tells it again. Exit code 1 then.
+"""
+
+import argparse
+import gc
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+from tests.simulation.seeds import Outcome, simulate, simulated
+from tests.simulation.shrink import shrunk
+
+CHUNK_SEEDS = 50
+"""Seeds a worker process takes at once: half a second of work."""
+TELL_EVERY_SEEDS = 40 * CHUNK_SEEDS
+COLLECT_EVERY_SEEDS = 25
+"""Garbage is collected between seeds and not within them: a simulation is full of cycles that all end with it."""
+
+
+def run_seeds(seeds: Iterable[int]) -> Iterator[Outcome]:
+    """The outcomes, one after the other, in this process."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        with simulated():
+            for number, seed in enumerate(seeds, start=1):
+                yield simulate(seed)
+                if number % COLLECT_EVERY_SEEDS == 0:
+                    gc.collect()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def first_failure(seeds: Iterable[int]) -> Outcome | None:
+    """The first outcome that breaks an invariant."""
+    return next((outcome for outcome in run_seeds(seeds) if outcome.violation is not None), None)
+
+
+def story(outcome: Outcome, *, whole: bool = False) -> list[str]:
+    """The lines of a story: which faults it takes, what happened, what was broken."""
+    lines: list[str] = []
+    with simulated():
+        without, best = (frozenset[str](), outcome) if whole or outcome.violation is None else shrunk(outcome)
+        told = simulate(outcome.seed, without=without, tell=lines.append)
+    assert told == best or whole, "a seed did not replay exactly; something is not simulated"
+    head = [
+        f"seed {outcome.seed}: {len(outcome.fired)} faults and {len(outcome.wishes)} wishes happened, these matter:",
+        *(f"  {name}" for name in (*told.wishes, *told.fired)),
+        "",
+    ]
+    violation = told.violation
+    end = "nothing is broken" if violation is None else f"BROKEN ({violation.kind}): {violation.text}"
+    return [*head, *lines, "", end]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.main", description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=1_000, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
+    parser.add_argument("--seed", type=int, help="one seed")
+    parser.add_argument("--story", action="store_true", help="with --seed: tell it also when nothing is broken")
+    parser.add_argument("--whole", action="store_true", help="with --seed: tell it with all its faults")
+    chosen = parser.parse_args()
+    if chosen.seed is not None:
+        outcome = next(iter(run_seeds([chosen.seed])))
+        if chosen.story or outcome.violation is not None:
+            print("\n".join(story(outcome, whole=chosen.whole)))
+        else:
+            print(f"seed {chosen.seed}: nothing is broken, {len(outcome.fired)} faults, {outcome.events} events")
+        return 1 if outcome.violation is not None else 0
+    return _many(chosen.first, chosen.seeds, chosen.jobs)
+
+
+def _many(first: int, count: int, jobs: int) -> int:
+    began = time.monotonic()
+    failure = first_of_many(first, count, jobs, say=lambda text: print(text, flush=True))
+    took_s = time.monotonic() - began
+    if failure is None:
+        rate = count / took_s
+        print(f"{count} seeds from {first}: nothing is broken ({took_s:.0f} s, {rate:.0f} seeds a second)")
+        return 0
+    print("\n".join(story(failure)))
+    print(f"\nAgain: python -m tests.simulation.main --seed {failure.seed} --story   (--whole: with every fault)")
+    return 1
+
+
+def first_of_many(first: int, count: int, jobs: int, say: Callable[[str], None] = lambda text: None) -> Outcome | None:
+    """The first failure that one of so many processes finds; None when there is none."""
+    chunks = [range(at, min(at + CHUNK_SEEDS, first + count)) for at in range(first, first + count, CHUNK_SEEDS)]
+    done = 0
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = {pool.submit(first_failure, chunk): chunk for chunk in chunks}
+        for future in as_completed(running):
+            failure = future.result()
+            if failure is not None:
+                pool.shutdown(cancel_futures=True)
+                return failure
+            done += len(running[future])
+            if done % TELL_EVERY_SEEDS == 0:
+                say(f"{done} of {count} seeds")
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

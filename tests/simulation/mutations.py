@@ -1,0 +1,164 @@
+"""Broken versions of the product: one rule switched off in each. The simulation must find every one.
+
+A mutation is a patch while it lasts. That it is found says that the rule matters, that the faults reach it, and that
+the checker looks at the right thing; a simulation that finds nothing in a broken product proves nothing about a whole
+one.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from projections import cursors, folding
+from projections.history import EventAt
+from schemas.codec import peek
+from schemas.reader import RawEvent, TermReader
+from services.core.run import decide
+from services.stream import fold, past
+from services.stream.flusher import Flusher
+from services.stream.fold import Fold
+from services.stream.partition import Partition
+
+Mutation = Callable[[], AbstractContextManager[Any]]
+
+
+def term_rule() -> AbstractContextManager[Any]:
+    """Readers take whatever was written, under whatever term."""
+    read = TermReader.read
+
+    def lenient(self: TermReader, offset: int, value: bytes | None) -> RawEvent | None:
+        event, stale = read(self, offset, value), self.stale
+        if event is not None or value is None or peek(value).schema_id in self._claim_ids:
+            return event
+        assert stale
+        found = peek(value)
+        return RawEvent(offset, found.schema_id, found.term, found.seq, found.aggregate, value)
+
+    return patch.object(TermReader, "read", lenient)
+
+
+def offset_comparison() -> AbstractContextManager[Any]:
+    """An acknowledged batch counts as legal wherever it landed."""
+    acked = Partition.acked
+
+    def lenient(self: Partition, base: int) -> Any:
+        self.next_offset = base
+        return acked(self, base)
+
+    return patch.object(Partition, "acked", lenient)
+
+
+def dense_seq_at_a_take_over() -> AbstractContextManager[Any]:
+    """A new owner folds over a gap."""
+    strict = fold.fold_event
+
+    async def lenient(aggregate: Any, event: RawEvent, **more: Any) -> Any:
+        aggregate.seq = event.seq - 1
+        return await strict(aggregate, event, **more)
+
+    return _both(patch.object(fold, "fold_event", lenient), patch.object(past, "fold_event", lenient))
+
+
+def dense_seq_in_the_rows() -> AbstractContextManager[Any]:
+    """The projections fold over a gap."""
+    return patch.object(folding, "_legal", lambda before, items: ([i for i in items if isinstance(i, EventAt)], None))
+
+
+def cursor_compare_and_set() -> AbstractContextManager[Any]:
+    """A projector moves its cursor whoever moved it before."""
+
+    async def unconditional(connection: Any, schema: str, topic: str, steps: Any) -> None:
+        statement = f'UPDATE "{schema}"."cursors" SET next_offset = %s, term = %s WHERE topic = %s AND partition = %s'
+        for _, new in steps:
+            await connection.execute(statement, (new.next_offset, new.term, topic, new.partition))
+
+    return patch.object(cursors, "advance", unconditional)
+
+
+def silent_flusher() -> AbstractContextManager[Any]:
+    """The flusher's task ends after a while and nobody notices."""
+    run, settle = Flusher.run, Flusher._settle
+
+    class Died(Exception):
+        pass
+
+    async def settled(self: Flusher, *rest: Any) -> None:
+        if self.flushes > 4:
+            raise Died
+        await settle(self, *rest)
+
+    async def quietly(self: Flusher) -> None:
+        try:
+            await run(self)
+        except Died:
+            pass
+
+    return _both(patch.object(Flusher, "run", quietly), patch.object(Flusher, "_settle", settled))
+
+
+def unknown_outcome() -> AbstractContextManager[Any]:
+    """An append whose outcome is unknown counts as done."""
+    settle = Flusher._settle
+
+    async def hopeful(self: Flusher, owner: Any, partition: Partition, outcome: Any) -> None:
+        await settle(self, owner, partition, outcome if isinstance(outcome, int) else partition.next_offset)
+
+    return patch.object(Flusher, "_settle", hopeful)
+
+
+def unsafe_calls_repeated() -> AbstractContextManager[Any]:
+    """A lost call with an effect that must not be repeated is made again."""
+    return patch.object(decide, "REPEATABLE", decide.REPEATABLE | {"unsafe"})
+
+
+def handled_commands_forgotten() -> AbstractContextManager[Any]:
+    """A new owner does not know what was handled before."""
+    feed = Fold.feed
+
+    def forgetful(self: Fold, records: Any) -> None:
+        feed(self, records)
+        self.commands.clear()
+        self.over = OrderedDict()
+
+    return patch.object(Fold, "feed", forgetful)
+
+
+def intent_after_effect() -> AbstractContextManager[Any]:
+    """Calls begin when their batch leaves, not when it is acknowledged."""
+    append, acked = Flusher._append, Partition.acked
+
+    async def eager(self: Flusher, owner: Any, partition: Partition, records: Any) -> Any:
+        assert partition._flight is not None
+        self._begin(partition.number, [due for decision in partition._flight.decisions for due in decision.dues])
+        return await append(self, owner, partition, records)
+
+    def quiet(self: Partition, base: int) -> Any:
+        acked(self, base)
+        return []
+
+    return _both(patch.object(Flusher, "_append", eager), patch.object(Partition, "acked", quiet))
+
+
+MUTATIONS: dict[str, Mutation] = {
+    mutation.__name__: mutation
+    for mutation in (
+        term_rule,
+        offset_comparison,
+        dense_seq_at_a_take_over,
+        dense_seq_in_the_rows,
+        cursor_compare_and_set,
+        silent_flusher,
+        unknown_outcome,
+        unsafe_calls_repeated,
+        handled_commands_forgotten,
+        intent_after_effect,
+    )
+}
+
+
+@contextmanager
+def _both(one: AbstractContextManager[Any], other: AbstractContextManager[Any]) -> Iterator[None]:
+    with one, other:
+        yield

@@ -1,0 +1,161 @@
+"""A runtime process: the real host with everything behind it, over the simulated log, clock and calls.
+
+What is simulated: the wire, the group, the index (over the simulated tables), and the models and tools, which answer by
+a script after a while. Everything between is what services/runtime/main.py puts together.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+from zlib import crc32
+
+from schemas.codec import local_codec
+from schemas.values import AgentDefinition
+from services.core.run.orders import ModelErred, Refusal
+from services.core.run.react import CallModel
+from services.runtime.desk import RunDesk
+from services.runtime.run_family import RunFamily
+from services.runtime.tally import Tallies
+from services.stream.calls import Calls
+from services.stream.dead_letters import DeadLetters
+from services.stream.host import Host
+from services.stream.owner import Workplace
+from services.stream.past import Past
+from services.stream.snapshot import Snapshots
+from tests.services.stream.script import answer
+from tests.simulation.broker import Tail, Wire
+from tests.simulation.builds import StoredIndex
+from tests.simulation.log import TOPICS
+from tests.simulation.loop import Process
+from tests.simulation.store import Store
+
+AGENT = AgentDefinition(name="helper", provider="acme", model="large", tools=("T",), retry_attempts=5)
+SLOW_CALL_S = 1.5
+"""The longest calls; half take less than a tenth of a second. Runs live long enough for faults to strike in them."""
+BUSY_SHARE = 13
+"""One in so many model calls is answered with a failure that may be tried again."""
+
+
+class Membership:
+    """What the group says, as far as this process has heard (protocol services.stream.host.Membership)."""
+
+    def __init__(self) -> None:
+        self.assigned: frozenset[int] = frozenset()
+        self.changed = asyncio.Event()
+        self._generation = 0
+
+    async def stay(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    def hear(self, generation: int, partitions: frozenset[int]) -> None:
+        """Rebalances come in order; one that was overtaken is never heard of."""
+        if generation < self._generation:
+            return
+        self._generation = generation
+        if partitions != self.assigned:
+            self.assigned = partitions
+            self.changed.set()
+
+
+class Definitions:
+    """One agent."""
+
+    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
+        return AGENT if agent == AGENT.name else Refusal(code="unknown_agent", message=f"agent {agent} does not exist")
+
+
+class Witness(Protocol):
+    """Sees every call to the outside."""
+
+    def call_began(self, process: str, run_id: str, key: Any) -> None: ...
+    def call_ended(self, process: str, run_id: str, key: Any) -> None: ...
+
+
+@dataclass(slots=True)
+class OwnerProcess:
+    """A runtime process with what the world reaches for."""
+
+    process: Process
+    host: Host
+    membership: Membership
+    task: "asyncio.Task[None]"
+
+
+def owner_process(
+    wire: Wire, store: Store, witness: Witness, *, partitions: int, clock_ms: Callable[[], int]
+) -> OwnerProcess:
+    """Starts a host in the wire's process."""
+    loop, process, family, codec = wire.loop, wire.process, RunFamily(), local_codec()
+    past = Past(family, codec, wire, TOPICS.events)
+    tallies = Tallies(codec, wire, topic="tallies", clock_ms=clock_ms)
+    index = StoredIndex(store, wire.round_trip)
+    definitions = Definitions()
+
+    def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
+        return RunDesk(
+            number=number,
+            partitions=partitions,
+            known_since_ms=known_since_ms,
+            forgotten_until=forgotten_until,
+            definitions=definitions,
+            index=index,
+            past=past,
+            tallies=tallies,
+            clock_ms=clock_ms,
+            absent=family.absent,
+        )
+
+    async def call(effect: Any, state: Any, tenant: str) -> Any:
+        del state, tenant
+        if isinstance(effect, CallModel) and effect.not_before_ms > clock_ms():
+            await asyncio.sleep((effect.not_before_ms - clock_ms()) / 1000)
+        witness.call_began(process.name, effect.run_id, effect.key)
+        draw = wire.fates.random.random()
+        await asyncio.sleep(SLOW_CALL_S * draw**4)
+        witness.call_ended(process.name, effect.run_id, effect.key)
+        return answered(effect, clock_ms())
+
+    host: Host
+    work = Workplace(
+        family=family,
+        codec=codec,
+        topics=TOPICS,
+        appender=wire,
+        ranges=wire,
+        snapshots=Snapshots(family, codec, appender=wire, ranges=wire, topic=TOPICS.snapshots),
+        past=past,
+        dead_letters=DeadLetters(codec, wire, topic=TOPICS.dead_letters, service=process.name, clock_ms=clock_ms),
+        calls=Calls(family, run=call, done=lambda *result: host.result(*result), clock_ms=clock_ms),
+        desk=desk,
+        clock_ms=clock_ms,
+        name=process.name,
+    )
+    membership = Membership()
+    commands = Tail(wire, TOPICS.commands, dict.fromkeys(range(partitions), 0))
+    commands.pause(range(partitions))
+    host = Host(work, membership=membership, commands=commands)
+    return OwnerProcess(process, host, membership, loop.spawn(process, host.run()))
+
+
+def answered(effect: Any, at_ms: int) -> Any:
+    """What the outside says: the same to the same attempt of the same run, whoever asks."""
+    drawn = crc32(f"{effect.run_id}/{effect.key}".encode())
+    if isinstance(effect, CallModel) and drawn % BUSY_SHARE == 0 and effect.attempt <= AGENT.retry_attempts:
+        return ModelErred(
+            at_ms=at_ms,
+            turn=effect.turn,
+            attempt=effect.attempt,
+            kind="overloaded",
+            transient=True,
+            message="acme 529: busy",
+            retry_after_ms=0,
+            retries_rate_limits=True,
+            duration_ms=1,
+        )
+    return answer(effect, turns_of(effect.run_id), at_ms)
+
+
+def turns_of(run_id: str) -> int:
+    """Model turns of a run: one for those that talk (their turns end with the text), otherwise up to three."""
+    return 1 if "talk" in run_id else 1 + crc32(run_id.encode()) % 3

@@ -1,0 +1,69 @@
+"""A projector process, and one that rebuilds: the real loop and the real rebuild over the simulated tables."""
+
+import asyncio
+from collections.abc import Mapping
+
+from connectors.kafka import KafkaOptions
+from connectors.postgres import PostgresOptions
+from projections.rebuild import rebuild
+from services.projector.loop import Projector
+from services.projector.settings import ProjectorSettings
+from tests.simulation.broker import Tail, Wire
+from tests.simulation.log import TOPICS
+from tests.simulation.store import Connection, Store
+
+MAX_RECORDS = 15
+"""Records of one transaction: few, so that there are many."""
+
+
+class Doors:
+    """How a projector reaches the outside."""
+
+    def __init__(self, wire: Wire, store: Store, partitions: int) -> None:
+        self._wire = wire
+        self._store = store
+        self._partitions = partitions
+
+    async def connect(self) -> Connection:
+        wire = self._wire
+        await wire.round_trip("connect to Postgres")
+        return self._store.connect(wire.process, wire.fates, wire.strike)
+
+    async def open_tail(self, starts: Mapping[int, int]) -> Tail:
+        return Tail(self._wire, TOPICS.events, starts)
+
+    async def count_partitions(self) -> int:
+        return self._partitions
+
+
+def projector_process(wire: Wire, store: Store, partitions: int) -> "asyncio.Task[None]":
+    """Starts a projector in the wire's process."""
+    doors = Doors(wire, store, partitions)
+    settings = ProjectorSettings(
+        kafka=KafkaOptions(bootstrap="simulated"),
+        postgres=PostgresOptions(dsn="host=simulated"),
+        owner=wire.process.name,
+        max_records=MAX_RECORDS,
+    )
+    projector = Projector(
+        settings,
+        connect=doors.connect,  # type: ignore[arg-type]  # the part of a connection that is used
+        open_tail=doors.open_tail,
+        count_partitions=doors.count_partitions,
+    )
+    return wire.loop.spawn(wire.process, projector.run(asyncio.Event()))
+
+
+def rebuild_process(wire: Wire, store: Store, partitions: int) -> "asyncio.Task[object]":
+    """Starts a rebuild in the wire's process; it ends by itself, or with an error when the outside fails."""
+    doors = Doors(wire, store, partitions)
+    return wire.loop.spawn(
+        wire.process,
+        rebuild(
+            doors.connect,  # type: ignore[arg-type]  # the part of a connection that is used
+            doors.open_tail,
+            TOPICS.events,
+            partitions,
+            owner=wire.process.name,
+        ),
+    )

@@ -1,0 +1,90 @@
+"""One seed from beginning to end.
+
+    with simulated():
+        outcome = simulate(7)              # the violation, if any, and the faults that happened
+        simulate(7, without=frozenset({"act 2 (crash)"}), tell=print)
+
+Before: main.py and shrink.py. After: world.py.
+"""
+
+import asyncio
+import logging
+import random
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from unittest.mock import patch
+
+from projections import rebuild as rebuilding
+from projections import run_projection
+from projections.writing import writer
+from services.projector import loop as projecting
+from tests.simulation.builds import SimulatedBuilds
+from tests.simulation.checker import Violation
+from tests.simulation.clients import wishes
+from tests.simulation.faults import CALM_S, Faults
+from tests.simulation.world import Tell, World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a seed went. `fired` names the faults that happened, `wishes` the load."""
+
+    seed: int
+    violation: Violation | None
+    fired: tuple[str, ...]
+    wishes: tuple[str, ...]
+    events: int
+    virtual_s: float
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """Clock, randomness and Postgres of this process are simulated ones while it lasts; nothing is logged.
+
+    The code under test asks `time.monotonic` and the module-wide `random`; giving both here spares it a parameter.
+    """
+    state, monotonic = random.getstate(), time.monotonic
+
+    def virtual() -> float:
+        loop = asyncio._get_running_loop()  # none in other threads, whose time goes on
+        return monotonic() if loop is None else loop.time()
+
+    logging.disable(logging.CRITICAL)
+    with (
+        patch.object(time, "monotonic", virtual),
+        patch.object(projecting, "Builds", SimulatedBuilds),
+        patch.object(rebuilding, "Builds", SimulatedBuilds),
+        patch.object(run_projection, "writer", cache(writer)),
+        warnings.catch_warnings(),
+    ):
+        # A crash leaves coroutines behind that were made and never begun.
+        warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
+        try:
+            yield
+        finally:
+            random.setstate(state)
+            logging.disable(logging.NOTSET)
+
+
+def simulate(seed: int, *, without: frozenset[str] = frozenset(), tell: Tell | None = None) -> Outcome:
+    """One seed, inside `simulated()`. `without` leaves faults and wishes out by name; `tell` gets the story."""
+    random.seed(seed)
+    faults = Faults(seed, without)
+    load = wishes(seed, without, CALM_S / 2)
+    world = World(faults, load, tell)
+    try:
+        world.run()
+        return Outcome(
+            seed=seed,
+            violation=world.checker.violation,
+            fired=tuple(faults.fired),
+            wishes=tuple(wish.name for wish in load),
+            events=world.checker.events,
+            virtual_s=world.loop.now,
+        )
+    finally:
+        world.loop.close()

@@ -1,0 +1,96 @@
+"""The projector's statements, read off their SQL: which table, which columns, which WHERE, what becomes of a row.
+
+Nothing is assumed that the text does not say: the cursor's compare-and-set and the policy of every upsert are found in
+it, so that a change of the product changes the simulation.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from psycopg import sql
+
+from projections.builds import TABLES
+
+Row = tuple[Any, ...]
+Key = tuple[Any, ...]
+KEYS = {table.name: tuple(column.name for column in table.primary_key.columns) for table in TABLES}
+COLUMNS = {table.name: tuple(column.name for column in table.columns) for table in TABLES}
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """UPDATE of one row by its key and what else the WHERE asks for."""
+
+    schema: str
+    name: str
+    sets: tuple[str, ...]
+    where: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """INSERT, with what becomes of a row that is there; None: it is an error."""
+
+    schema: str
+    name: str
+    key: tuple[int, ...]
+    merge: Callable[[Row, Row], Row] | None
+
+
+def text_of(query: Any) -> str:
+    if isinstance(query, sql.Composable):
+        return query.as_string(None)
+    return query.decode() if isinstance(query, bytes) else str(query)
+
+
+@cache
+def table_in(text: str) -> tuple[str, str]:
+    """The first table that is named."""
+    found = re.search(r'"(\w+)"\."(\w+)"', text)
+    assert found is not None, text
+    return found[1], found[2]
+
+
+@cache
+def update_in(text: str) -> Update:
+    sets, _, where = text.partition(" WHERE ")
+    placeholder = re.compile(r"(\w+) = %s")
+    return Update(*table_in(text), tuple(placeholder.findall(sets)), tuple(placeholder.findall(where)))
+
+
+@cache
+def insert_in(text: str) -> Insert:
+    schema, name = table_in(text)
+    columns = COLUMNS[name]
+    key = tuple(columns.index(column) for column in KEYS[name])
+    _, conflict, policies = text.partition("DO UPDATE SET ")
+    if not conflict:
+        return Insert(schema, name, key, None)
+    ways: dict[str, Callable[[Any, Any], Any]] = {}
+    for column, policy in re.findall(r'"(\w+)" = (coalesce\([^)]*\)|[^,]+)', policies):
+        ways[column] = _way(column, policy)
+    merges = [ways.get(column, _keep) for column in columns]
+
+    def merge(old: Row, new: Row) -> Row:
+        return tuple([way(a, b) for way, a, b in zip(merges, old, new, strict=True)])
+
+    return Insert(schema, name, key, merge)
+
+
+def _way(column: str, policy: str) -> Callable[[Any, Any], Any]:
+    ways: dict[str, Callable[[Any, Any], Any]] = {
+        f'excluded."{column}"': lambda old, new: new,
+        f't."{column}" + excluded."{column}"': lambda old, new: old + new,
+        f'coalesce(excluded."{column}", t."{column}")': lambda old, new: old if new is None else new,
+        f'coalesce(t."{column}", excluded."{column}")': lambda old, new: new if old is None else old,
+    }
+    assert policy in ways, f"the simulated Postgres does not know the policy {policy}"
+    return ways[policy]
+
+
+def _keep(old: Any, new: Any) -> Any:
+    del new
+    return old

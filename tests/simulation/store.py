@@ -1,0 +1,283 @@
+"""A small Postgres: what the projector's statements mean, and what may go wrong with them.
+
+It understands the statements that projections/run_projection.py, cursors.py and writing.py send (statements.py).
+Transactions are buffers over what is committed; a row of `cursors` is locked from its first change to the end of the
+transaction, and a row that is changed is looked at again once the lock is there (READ COMMITTED).
+
+A connection dies with its process at once, as a socket does; a paused process keeps its locks.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from projections.builds import LIVE, BuildRow
+from projections.transcript import TranscriptRow
+from tests.simulation.faults import MOST_DELAY_S, Fates
+from tests.simulation.loop import Process, VirtualLoop
+from tests.simulation.statements import COLUMNS, KEYS, Key, Row, Update, insert_in, table_in, text_of, update_in
+
+Place = tuple[str, str, Key]
+"""Schema, table and key of a row."""
+Strike = Callable[[str, float], None]
+PREFIX = "loom"
+CURSOR = ("topic", "partition", "next_offset", "term", "epoch", "owner")
+
+
+@dataclass(slots=True)
+class Store:
+    """What is committed, who holds which lock, which builds there are. `committed` hears of every commit."""
+
+    loop: VirtualLoop
+    tables: dict[tuple[str, str], dict[Key, Row]] = field(default_factory=dict)
+    builds: list[BuildRow] = field(default_factory=list)
+    advisory: dict[str, "Connection"] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
+    """Schemas of builds that are no more."""
+    committed: Callable[["Connection", Mapping[Place, Row]], None] = lambda connection, changes: None
+    connections: list["Connection"] = field(default_factory=list)
+    _locks: dict[Place, "Connection"] = field(default_factory=dict)
+    _waiting: list[tuple[Process, "asyncio.Future[None]"]] = field(default_factory=list)
+
+    def table(self, schema: str, name: str) -> dict[Key, Row]:
+        return self.tables.setdefault((schema, name), {})
+
+    @property
+    def live(self) -> str:
+        """The schema that readers see; empty before the first build."""
+        return next((f"{PREFIX}_{row.number}" for row in self.builds if row.state == LIVE), "")
+
+    def positions(self, schema: str) -> dict[int, int]:
+        """Next offset of each partition in a build."""
+        return {key[1]: row[2] for key, row in self.table(schema, "cursors").items()}
+
+    def connect(self, process: Process, fates: Fates, strike: Strike) -> "Connection":
+        connection = Connection(self, process, fates, strike)
+        self.connections.append(connection)
+        return connection
+
+    def disconnect(self, process: Process) -> None:
+        """The process is dead: the server rolls back and forgets its connections."""
+        for connection in [c for c in self.connections if c.process is process]:
+            connection.end()
+
+    async def lock(self, place: Place, connection: "Connection") -> None:
+        """Waits until the row is free or its own."""
+        while self._locks.setdefault(place, connection) is not connection:
+            waiter = self.loop.create_future()
+            self._waiting.append((connection.process, waiter))
+            await waiter
+
+    def release(self, connection: "Connection") -> None:
+        """The transaction is over: its locks are free, and whoever waits looks again."""
+        self._locks = {place: holder for place, holder in self._locks.items() if holder is not connection}
+        waiting, self._waiting = self._waiting, []
+        for process, waiter in waiting:
+            self.loop.call_for(process, 0.0, _go_on, waiter)
+
+
+class Answer:
+    """What psycopg calls a cursor."""
+
+    def __init__(self, rows: Sequence[Row] = (), rowcount: int = 0) -> None:
+        self._rows = list(rows)
+        self.rowcount = rowcount or len(self._rows)
+
+    async def fetchall(self) -> list[Row]:
+        return self._rows
+
+    async def fetchone(self) -> Row | None:
+        return self._rows[0] if self._rows else None
+
+
+class Connection:
+    """A connection in autocommit mode: the part of psycopg.AsyncConnection that the projections use."""
+
+    def __init__(self, store: Store, process: Process, fates: Fates, strike: Strike) -> None:
+        self.process = process
+        self._store = store
+        self._fates = fates
+        self._strike = strike
+        self._depth = 0
+        self._changes: dict[Place, Row] = {}
+        self._is_open = True
+        self._seen: dict[tuple[str, str], dict[Key, Row]] | None = None
+        """The tables as they were when a REPEATABLE READ transaction began."""
+
+    @property
+    def tables(self) -> Mapping[tuple[str, str], Mapping[Key, Row]]:
+        """What is committed, as this transaction may see it."""
+        return self._store.tables if self._seen is None else self._seen
+
+    async def __aenter__(self) -> "Connection":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Closed from either side."""
+        self._is_open = False
+        self._changes.clear()
+        store = self._store
+        store.connections = [c for c in store.connections if c is not self]
+        store.advisory = {name: holder for name, holder in store.advisory.items() if holder is not self}
+        store.release(self)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """All or nothing; an inner one is a savepoint."""
+        before = dict(self._changes)
+        self._depth += 1
+        try:
+            yield
+        except BaseException:
+            self._changes = before
+            self._depth -= 1
+            if not self._depth:
+                self._over()
+            raise
+        self._depth -= 1
+        if not self._depth:
+            await self._commit()
+
+    @asynccontextmanager
+    async def pipeline(self) -> AsyncIterator[None]:
+        """Statements travel together; what is simulated does not depend on it."""
+        yield
+
+    @asynccontextmanager
+    async def cursor(self) -> AsyncIterator["Connection"]:
+        """Cursors have no state of their own here."""
+        yield self
+
+    async def execute(self, query: Any, parameters: Sequence[Any] = ()) -> Answer:
+        await self._reach("tables")
+        text = text_of(query)
+        if "REPEATABLE READ" in text:
+            self._seen = {place: dict(rows) for place, rows in self._store.tables.items()}
+        if text.startswith("SET ") or "pg_notify" in text:
+            return Answer()
+        self._must_exist(table_in(text)[0])
+        if text.startswith("UPDATE"):
+            answer = await self._update(update_in(text), parameters)
+            if not self._depth:
+                self._over()
+            return answer
+        if "c.epoch + 1" in text:
+            return await self._claim(table_in(text), parameters)
+        if " JOIN " in text:
+            return Answer(self._open_calls(table_in(text)[0], parameters[0]))
+        assert text.startswith("SELECT * FROM"), f"the simulated Postgres does not know {text}"
+        schema, name = table_in(text)
+        found = [self._read(schema, name, (run_id,)) for run_id in parameters[0]]
+        return Answer([row for row in found if row is not None])
+
+    async def executemany(self, query: Any, rows: Iterable[Row]) -> None:
+        await self._reach("tables")
+        insert = insert_in(text_of(query))
+        self._must_exist(insert.schema)
+        for row in rows:
+            key = tuple(row[at] for at in insert.key)
+            old = self._read(insert.schema, insert.name, key)
+            if old is not None and insert.merge is None:
+                raise psycopg.errors.UniqueViolation(f"{insert.name}: the key {key} is there already")
+            new = tuple(row) if old is None or insert.merge is None else insert.merge(old, row)
+            self._write((insert.schema, insert.name, key), new)
+
+    # --- the statements -----------------------------------------------------------------------------------------------
+
+    async def _update(self, update: Update, parameters: Sequence[Any]) -> Answer:
+        values = dict(zip(update.sets, parameters, strict=False))
+        wanted = dict(zip(update.where, parameters[len(update.sets) :], strict=True))
+        place = (update.schema, update.name, tuple(wanted[name] for name in KEYS[update.name]))
+        await self._store.lock(place, self)
+        row = self._read(*place)
+        if row is None:
+            return Answer()
+        old = dict(zip(CURSOR, row, strict=True))
+        if any(old[name] != value for name, value in wanted.items()):
+            return Answer()
+        self._write(place, tuple((old | values).values()))
+        return Answer(rowcount=1)
+
+    async def _claim(self, table: tuple[str, str], parameters: Sequence[Any]) -> Answer:
+        topic, partition, owner = parameters
+        place = (*table, (topic, partition))
+        await self._store.lock(place, self)
+        old = self._read(*place)
+        next_offset, term, epoch = (0, -1, 0) if old is None else old[2:5]
+        self._write(place, (topic, partition, next_offset, term, epoch + 1, owner))
+        return Answer([(next_offset, term, epoch + 1)])
+
+    def _open_calls(self, schema: str, run_ids: Sequence[str]) -> list[Row]:
+        found: list[Row] = []
+        at = COLUMNS["runs"].index("memory_reply_seq")
+        for run_id in sorted(run_ids):
+            run = self._read(schema, "runs", (run_id,))
+            if run is None or not run[at]:
+                continue
+            for values in self._store.table(schema, "transcript").values():
+                row = TranscriptRow._make(values)
+                if row.run_id == run_id and row.type == "tool_call" and row.seq // 256 == run[at]:
+                    found.append((row.run_id, row.event, row.seq))
+        return [row[:2] for row in sorted(found, key=lambda row: (row[0], row[2]))]
+
+    def _read(self, schema: str, name: str, key: Key) -> Row | None:
+        place = (schema, name, key)
+        found = self._changes.get(place)
+        return found if found is not None else self._store.table(schema, name).get(key)
+
+    def _write(self, place: Place, row: Row) -> None:
+        self._changes[place] = row
+        if not self._depth:
+            self._apply()
+
+    async def _commit(self) -> None:
+        await asyncio.sleep(self._fates.latency_s())
+        fate = await self._reach("commit")
+        self._apply()
+        self._over()
+        await asyncio.sleep(self._fates.latency_s())
+        if fate == "commit lost":
+            self.end()
+            raise psycopg.OperationalError("the connection broke after the commit")
+
+    def _over(self) -> None:
+        self._seen = None
+        self._store.release(self)
+
+    def _apply(self) -> None:
+        changes, self._changes = self._changes, {}
+        for (schema, name, key), row in changes.items():
+            if schema not in self._store.dropped:
+                self._store.table(schema, name)[key] = row
+        self._store.committed(self, changes)
+
+    def _must_exist(self, schema: str) -> None:
+        if schema in self._store.dropped:
+            raise psycopg.errors.UndefinedTable(f"the schema {schema} does not exist")
+
+    async def _reach(self, kind: str) -> str:
+        """On the way to the server. Raises what a broken connection raises."""
+        fate, amount = self._fates.draw(kind)
+        match fate:
+            case "slow":
+                await asyncio.sleep(MOST_DELAY_S * amount)
+            case "crash" | "pause":
+                self._strike(fate, amount)
+                await asyncio.sleep(self._fates.latency_s())
+            case "connection lost":
+                self.end()
+        if not self._is_open:
+            raise psycopg.OperationalError("the connection is broken")
+        return fate
+
+
+def _go_on(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,151 @@
+"""Virtual time, and processes that can be stopped anywhere."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.simulation.loop import Process, VirtualLoop
+
+END_S = 100.0
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    made = VirtualLoop(Random(1))  # type: ignore[abstract]  # it has no I/O
+    yield made
+    made.close()
+
+
+def spawned(loop: VirtualLoop, *works: Coroutine[Any, Any, Any]) -> list[Process]:
+    """Each in a process of its own."""
+    processes = [loop.process(f"p{number}") for number in range(len(works))]
+    for process, work in zip(processes, works, strict=True):
+        loop.spawn(process, work)
+    return processes
+
+
+def test_time_jumps_to_the_next_timer_and_nobody_waits(loop: VirtualLoop) -> None:
+    seen: list[float] = []
+
+    async def work() -> None:
+        for _ in range(3):
+            await asyncio.sleep(20.0)
+            seen.append(loop.time())
+
+    spawned(loop, work())
+    loop.run(END_S)
+    assert seen == [20.0, 40.0, 60.0]
+
+
+def test_time_outs_come_when_they_should(loop: VirtualLoop) -> None:
+    seen: list[float] = []
+
+    async def work() -> None:
+        try:
+            async with asyncio.timeout(5.0):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            seen.append(loop.time())
+
+    spawned(loop, work())
+    loop.run(END_S)
+    assert seen == [5.0]
+
+
+def test_a_frozen_process_does_not_run_and_its_timers_wait_for_it(loop: VirtualLoop) -> None:
+    seen: list[float] = []
+
+    async def work() -> None:
+        await asyncio.sleep(1.0)
+        seen.append(loop.time())
+
+    (process,) = spawned(loop, work())
+    loop.freeze(process)
+    loop.call_for(loop.outside, 7.0, loop.thaw, process)
+    loop.run(END_S)
+    assert seen == [8.0]  # it had not even begun to sleep
+
+
+def test_a_sleeper_finds_what_was_due_while_it_was_paused(loop: VirtualLoop) -> None:
+    seen: list[float] = []
+
+    async def work() -> None:
+        await asyncio.sleep(1.0)
+        seen.append(loop.time())
+
+    (process,) = spawned(loop, work())
+    loop.call_for(loop.outside, 0.5, loop.freeze, process)
+    loop.call_for(loop.outside, 7.0, loop.thaw, process)
+    loop.run(END_S)
+    assert seen == [7.0]
+
+
+@pytest.mark.parametrize("fuse", range(1, 8))
+def test_a_fuse_strikes_before_exactly_that_callback(loop: VirtualLoop, fuse: int) -> None:
+    seen: list[int] = []
+
+    async def work() -> None:
+        for number in range(20):
+            seen.append(number)
+            await asyncio.sleep(0)
+
+    (process,) = spawned(loop, work())
+    process.fuse = fuse
+    process.on_fuse = lambda: loop.freeze(process)
+    loop.run(END_S)
+    assert seen == list(range(fuse - 1))
+
+
+def test_within_a_process_callbacks_keep_their_order_and_between_processes_the_seed_decides() -> None:
+    def order(seed: int) -> list[str]:
+        loop = VirtualLoop(Random(seed))  # type: ignore[abstract]  # it has no I/O
+        seen: list[str] = []
+        for name in "abcd":
+            process = loop.process(name)
+            for number in range(3):
+                loop.call_for(process, 1.0, seen.append, f"{name}{number}")
+        loop.run(END_S)
+        loop.close()
+        return seen
+
+    orders = [order(seed) for seed in range(20)]
+    assert all([item for item in found if item[0] == "c"] == ["c0", "c1", "c2"] for found in orders)
+    assert len({tuple(found) for found in orders}) > 10
+    assert order(3) == orders[3]
+
+
+def test_an_unordered_loop_runs_everything_once_in_any_order() -> None:
+    def order(seed: int) -> str:
+        loop = VirtualLoop(Random(seed), unordered=True)  # type: ignore[abstract]  # it has no I/O
+        seen: list[str] = []
+        process = loop.process("p")
+        for name in "abcde":
+            loop.call_for(process, 1.0, seen.append, name)
+        loop.run(END_S)
+        loop.close()
+        return "".join(seen)
+
+    orders = [order(seed) for seed in range(30)]
+    assert all(sorted(found) == list("abcde") for found in orders)
+    assert len(set(orders)) > 10
+    assert order(7) == orders[7]
+
+
+def test_closing_ends_every_task_also_of_frozen_processes(loop: VirtualLoop) -> None:
+    ended: list[str] = []
+
+    async def work(name: str) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(1_000.0))
+        finally:
+            ended.append(name)
+
+    first, _ = spawned(loop, work("first"), work("second"))
+    loop.run(1.0)
+    loop.freeze(first)
+    loop.close()
+    assert sorted(ended) == ["first", "second"]
