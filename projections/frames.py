@@ -15,13 +15,15 @@ event, so that a client which lost its connection between two frames of one mode
     InputReceived       user_input (stored) or steer (live): two faces of one place
     RunParked           awaiting_input
     ToolOutcomeAsked    outcome_unknown
+    RunPaused           paused
+    RunResumed          resumed, when no other pause holds the run
     RunQuarantined      quarantined
     RunCompleted        done        RunCancelled  done, stop_reason "cancelled"        RunFailed  error
 
 Names and fields are those existing clients know; a key is absent when it has nothing to say. What we add is additive:
-`quarantined` (the stream would be silent without a reason), `text_blob` (the text is in the blob store, the API loads
-it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`, because `cancelled` is a stop reason of
-a run like the others and nothing went wrong.
+`paused`, `resumed` and `quarantined` (the stream would be silent without a reason), `text_blob` (the text is in the
+blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`, because
+`cancelled` is a stop reason of a run like the others and nothing went wrong.
 
 Before: an accepted event. After: transcript.py stores the frames, the API sends them.
 """
@@ -46,8 +48,11 @@ from schemas.run_events import (
     RunCompleted,
     RunFailed,
     RunParked,
+    RunPaused,
+    RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunResumed,
     RunStarted,
     ToolCallRequested,
     ToolOutcomeAsked,
@@ -161,9 +166,16 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="awaiting_input", event=parked)], memory
         case ToolOutcomeAsked():
             return [_frame(seq=at, type="outcome_unknown", event=_asked(memory, event))], memory
+        case RunPaused():
+            paused = {"type": "paused", "paused": {"turn": event.turn, "reason": event.reason}}
+            return [_frame(seq=at, type="paused", event=paused)], memory
+        case RunResumed(remaining=0):
+            return [_frame(seq=at, type="resumed", event={"type": "resumed", "resumed": {"by": event.by}})], memory
         case RunQuarantined():
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
-        case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRefused() | CommandRefused():
+        case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed():
+            return [], memory
+        case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun():
             return [], memory
         case _:
             assert_never(event)

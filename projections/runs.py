@@ -32,8 +32,11 @@ from schemas.run_events import (
     RunCompleted,
     RunFailed,
     RunParked,
+    RunPaused,
+    RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunResumed,
     RunStarted,
     ToolCallRequested,
     ToolOutcomeAsked,
@@ -44,6 +47,7 @@ from schemas.values import Envelope, ImportOrigin, Usage
 
 CANCELLED = "cancelled"
 """The stop reason of a cancel that named none."""
+NOT_PAUSED = {"paused": False, "pause_requested": False, "pause_reason": ""}
 PAGE_MAX = 500
 """Most runs of one page, so that an answer stays below a megabyte."""
 
@@ -83,6 +87,12 @@ class RunRow(NamedTuple):
     interactive: bool
     parked: bool
     """Waits for input."""
+    paused: bool
+    """Stands still before its next model call until it is resumed."""
+    pause_requested: bool
+    """Something holds it; it stands still from its next model call on."""
+    pause_reason: str
+    """Of the first that holds it."""
     quarantined: bool
     """A record of it could not be handled; what is shown ends before that."""
     quarantine_error: str
@@ -174,6 +184,14 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             values["tool_errors"] += event.is_error
         case RunParked():
             values["parked"] = True
+        case RunPauseRequested():
+            if not values["pause_requested"]:
+                values |= {"pause_requested": True, "pause_reason": event.reason}
+        case RunPaused():
+            values |= {"paused": True, "parked": False}
+        case RunResumed():
+            if event.remaining == 0:
+                values |= NOT_PAUSED
         case RunQuarantined():
             values |= {"quarantined": True, "quarantine_error": event.error}
         case RunCompleted():
@@ -222,6 +240,7 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "tool_errors": 0,
         "interactive": event.interactive,
         "parked": False,
+        **NOT_PAUSED,
         "quarantined": False,
         "quarantine_error": "",
         "provider": definition.provider,
@@ -276,6 +295,7 @@ def _ended(
         "status": status,
         "ended_at_ms": envelope.at_ms,
         "parked": False,
+        **NOT_PAUSED,
         # The owner's sums win over ours: they are what was decided.
         "iterations": event.iterations,
         **_spent(event.usage),

@@ -324,6 +324,36 @@ class ImportRun:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRun:
+    """Stop a run before its next model call until it is resumed."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.PauseRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    reason: str = ''
+    """Kept in the event."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PostInput:
     """Give a parked or working interactive run the next user text."""
 
@@ -395,6 +425,32 @@ class ResolveCall:
             index=value["index"],
             done=value["done"],
             result=value["result"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRun:
+    """Let a run go on that was paused by PauseRun."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.ResumeRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
         )
 
 
@@ -496,8 +552,10 @@ RECORDS = (
     HandOverModelReply,
     HandOverToolResult,
     ImportRun,
+    PauseRun,
     PostInput,
     ResolveCall,
+    ResumeRun,
     StartRun,
 )
-Command = CancelRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PostInput | ResolveCall | StartRun
+Command = CancelRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | ResolveCall | ResumeRun | StartRun

@@ -412,6 +412,66 @@ class RunParked:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunPauseRequested:
+    """The run is to stop before its next model call."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunPauseRequested"
+
+    scope: str
+    """How wide the pause is: run, agent, tenant or all."""
+    reason: str = ''
+    """Why, as the one who asked said it."""
+    by: str = ''
+    """Who asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "scope": self.scope,
+            "reason": self.reason,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            scope=value["scope"],
+            reason=value["reason"],
+            by=value["by"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPaused:
+    """The run stands still: the model call that was due next is not made."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunPaused"
+
+    turn: int
+    """The turn whose call is held back."""
+    reason: str = ''
+    """Why, of the pause that came first."""
+    not_before_ms: int = 0
+    """A retry that is held back is not due before then (UTC milliseconds); 0 = at once."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "reason": self.reason,
+            "not_before_ms": self.not_before_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            reason=value["reason"],
+            not_before_ms=value["not_before_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunQuarantined:
     """The run is parked because a record of it could not be handled; later ones wait."""
 
@@ -475,6 +535,36 @@ class RunRefused:
             agent=value["agent"],
             code=value["code"],
             message=value["message"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResumed:
+    """A pause of the run is over."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunResumed"
+
+    scope: str
+    """Which: run, agent, tenant or all."""
+    by: str = ''
+    """Who asked."""
+    remaining: int = 0
+    """Pauses that still hold the run; it goes on at 0."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "scope": self.scope,
+            "by": self.by,
+            "remaining": self.remaining,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            scope=value["scope"],
+            by=value["by"],
+            remaining=value["remaining"],
         )
 
 
@@ -763,12 +853,15 @@ RECORDS = (
     RunCompleted,
     RunFailed,
     RunParked,
+    RunPauseRequested,
+    RunPaused,
     RunQuarantined,
     RunRefused,
+    RunResumed,
     RunStarted,
     ToolCallRequested,
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunQuarantined | RunRefused | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

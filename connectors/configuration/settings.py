@@ -89,6 +89,9 @@ class Settings:
         old=SAME,
     )
     log_level: str = setting(_P, one_of("debug", "info", "warning", "error"), "info", "Least severity that is logged.")
+    start_paused: bool = setting(
+        _P, FLAG, False, "The runtime pauses everything before it takes its first partition; `loomlog resume` lifts it."
+    )
     drain_timeout_ms: int = setting(
         _P, whole(0, HOUR_MS, "milliseconds"), 10_000, "How long a planned stop waits for calls in flight."
     )

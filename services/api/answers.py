@@ -34,6 +34,8 @@ STATUS: Mapping[str, int] = {
     "run_quarantined": 409,
     "bad_fork_point": 409,
     "run_id_taken": 409,
+    "already_pausing": 409,
+    "not_paused": 409,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
     "empty_text": 422,
@@ -58,6 +60,7 @@ STATUS: Mapping[str, int] = {
     "cancel_pending": 503,
     "resolve_pending": 503,
     "import_pending": 503,
+    "pause_pending": 503,
     "not_yet": 503,
     "too_many_streams": 503,
 }

@@ -149,6 +149,32 @@ class ResolveBody(Body):
     result: str | None = Field(None, description="What the model is told of a call that is done.")
 
 
+class ReasonBody(Body):
+    """Why a run is to stand still."""
+
+    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+
+
+class PauseBody(Body):
+    """What to let stand still, and how long to wait until it does."""
+
+    timeout_ms: int | None = Field(None, ge=0, le=300_000, description="Longest wait, 30 s without it.")
+    scope: Literal["all", "tenant", "agent"] | None = Field(None, description="all without it.")
+    tenant: str | None = Field(
+        None, max_length=limits.NAME_BYTES_MAX, description="For tenant, and for agent if wished."
+    )
+    agent: AgentName | None = Field(None, description="For agent.")
+    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+
+
+class ResumeBody(Body):
+    """What to let go on; named as it was paused."""
+
+    scope: Literal["all", "tenant", "agent"] | None = Field(None, description="all without it.")
+    tenant: str | None = Field(None, max_length=limits.NAME_BYTES_MAX)
+    agent: AgentName | None = None
+
+
 def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:
     """The request the command layer takes."""
     named = body if isinstance(body, RunBody) else None

@@ -149,11 +149,6 @@ async def concurrency(service: Service, caller: Caller, request: Request) -> Res
     )
 
 
-async def state(service: Service, caller: Caller, request: Request) -> Response:
-    """The installation cannot be paused in this version, so it runs."""
-    return json_answer({"state": "running", "paused_runs_count": 0})
-
-
 def _matrix(service: Service) -> dict[str, Any]:
     return {
         "generated_at": rfc3339(clock_ms()),

@@ -16,8 +16,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from services.api import document_endpoints, event_endpoints, history_endpoints, operator_endpoints, run_endpoints
-from services.api.bodies import Body, CancelBody, ForkBody, InputBody, MessageBody, ResolveBody, RunBody
+from services.api import (
+    document_endpoints,
+    event_endpoints,
+    history_endpoints,
+    operator_endpoints,
+    pause_endpoints,
+    run_endpoints,
+)
+from services.api.bodies import (
+    Body,
+    CancelBody,
+    ForkBody,
+    InputBody,
+    MessageBody,
+    PauseBody,
+    ReasonBody,
+    ResolveBody,
+    ResumeBody,
+    RunBody,
+)
 from services.api.service import Service
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
@@ -163,6 +181,22 @@ ROUTES: tuple[Route, ...] = (
         answer="Cancelled",
         body=CancelBody,
         body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/pause",
+        access=RUNS_CREATE,
+        handler=run_endpoints.pause,
+        says="Let a run stand still before its next model call; what is under way is finished.",
+        body=ReasonBody,
+        body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/resume",
+        access=RUNS_CREATE,
+        handler=run_endpoints.resume,
+        says="Let a paused run go on; what is paused wider than the run still holds it.",
     ),
     Route(
         method="POST",
@@ -354,8 +388,26 @@ ROUTES: tuple[Route, ...] = (
         method="GET",
         path="/v1/_state",
         access=ADMIN,
-        handler=operator_endpoints.state,
-        says="Whether the installation runs or is paused.",
+        handler=pause_endpoints.state,
+        says="Whether the installation runs or is paused, and what else is.",
+    ),
+    Route(
+        method="POST",
+        path="/v1/_pause",
+        access=ADMIN,
+        handler=pause_endpoints.pause_all,
+        says="Let everything, a tenant or an agent stand still; waits until it does, at most timeout_ms.",
+        body=PauseBody,
+        body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path="/v1/_resume",
+        access=ADMIN,
+        handler=pause_endpoints.resume_all,
+        says="Let what was paused go on.",
+        body=ResumeBody,
+        body_optional=True,
     ),
     Route(
         method="GET",

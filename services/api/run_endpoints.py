@@ -1,4 +1,4 @@
-"""Runs over HTTP: start, follow, list, steer, cancel. Shapes as in reference surfaces 1.1 to 1.3.
+"""Runs over HTTP: start, follow, list, steer, pause, cancel. Shapes as in reference surfaces 1.1 to 1.3.
 
 Every endpoint takes the service, the caller and the request, and gives an answer; what it raises as Declined becomes
 the one error shape (app.py). They decide nothing.
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from projections.runs import RunFilter
 from services.api.answers import POSITION_HEADER, json_answer
-from services.api.bodies import CancelBody, InputBody, MessageBody, ResolveBody, RunBody, run_request
+from services.api.bodies import CancelBody, InputBody, MessageBody, ReasonBody, ResolveBody, RunBody, run_request
 from services.api.event_stream import EventStream
 from services.api.reading import flag, json_body, place_in_stream, text, time_ms, whole
 from services.api.service import Service
@@ -157,6 +157,19 @@ async def cancel(service: Service, caller: Caller, request: Request) -> Response
         "status": found.status,
         "reason": found.reason,
     }
+    return json_answer(answer, headers={POSITION_HEADER: found.position})
+
+
+async def pause(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
+    found = await service.layer.control.pause(caller, request.path_params["run_id"], body.reason or "")
+    answer = {"run_id": found.run_id, "agent_id": found.agent_id, "pausing": True}
+    return json_answer(answer, headers={POSITION_HEADER: found.position})
+
+
+async def resume(service: Service, caller: Caller, request: Request) -> Response:
+    found = await service.layer.control.resume(caller, request.path_params["run_id"])
+    answer = {"run_id": found.run_id, "agent_id": found.agent_id, "resumed": True}
     return json_answer(answer, headers={POSITION_HEADER: found.position})
 
 

@@ -49,7 +49,7 @@ def ended_line(row: Mapping[str, Any]) -> Text:
 def table_row(row: Mapping[str, Any], now: datetime) -> tuple[str | Text, ...]:
     """RUN, AGENT, STATUS, TURNS, CALLS, TOKENS, COST, TOOK, STARTED."""
     usage = row["usage"]
-    status = "quarantined" if row["quarantined"] else "parked" if row["parked"] else row["status"]
+    status = _shown_status(row)
     began = datetime.fromisoformat(row["started_at"])
     took_s = seconds_of(row) if row["completed_at"] else (now - began).total_seconds()
     return (
@@ -65,6 +65,17 @@ def table_row(row: Mapping[str, Any], now: datetime) -> tuple[str | Text, ...]:
     )
 
 
+def _shown_status(row: Mapping[str, Any]) -> str:
+    """What a list says: the status, or what a run under way waits for."""
+    if row["quarantined"]:
+        return "quarantined"
+    if row.get("paused"):
+        return "paused"
+    if row.get("pause_requested"):
+        return "pausing"
+    return "parked" if row["parked"] else str(row["status"])
+
+
 def print_facts(out: Console, row: Mapping[str, Any]) -> None:
     """What is known of the run, a line each."""
     forked = row.get("forked_from")
@@ -75,6 +86,7 @@ def print_facts(out: Console, row: Mapping[str, Any]) -> None:
         "handle": row["agent_id"],
         "user": f"{row['user_id']} of tenant {row['tenant_id']}",
         "status": row["status"],
+        "paused": (row.get("pause_reason") or "yes") if row.get("pause_requested") else "",
         "quarantine": row["quarantine_error"] or "",
         "started": row["started_at"],
         "ended": row["completed_at"] or "",

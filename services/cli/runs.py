@@ -1,4 +1,4 @@
-"""`loomlog run` and `loomlog runs ...`: starting, listing, showing, following and cancelling runs, all over the API.
+"""`loomlog run` and `loomlog runs ...`: starting, listing, showing, following, pausing, cancelling, over the API.
 
 Before: main.py. After: api.py, following.py, live.py.
 """
@@ -45,7 +45,7 @@ class Outcome(StrEnum):
     NOT_DONE = "not-done"
 
 
-runs_app = typer.Typer(help="List, show, follow and cancel runs.", no_args_is_help=True)
+runs_app = typer.Typer(help="List, show, follow, pause, resolve and cancel runs.", no_args_is_help=True)
 
 
 def api_of_here() -> Api:
@@ -258,6 +258,37 @@ def resolve(
     console().print(
         Text.assemble(f"Call {answer['call']} of ", (answer["run_id"], NAME), f" {what}  ", (position, DIM))
     )
+
+
+@runs_app.command("pause")
+def pause(
+    run_id: RunId,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept with the run.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Let a run stand still before its next model call."""
+    _held(run_id, "pause", {"reason": reason}, "Pausing", as_json=as_json)
+
+
+@runs_app.command("resume")
+def resume(run_id: RunId, as_json: Json = False) -> None:
+    """Let a paused run go on."""
+    _held(run_id, "resume", {}, "Resumed", as_json=as_json)
+
+
+def _held(run_id: str, what: str, body: Mapping[str, Any], said: str, *, as_json: bool) -> None:
+    answer, position = run(_order(run_id, what, body))
+    if as_json:
+        print_json({**answer, "position": position or None})
+        return
+    console().print(Text.assemble(f"{said} ", (answer["run_id"], NAME), ("  event ", DIM), position))
+
+
+async def _order(run_id: str, what: str, body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        answer = await api.post(f"/v1/runs/{row['run_id']}/{what}", body)
+        return answer.value, answer.position
 
 
 async def row_of(api: Api, run_id: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Orders to a run under way: the next user text, and the end.
+"""Orders to a run under way: the next user text, a pause, and the end.
 
 Both are commands like a start: durable first, then decided by the run's owner, whose event is waited for, shortly. A
 run that has ended meanwhile causes no event, so the read models are looked at as well. Repeating a cancel is harmless;
@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from projections.runs import RunRow
 from schemas.codec import Record
 from schemas.ids import partition_key
-from schemas.run_commands import CancelRun, PostInput, ResolveCall
+from schemas.run_commands import CancelRun, PauseRun, PostInput, ResolveCall, ResumeRun
 from schemas.run_events import (
     CommandRefused,
     InputReceived,
     RunCancelled,
     RunCompleted,
     RunFailed,
+    RunPauseRequested,
+    RunResumed,
     ToolCallRequested,
     ToolReturned,
 )
@@ -70,6 +72,15 @@ class Resolved:
 
     run_id: str
     is_repeated: bool
+    position: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A run that is to stand still, or no longer."""
+
+    run_id: str
+    agent_id: str
     position: str
 
 
@@ -172,6 +183,44 @@ class Control:
             raise over
         repeated = isinstance(event, ToolCallRequested)
         return Resolved(run_id=run_id, is_repeated=repeated, position=self._position(item))
+
+    async def pause(self, caller: Caller, run_id: str, reason: str = "") -> Held:
+        """Let a run stand still before its next model call. Raises Declined: not_found, already_pausing."""
+        demand(caller, RUNS_CREATE)
+        row = await self._running(caller, run_id)
+        envelope = self._envelope(caller, row)
+        return await self._hold(
+            row, PauseRun(envelope=envelope, run_id=run_id, reason=checked_reason(reason)), envelope
+        )
+
+    async def resume(self, caller: Caller, run_id: str) -> Held:
+        """Lift the pause of a run; wider ones still hold it. Raises Declined: not_found, not_paused."""
+        demand(caller, RUNS_CREATE)
+        row = await self._running(caller, run_id)
+        envelope = self._envelope(caller, row)
+        return await self._hold(row, ResumeRun(envelope=envelope, run_id=run_id), envelope)
+
+    async def _running(self, caller: Caller, run_id: str) -> RunRow:
+        row = await self._reads.visible_run(caller, run_id)
+        if row.status != "running":
+            raise Declined("not_found", f"the run {run_id} is not in flight: it has ended")
+        return row
+
+    async def _hold(self, row: RunRow, command: PauseRun | ResumeRun, envelope: CommandEnvelope) -> Held:
+        subscription = self._sources.hub.subscribe(row.run_id)
+        try:
+            await self._publish(row, command, envelope)
+            item = await self._effect(subscription, row, lambda item: _answers(item, envelope.command_id))
+        finally:
+            subscription.close()
+        if item is None:
+            raise await self._undecided("pause_pending", row, "the order is in the log and takes effect")
+        event = item.record
+        if isinstance(event, CommandRefused):
+            raise refused(event.code, event.message)
+        if not isinstance(event, RunPauseRequested | RunResumed):
+            raise Declined("not_found", f"the run {row.run_id} is not in flight: it has ended")
+        return Held(run_id=row.run_id, agent_id=row.agent_id, position=self._position(item))
 
     # --- shared ------------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,8 @@ CODES = frozenset(
         "nothing_to_resolve",
         "bad_fork_point",
         "run_id_taken",
+        "already_pausing",
+        "not_paused",
         # bounds
         "backpressure",
         "per_user_quota_exhausted",
@@ -62,6 +64,7 @@ CODES = frozenset(
         "cancel_pending",
         "resolve_pending",
         "import_pending",
+        "pause_pending",
         "not_yet",
         "internal",
     }

@@ -13,7 +13,17 @@ from services.commands.shapes import rfc3339
 from services.core.run.comparing import CallStep, Difference, Step, facts_of
 from services.core.run.forking import needs_text, problem_at
 from services.core.run.replaying import Entry, Replayed
-from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Ended, Parked, Refused, State, conversation
+from services.core.run.state import (
+    Absent,
+    AwaitingModel,
+    AwaitingTools,
+    Ended,
+    Parked,
+    Paused,
+    Refused,
+    State,
+    conversation,
+)
 
 
 def moment_json(moment: Moment) -> dict[str, Any]:
@@ -141,6 +151,8 @@ def _phase(state: State) -> dict[str, Any]:
             return {"phase": "awaiting_tools", "turn": state.turn, "attempt": None, "open_calls": opened}
         case Parked(facts=facts):
             return {"phase": "parked", "turn": facts.turns, "attempt": None, "open_calls": []}
+        case Paused(facts=facts):
+            return {"phase": "paused", "turn": facts.turns, "attempt": None, "open_calls": []}
         case Ended(facts=facts):
             return {"phase": "ended", "turn": facts.turns, "attempt": None, "open_calls": []}
         case Refused():

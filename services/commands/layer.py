@@ -10,6 +10,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     reads     run, agent, runs, transcript, stream
     audit     events, record
     histories replay, at, compare, export
+    pausing   pause, resume, state   (wider than a run; control has those of one run)
 
 and every one of them raises Declined and nothing else for what a caller can cause.
 """
@@ -34,10 +35,12 @@ from services.commands.forks import Forks
 from services.commands.histories import Histories
 from services.commands.hub import Hub
 from services.commands.imports import Imports
+from services.commands.pausing import Pausing
 from services.commands.projection import Positions, Projection
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
 from services.commands.runs import Runs
+from services.stream.pauses import PauseBoard
 
 log = logging.getLogger(__name__)
 
@@ -48,15 +51,21 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family."""
+    """The topics of the run family, and that of pauses wider than a run."""
 
     commands: str
     events: str
     previews: str
+    control: str
 
     @classmethod
     def under(cls, prefix: str) -> "RunTopics":
-        return cls(commands=f"{prefix}.run.commands", events=f"{prefix}.run.events", previews=f"{prefix}.run.deltas")
+        return cls(
+            commands=f"{prefix}.run.commands",
+            events=f"{prefix}.run.events",
+            previews=f"{prefix}.run.deltas",
+            control=f"{prefix}.control.events",
+        )
 
 
 TOPICS = RunTopics.under(TOPIC_PREFIX)
@@ -109,6 +118,10 @@ class CommandLayer:
             keepalive_s=keepalive_s,
         )
         self.reads = Reads(sources)
+        self.pauses = PauseBoard(codec, topics.control)
+        self.pausing = Pausing(
+            sources, self.pauses, appender, codec, topic=topics.control, clock_ms=clock_ms, fresh_token=new_token
+        )
         self.runs = Runs(
             sources,
             self.reads,
@@ -116,6 +129,7 @@ class CommandLayer:
             clock_ms=clock_ms,
             fresh_token=new_token,
             decision_wait_s=decision_wait_s,
+            admit=self.pausing.admit,
         )
         self.forks = Forks(self.runs, self.reads, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = Imports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)

@@ -28,6 +28,7 @@ from services.commands.declined import Declined
 from services.commands.hub import Hub, Start
 from services.commands.layer import TOPICS, CommandLayer, RunTopics
 from services.commands.projection import SqlProjection, has_no_tables
+from services.stream.pauses import PARTITION
 
 log = logging.getLogger(__name__)
 
@@ -114,10 +115,14 @@ async def opened(
             on_batch=on_batch,
         )
         await layer.publisher.open()
+        await waited_for("broker", readiness, lambda: layer.pauses.catch_up(ranges))
+        control = KafkaTail(places.kafka, places.topics.control, {PARTITION: layer.pauses.next_offset})
+        await waited_for("broker", readiness, control.start)
+        stack.push_async_callback(control.close)
         log.info("the log has %d partitions; reading from %s", partitions, _described(starts))
 
         async def work() -> None:
-            await layer.run(events, previews, lambda: _watch(watch))
+            await layer.run(events, previews, lambda: _watch(watch), lambda: layer.pauses.follow(control))
 
         yield layer, work
 

@@ -81,6 +81,7 @@ class Runs:
         clock_ms: Callable[[], int],
         fresh_token: Callable[[], str],
         decision_wait_s: float = limits.DECISION_WAIT_S,
+        admit: Callable[[str, str], None] = lambda tenant, agent: None,
     ) -> None:
         self._sources = sources
         self._reads = reads
@@ -89,6 +90,7 @@ class Runs:
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
         self._decision_wait_s = decision_wait_s
+        self._admit = admit
 
     async def start(self, caller: Caller, request: RunRequest) -> Accepted:
         """A new run; with a session_id a further run of that session, by the agent of the request."""
@@ -137,6 +139,7 @@ class Runs:
         request, names = launch.request, launch.names
         if request.idempotency_key and (earlier := await self._earlier(launch, wait=True)) is not None:
             return earlier
+        self._admit(launch.who.tenant, request.agent)
         if request.agent_id:
             await self._check_handle(launch)
         is_known = bool(request.idempotency_key and self._sources.hub.recent(names.run_id))

@@ -1,6 +1,6 @@
 """Rows as the JSON that clients know: one shape of a run for every transport and every list.
 
-Names follow reference surfaces 1.2; what it does not have is additive (provider, model, cost, parked, position ...). A
+Names follow reference surfaces 1.2; what it does not have is additive (provider, model, cost, paused, position ...). A
 fact nobody knows is null, never left out, so that typed clients need no special cases.
 
 Before: reads.py. After: a transport writes it.
@@ -46,6 +46,9 @@ def run_json(row: RunRow) -> dict[str, Any]:
         "live": row.status == "running",
         "interactive": row.interactive,
         "parked": row.parked,
+        "paused": row.paused,
+        "pause_requested": row.pause_requested,
+        "pause_reason": row.pause_reason or None,
         "quarantined": row.quarantined,
         "quarantine_error": row.quarantine_error or None,
         # Kept for clients that read them: an owner needs no heartbeat, its term is in the log.

@@ -28,15 +28,18 @@ from schemas.run_commands import (
     HandOverModelReply,
     HandOverToolResult,
     ImportRun,
+    PauseRun,
     PostInput,
     ResolveCall,
+    ResumeRun,
     StartRun,
 )
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 from schemas.values import AgentDefinition, RunPosition
+from services.core.pauses import PauseTable
 from services.core.run.importing import is_import
-from services.core.run.orders import Cancel, Input, Refusal, Resolve, Start
-from services.core.run.state import Ended, conversation
+from services.core.run.orders import Cancel, Input, Obey, PauseIt, Refusal, Resolve, ResumeIt, Start
+from services.core.run.state import Ended, Pause, conversation
 from services.runtime.hand_over import order_of
 from services.runtime.relatives import Relatives
 from services.runtime.tally import Tallies
@@ -55,7 +58,7 @@ KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
 
 
-ToARun = CancelRun | PostInput | ResolveCall | HandOverModelReply | HandOverToolResult
+ToARun = CancelRun | PauseRun | PostInput | ResolveCall | ResumeRun | HandOverModelReply | HandOverToolResult
 """Commands to a run that exists."""
 
 
@@ -110,6 +113,7 @@ class RunDesk:
         clock_ms: Callable[[], int],
         absent: Callable[[str, Any], Any],
         tracing: Tracing = NO_TRACING,
+        pauses: Callable[[], PauseTable] | None = None,
     ) -> None:
         self._number = number
         self._partitions = partitions
@@ -122,6 +126,7 @@ class RunDesk:
         self._clock_ms = clock_ms
         self._absent = absent
         self._tracing = tracing
+        self._pauses = pauses
         self._timeline = tracing.timeline()
         self._relatives = Relatives(
             number=number,
@@ -131,6 +136,7 @@ class RunDesk:
             holder=lambda tenant, handle: self._live_handles.get((tenant, handle), ""),
             clock_ms=clock_ms,
             absent=absent,
+            pauses=self._holding,
         )
         self._live_sessions: dict[tuple[str, str], str] = {}
         self._live_handles: dict[tuple[str, str], str] = {}
@@ -190,6 +196,15 @@ class RunDesk:
             self._live_sessions[aggregate.tenant, facts.session_id] = aggregate.id
             self._live_handles[aggregate.tenant, facts.agent_id] = aggregate.id
 
+    def standing(self, aggregate: Aggregate) -> Obey | None:
+        """The pauses wider than the run that hold it now."""
+        facts = getattr(aggregate.state, "facts", None)
+        if self._pauses is None or facts is None:
+            return None
+        table = self._pauses()
+        wanted = table.holding(aggregate.tenant, facts.definition.name)
+        return Obey(at_ms=self._clock_ms(), wanted=wanted, by=table.by)
+
     def found_over(self, first: RawEvent, last: RawEvent) -> None:
         envelope, at = read_envelope(first.value)
         ended, _ = read_envelope(last.value)
@@ -238,6 +253,12 @@ class RunDesk:
             case CancelRun():
                 cancel = Cancel(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: cancel)
+            case PauseRun():
+                pause = PauseIt(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: pause)
+            case ResumeRun():
+                resume = ResumeIt(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: resume)
             case PostInput():
                 given = Input(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: given)
@@ -398,7 +419,12 @@ class RunDesk:
             handle_live_run=self._live_handles.get((tenant, handle), ""),
             continues=last.position if last is not None else None,
             traceparent=traceparent,
+            pauses=self._holding(tenant, command.agent),
         )
+
+    def _holding(self, tenant: str, agent: str) -> tuple[Pause, ...]:
+        """What holds runs of that tenant and agent now, wider than a run."""
+        return self._pauses().holding(tenant, agent) if self._pauses is not None else ()
 
     # --- forks and imports -------------------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ from services.runtime.redaction import Redaction
 from services.runtime.run_family import RunFamily
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
 from services.runtime.shelf import Shelf
+from services.runtime.start_paused import pause_everything
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import Tracing, open_tracing
@@ -61,12 +62,14 @@ from services.stream.family import Topics
 from services.stream.host import Host
 from services.stream.owner import Workplace
 from services.stream.past import Past
+from services.stream.pauses import PARTITION, PauseBoard
 from services.stream.snapshot import Snapshots
 
 log = logging.getLogger("loomlog.runtime")
 
 TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
+CONTROL_TOPIC = "loom.control.events"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
@@ -212,13 +215,22 @@ async def run(loaded: Loaded) -> None:
         await commands.start()
         stack.push_async_callback(commands.close)
         commands.pause(range(partitions))
+        board = PauseBoard(codec, CONTROL_TOPIC)
+        await board.catch_up(ranges)
+        if settings.start_paused:
+            await pause_everything(board, appender, ranges, codec, by=settings.name, at_ms=clock_ms())
+        control = KafkaTail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
+        await control.start()
+        stack.push_async_callback(control.close)
         group = KafkaGroup(settings.kafka, TOPICS.commands, GROUP, session_timeout_ms=settings.session_timeout_ms)
         await group.start()
         stack.push_async_callback(group.close)
         reader = await open_reader(settings.postgres, schema=PREFIX, max_connections=4)
         stack.push_async_callback(reader.close)
         index = ProjectedIndex(reader, TOPICS.events)
-        await _serve(loaded, settings, codec, tracing, appender, ranges, commands, group, index, partitions)
+        await _serve(
+            loaded, settings, codec, tracing, appender, ranges, commands, control, board, group, index, partitions
+        )
 
 
 async def _serve(
@@ -229,6 +241,8 @@ async def _serve(
     appender: KafkaAppender,
     ranges: KafkaRanges,
     commands: KafkaTail,
+    control: KafkaTail,
+    board: PauseBoard,
     group: KafkaGroup,
     index: RunIndex,
     partitions: int,
@@ -264,6 +278,7 @@ async def _serve(
             clock_ms=clock_ms,
             absent=family.absent,
             tracing=watched,
+            pauses=lambda: board.table,
         )
 
     dead_letters = DeadLetters(codec, appender, topic=TOPICS.dead_letters, service="runtime", clock_ms=clock_ms)
@@ -292,12 +307,14 @@ async def _serve(
         name=settings.name,
     )
     host = Host(workplace, membership=group, commands=commands)
+    board.changed = host.obey
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(host.run(), name="host"),
+            tasks.create_task(board.follow(control), name="pauses"),
             tasks.create_task(tallies.run(), name="tallies"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),

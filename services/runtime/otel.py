@@ -41,10 +41,11 @@ from schemas.run_events import (
     RunCompleted,
     RunFailed,
     RunParked,
+    RunPaused,
     RunQuarantined,
 )
 from services.core.run.react import CallModel, CallTool
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Facts, Parked
+from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Facts, Parked, Paused
 from services.runtime import span_attributes
 from services.runtime.span_attributes import Attributes
 from services.runtime.span_ids import call_span_id, place_of, run_span_id, traceparent_of, turn_span_id
@@ -241,14 +242,14 @@ class OtelTimeline:
             self._turns[run_id] = (state.turn, state.facts.started_at_ms if state.turn == 1 else at_ms)
 
     def durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
-        if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Ended):
+        if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Ended):
             return
         for event in events:
             match event:
                 case ModelCallRequested(turn=turn, attempt=1):
                     self._turn_over(state.facts, at_ms)
                     self._turns[run_id] = (turn, at_ms)
-                case RunParked() | RunQuarantined():
+                case RunParked() | RunPaused() | RunQuarantined():
                     self._turn_over(state.facts, at_ms)
                 case RunCompleted() | RunCancelled() | RunFailed():
                     assert isinstance(state, Ended), f"{run_id} goes on after its {type(event).__name__}"

@@ -19,7 +19,7 @@ from schemas.run_events import Event, RunStarted
 from schemas.values import AgentDefinition, ForkPoint, RunPosition
 from services.core.run.forking import origin_of
 from services.core.run.orders import Fork, Import, Origin, Refusal
-from services.core.run.state import conversation
+from services.core.run.state import Pause, conversation
 from services.runtime.forks import Definitions, definition_of
 from services.stream.fold import BrokenHistory
 from services.stream.owner import Prepared
@@ -43,7 +43,9 @@ class Relatives:
         holder: Callable[[str, str], str],
         clock_ms: Callable[[], int],
         absent: Callable[[str, Any], Any],
+        pauses: Callable[[str, str], tuple[Pause, ...]] = lambda tenant, agent: (),
     ) -> None:
+        """`pauses`: what holds runs of that tenant and agent now."""
         self._number = number
         self._past = past
         self._definitions = definitions
@@ -51,6 +53,7 @@ class Relatives:
         self._holder = holder
         self._clock_ms = clock_ms
         self._absent = absent
+        self._pauses = pauses
 
     async def fork(
         self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition, *, traceparent: str
@@ -94,6 +97,7 @@ class Relatives:
             unresolved=found if isinstance(found, Refusal) else None,
             handle_live_run=self._holder(tenant, handle),
             traceparent=traceparent,
+            pauses=self._pauses(tenant, found.name) if isinstance(found, AgentDefinition) else (),
         )
 
     async def first_part(self, record: LogRecord, command: ImportRun, partition: Partition) -> Prepared:

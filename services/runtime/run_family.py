@@ -17,6 +17,7 @@ from services.core.run.orders import (
     Import,
     ModelErred,
     NotBegun,
+    Obey,
     Order,
     Reconciled,
     Recover,
@@ -30,6 +31,7 @@ from services.core.run.state import (
     AwaitingTools,
     Ended,
     Parked,
+    Paused,
     Refused,
     State,
     conversation,
@@ -68,9 +70,9 @@ class RunFamily:
     def react(self, state: State, event: Event) -> tuple[Effect, ...]:
         return react(state, event)
 
-    def recover(self, at_ms: int, still_running: frozenset[Hashable]) -> Recover:
+    def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Obey | None = None) -> Recover:
         keys: frozenset[CallKey] = frozenset(key for key in still_running if isinstance(key, tuple))
-        return Recover(at_ms=at_ms, still_running=keys)
+        return Recover(at_ms=at_ms, still_running=keys, obey=standing)
 
     def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> NotBegun:
         return NotBegun(at_ms=at_ms, keys=frozenset(key for key in keys if isinstance(key, tuple)))
@@ -85,7 +87,7 @@ class RunFamily:
         return isinstance(state, (Ended, Refused))
 
     def quarantined(self, state: State) -> str:
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Ended)):
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)):
             return state.facts.quarantined
         return ""
 
@@ -135,6 +137,6 @@ class RunFamily:
         return RunQuarantined(error=error, record_topic=topic, record_offset=offset)
 
     def traceparent(self, state: State) -> str:
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Ended)):
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)):
             return state.facts.traceparent
         return ""

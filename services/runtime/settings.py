@@ -36,6 +36,8 @@ class RuntimeSettings:
     name: str
     session_timeout_ms: int
     drain_timeout_s: float
+    start_paused: bool
+    """Pause everything before the first partition is taken."""
     tool_parallelism: int
     http_hosts: tuple[str, ...]
     metrics_port: int | None
@@ -56,6 +58,7 @@ def runtime_settings(settings: Settings) -> RuntimeSettings:
         name=name,
         session_timeout_ms=settings.session_timeout_ms,
         drain_timeout_s=settings.drain_timeout_ms / 1000,
+        start_paused=settings.start_paused,
         tool_parallelism=settings.tool_parallelism,
         http_hosts=settings.http_host_allowlist,
         metrics_port=settings.runtime_metrics_port if settings.metrics_enabled else None,

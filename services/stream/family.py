@@ -42,8 +42,8 @@ class Family(Protocol):
 
     def react(self, state: Any, event: Any) -> tuple[Any, ...]: ...
 
-    def recover(self, at_ms: int, still_running: frozenset[Hashable]) -> Any:
-        """The order a new owner gives to every live aggregate after folding it."""
+    def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Any = None) -> Any:
+        """The order a new owner gives to every live aggregate after folding it. `standing` is the desk's."""
         ...
 
     def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> Any:

@@ -39,6 +39,8 @@ SETTLED_S = 10.0
 """Holding a partition for this long forgets earlier failures to hold it."""
 STALL_S = 30.0
 """A batch on the wire for this long while the broker answers: our producer is broken, the process ends."""
+SUSPICIOUS_S = 2.0
+"""From this age of a batch on the broker is asked whether it is there."""
 WATCH_EVERY_S = 1.0
 NOTE_S = 2.0
 """After the drain, for writing down which calls were due and not begun; one append of each partition."""
@@ -101,6 +103,11 @@ class Host:
         if owner is not None:
             owner.result(aggregate, tenant, order)
         return owner is not None
+
+    def obey(self) -> None:
+        """What stands over the aggregates from outside has changed."""
+        for owner in list(self.owners.values()):
+            owner.obey()
 
     async def drain(self, timeout_s: float) -> bool:
         """A planned stop: take no more commands, begin no more calls, let those under way finish and reach the log.
@@ -304,10 +311,16 @@ class Host:
             return False  # the next look may be luckier
 
     async def _watch(self) -> None:
+        """Ends the process when a batch is stuck. Time in which the broker was away does not count: it is asked."""
+        answers_since = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_EVERY_S)
-            since = self.flusher.in_flight_since
-            if since is not None and time.monotonic() - since > STALL_S and await self._broker_answers():
+            since, now = self.flusher.in_flight_since, time.monotonic()
+            if since is None or now - since < SUSPICIOUS_S:
+                continue
+            if not await self._broker_answers():
+                answers_since = time.monotonic()
+            elif now - max(since, answers_since) > STALL_S:
                 raise RuntimeError(f"a batch made no progress in {STALL_S:.0f} s although the broker answers")
 
     async def _broker_answers(self) -> bool:

@@ -62,6 +62,10 @@ class Intake(Protocol):
 class Desk(Watcher, Intake, Protocol):
     """What a family keeps for each partition it owns: it watches decisions and prepares commands."""
 
+    def standing(self, aggregate: Aggregate) -> Any:
+        """The order that something wider than the aggregate gives it now, obeyed already or not; None without one."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
@@ -209,7 +213,8 @@ class Owner:
         held = frozenset(order.key for name, _, order in self._late if name == aggregate.id)
         running = work.calls.running(aggregate.id) | held
         waits = work.family.worth_waiting_for(aggregate.state) - running if may_be_alive else frozenset()
-        self._submit(aggregate, work.family.recover(work.clock_ms(), running | waits), at_ms=work.clock_ms())
+        order = work.family.recover(work.clock_ms(), running | waits, desk.standing(aggregate))
+        self._submit(aggregate, order, at_ms=work.clock_ms())
         return waits
 
     async def _recover_later(self, partition: Partition, awaited: Mapping[str, frozenset[Hashable]]) -> None:
@@ -375,6 +380,17 @@ class Owner:
             found = self.partition.aggregates.get(name) if self.partition is not None else None
             if found is not None and not found.quarantined:
                 self._submit(found, work.family.not_begun(work.clock_ms(), keys), at_ms=work.clock_ms())
+
+    # --- standing orders ---------------------------------------------------------------------------------------------
+
+    def obey(self) -> None:
+        """Something wider than the aggregates has changed: each does what that asks of it now. Idempotent."""
+        if self.partition is None or self._desk is None:
+            return  # a claim under way asks the desk when it is done
+        for aggregate in list(self.partition.aggregates.values()):
+            order = None if aggregate.quarantined else self._desk.standing(aggregate)
+            if order is not None and self.partition is not None:
+                self._submit(aggregate, order, at_ms=self._work.clock_ms())
 
     # --- shared ------------------------------------------------------------------------------------------------------
 

@@ -20,8 +20,11 @@ from schemas.run_events import (
     RunCancelled,
     RunFailed,
     RunParked,
+    RunPaused,
+    RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunResumed,
 )
 from schemas.values import AgentDefinition, BlobRef, ContentBlock, Envelope, Segment, Usage
 from tests.projections.stories import asked, call, completed, failed, replied, requested, returned, started, user
@@ -162,6 +165,13 @@ def test_a_cancelled_run_ends_its_stream_with_done():
 def test_a_failed_run_shows_its_error_once_and_no_done():
     found = shown(failed(1, kind="permanent"), RunFailed(code="model_error", error="mock 400: no", usage=Usage()))
     assert [f.event for f in found] == [{"type": "error", "error": "mock 400: no"}]
+
+
+def test_a_pause_is_told_when_the_run_stands_still_and_when_it_goes_on():
+    held = [RunPauseRequested(scope="run"), RunPaused(turn=2, reason="look"), RunResumed(scope="run", remaining=1)]
+    (paused,) = shown(*held)
+    assert paused.event == {"type": "paused", "paused": {"turn": 2, "reason": "look"}}
+    assert one(RunResumed(scope="all", by="op")).event == {"type": "resumed", "resumed": {"by": "op"}}
 
 
 def test_parking_and_quarantine_are_told():

@@ -3,7 +3,17 @@ import pytest
 
 from projections.runs import RunFilter, RunRow, apply, list_runs, run_by_handle, run_by_id, runs
 from projections.tables import EVERY_TENANT, BadPlace
-from schemas.run_events import CommandRefused, InputReceived, RunCancelled, RunFailed, RunParked, RunQuarantined
+from schemas.run_events import (
+    CommandRefused,
+    InputReceived,
+    RunCancelled,
+    RunFailed,
+    RunParked,
+    RunPaused,
+    RunPauseRequested,
+    RunQuarantined,
+    RunResumed,
+)
 from schemas.values import RunPosition, Usage
 from tests.projections.stories import (
     Partition,
@@ -100,6 +110,23 @@ def test_a_run_is_parked_until_the_next_turn_is_asked_for():
     assert row_of(*talk).parked
     assert not row_of(*talk, InputReceived(text="more"), requested(2)).parked
     assert not row_of(*talk, RunCancelled(usage=Usage())).parked
+
+
+def pausing(row):
+    return row.paused, row.pause_requested, row.pause_reason
+
+
+def test_a_run_is_paused_from_its_boundary_until_nothing_holds_it():
+    asked = [started(), requested(1), RunPauseRequested(scope="run", reason="look")]
+    assert pausing(row_of(*asked)) == (False, True, "look")
+    held = [*asked, RunPaused(turn=2), RunPauseRequested(scope="all", reason="deploy")]
+    assert pausing(row_of(*held)) == (True, True, "look")
+    half = [*held, RunResumed(scope="run", remaining=1)]
+    assert row_of(*half).paused
+    free = row_of(*half, RunResumed(scope="all"))
+    assert free.status == "running"
+    assert pausing(free) == (False, False, "")
+    assert pausing(row_of(*held, RunCancelled(usage=Usage()))) == (False, False, "")
 
 
 def test_errors_and_calls_are_counted():

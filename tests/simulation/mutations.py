@@ -15,7 +15,7 @@ from projections import cursors, folding
 from projections.history import EventAt
 from schemas.codec import peek
 from schemas.reader import RawEvent, TermReader
-from services.core.run import decide
+from services.core.run import unknown
 from services.stream import fold, past
 from services.stream.flusher import Flusher
 from services.stream.fold import Fold
@@ -69,10 +69,12 @@ def dense_seq_in_the_rows() -> AbstractContextManager[Any]:
 def cursor_compare_and_set() -> AbstractContextManager[Any]:
     """A projector moves its cursor whoever moved it before."""
 
-    async def unconditional(connection: Any, schema: str, topic: str, steps: Any) -> None:
+    async def unconditional(connection: Any, schema: str, topic: str, steps: Any) -> Any:
         statement = f'UPDATE "{schema}"."cursors" SET next_offset = %s, term = %s WHERE topic = %s AND partition = %s'
-        for _, new in steps:
-            await connection.execute(statement, (new.next_offset, new.term, topic, new.partition))
+        return [
+            (old, await connection.execute(statement, (new.next_offset, new.term, topic, new.partition)))
+            for old, new in steps
+        ]
 
     return patch.object(cursors, "advance", unconditional)
 
@@ -110,7 +112,7 @@ def unknown_outcome() -> AbstractContextManager[Any]:
 
 def unsafe_calls_repeated() -> AbstractContextManager[Any]:
     """A lost call with an effect that must not be repeated is made again."""
-    return patch.object(decide, "REPEATABLE", decide.REPEATABLE | {"unsafe"})
+    return patch.object(unknown, "REPEATABLE", unknown.REPEATABLE | {"unsafe"})
 
 
 def handled_commands_forgotten() -> AbstractContextManager[Any]:

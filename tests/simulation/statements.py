@@ -55,6 +55,13 @@ def table_in(text: str) -> tuple[str, str]:
 
 
 @cache
+def staging_in(text: str) -> str:
+    """The temporary table that rows are copied into or moved from; empty when there is none."""
+    found = re.search(r'"(staging_\w+)"', text)
+    return "" if found is None else found[1]
+
+
+@cache
 def update_in(text: str) -> Update:
     sets, _, where = text.partition(" WHERE ")
     placeholder = re.compile(r"(\w+) = %s")

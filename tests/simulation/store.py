@@ -19,7 +19,19 @@ from projections.builds import LIVE, BuildRow
 from projections.transcript import TranscriptRow
 from tests.simulation.faults import MOST_DELAY_S, Fates
 from tests.simulation.loop import Process, VirtualLoop
-from tests.simulation.statements import COLUMNS, KEYS, Key, Row, Update, insert_in, table_in, text_of, update_in
+from tests.simulation.statements import (
+    COLUMNS,
+    KEYS,
+    Insert,
+    Key,
+    Row,
+    Update,
+    insert_in,
+    staging_in,
+    table_in,
+    text_of,
+    update_in,
+)
 
 Place = tuple[str, str, Key]
 """Schema, table and key of a row."""
@@ -94,6 +106,20 @@ class Answer:
         return self._rows[0] if self._rows else None
 
 
+class Copy:
+    """A COPY under way. What is formatted is kept as rows and never has to be sent."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    @property
+    def formatter(self) -> "Copy":
+        return self
+
+    def write_row(self, row: Row) -> None:
+        self.rows.append(tuple(row))
+
+
 class Connection:
     """A connection in autocommit mode: the part of psycopg.AsyncConnection that the projections use."""
 
@@ -104,6 +130,8 @@ class Connection:
         self._strike = strike
         self._depth = 0
         self._changes: dict[Place, Row] = {}
+        self._staged: dict[str, list[Row]] = {}
+        """Rows of temporary tables, until the end of the transaction."""
         self._is_open = True
         self._seen: dict[tuple[str, str], dict[Key, Row]] | None = None
         """The tables as they were when a REPEATABLE READ transaction began."""
@@ -160,7 +188,7 @@ class Connection:
         text = text_of(query)
         if "REPEATABLE READ" in text:
             self._seen = {place: dict(rows) for place, rows in self._store.tables.items()}
-        if text.startswith("SET ") or "pg_notify" in text:
+        if text.startswith(("SET ", "CREATE TEMPORARY TABLE")) or "pg_notify" in text:
             return Answer()
         self._must_exist(table_in(text)[0])
         if text.startswith("UPDATE"):
@@ -170,6 +198,9 @@ class Connection:
             return answer
         if "c.epoch + 1" in text:
             return await self._claim(table_in(text), parameters)
+        if text.startswith("INSERT"):
+            self._insert(insert_in(text), self._staged.get(staging_in(text), ()))
+            return Answer()
         if " JOIN " in text:
             return Answer(self._open_calls(table_in(text)[0], parameters[0]))
         assert text.startswith("SELECT * FROM"), f"the simulated Postgres does not know {text}"
@@ -179,7 +210,21 @@ class Connection:
 
     async def executemany(self, query: Any, rows: Iterable[Row]) -> None:
         await self._reach("tables")
-        insert = insert_in(text_of(query))
+        self._insert(insert_in(text_of(query)), rows)
+
+    @asynccontextmanager
+    async def copy(self, query: Any) -> AsyncIterator["Copy"]:
+        """COPY FROM STDIN into a table, or into a temporary one."""
+        await self._reach("tables")
+        text, copy = text_of(query), Copy()
+        yield copy
+        staging = staging_in(text)
+        if staging:
+            self._staged.setdefault(staging, []).extend(copy.rows)
+        else:
+            self._insert(insert_in(text), copy.rows)
+
+    def _insert(self, insert: Insert, rows: Iterable[Row]) -> None:
         self._must_exist(insert.schema)
         for row in rows:
             key = tuple(row[at] for at in insert.key)
@@ -249,6 +294,7 @@ class Connection:
 
     def _over(self) -> None:
         self._seen = None
+        self._staged.clear()
         self._store.release(self)
 
     def _apply(self) -> None:

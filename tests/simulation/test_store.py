@@ -8,10 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from projections.cursors import Fenced, advance, claim
+from projections import cursors
+from projections.cursors import Fenced, claim
 from projections.history import Cursor
 from projections.usage import UsageRow, usage
-from projections.writing import writer
+from projections.writing import COPY_FROM_ROWS, write_all, writer
 from tests.simulation.faults import Faults
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.store import Connection, Store
@@ -50,6 +51,12 @@ def bench() -> Iterator[Bench]:
     made.loop.close()
 
 
+async def advance(connection: Any, schema: str, topic: str, steps: list[tuple[Cursor, Cursor]]) -> None:
+    async with connection.pipeline():
+        advanced = await cursors.advance(connection, schema, topic, steps)
+    cursors.require_advanced(topic, advanced)
+
+
 def moved(cursor: Cursor, to: int) -> list[tuple[Cursor, Cursor]]:
     return [(cursor, Cursor(partition=cursor.partition, next_offset=to, term=0, epoch=cursor.epoch))]
 
@@ -61,10 +68,10 @@ def test_the_one_who_claimed_last_moves_the_cursor_and_the_other_is_fenced(bench
         first = (await claim(one, SCHEMA, TOPIC, [0], "one"))[0]  # type: ignore[arg-type]  # the part that is used
         second = (await claim(other, SCHEMA, TOPIC, [0], "other"))[0]  # type: ignore[arg-type]
         with pytest.raises(Fenced):
-            await advance(one, SCHEMA, TOPIC, moved(first, 5))  # type: ignore[arg-type]
-        await advance(other, SCHEMA, TOPIC, moved(second, 7))  # type: ignore[arg-type]
+            await advance(one, SCHEMA, TOPIC, moved(first, 5))
+        await advance(other, SCHEMA, TOPIC, moved(second, 7))
         with pytest.raises(Fenced):
-            await advance(other, SCHEMA, TOPIC, moved(second, 9))  # type: ignore[arg-type]
+            await advance(other, SCHEMA, TOPIC, moved(second, 9))
 
     bench.begin(one, work())
     bench.run()
@@ -78,7 +85,7 @@ def test_a_claim_waits_for_the_transaction_under_way_and_sees_what_it_wrote(benc
     async def holds() -> None:
         cursor = (await claim(one, SCHEMA, TOPIC, [0], "one"))[0]  # type: ignore[arg-type]
         async with one.transaction():
-            await advance(one, SCHEMA, TOPIC, moved(cursor, 5))  # type: ignore[arg-type]
+            await advance(one, SCHEMA, TOPIC, moved(cursor, 5))
             await asyncio.sleep(3.0)
 
     async def takes() -> None:
@@ -98,7 +105,7 @@ def test_a_transaction_whose_process_dies_leaves_nothing_and_frees_its_rows(benc
     async def dies() -> None:
         cursor = (await claim(one, SCHEMA, TOPIC, [0], "one"))[0]  # type: ignore[arg-type]
         async with one.transaction():
-            await advance(one, SCHEMA, TOPIC, moved(cursor, 5))  # type: ignore[arg-type]
+            await advance(one, SCHEMA, TOPIC, moved(cursor, 5))
             await asyncio.sleep(1_000.0)
 
     async def takes() -> None:
@@ -118,15 +125,31 @@ def test_sums_are_added_and_a_key_twice_is_refused(bench: Bench) -> None:
     adds, inserts = writer(SCHEMA, usage, "add"), writer(SCHEMA, usage, "insert")
 
     async def work() -> None:
-        await adds.write(connection, [SPENT])  # type: ignore[arg-type]
-        await adds.write(connection, [SPENT])  # type: ignore[arg-type]
+        await write_all(connection, [(adds, [SPENT])])  # type: ignore[arg-type]  # the part that is used
+        await write_all(connection, [(adds, [SPENT])])  # type: ignore[arg-type]
         with pytest.raises(psycopg.errors.UniqueViolation):
-            await inserts.write(connection, [SPENT])  # type: ignore[arg-type]
+            await write_all(connection, [(inserts, [SPENT])])  # type: ignore[arg-type]
 
     bench.begin(connection, work())
     bench.run()
     (row,) = bench.store.table(SCHEMA, "usage").values()
     assert UsageRow._make(row) == SPENT._replace(calls=2, unpriced_calls=2, input_tokens=20, output_tokens=10)
+
+
+def test_many_rows_are_copied_and_mean_the_same(bench: Bench) -> None:
+    connection = bench.connection("one")
+    many = [SPENT._replace(user_id=f"u{number:03}") for number in range(COPY_FROM_ROWS)]
+
+    async def work() -> None:
+        for policy in ("add", "add"):
+            async with connection.transaction():
+                await write_all(connection, [(writer(SCHEMA, usage, policy), many)])  # type: ignore[arg-type]
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            await write_all(connection, [(writer(SCHEMA, usage, "insert"), many)])  # type: ignore[arg-type]
+
+    bench.begin(connection, work())
+    bench.run()
+    assert [row[7] for row in bench.store.table(SCHEMA, "usage").values()] == [2] * len(many)
 
 
 def test_an_error_inside_takes_the_whole_transaction_back(bench: Bench) -> None:
@@ -135,7 +158,7 @@ def test_an_error_inside_takes_the_whole_transaction_back(bench: Bench) -> None:
     async def work() -> None:
         try:
             async with connection.transaction():
-                await writer(SCHEMA, usage, "add").write(connection, [SPENT])  # type: ignore[arg-type]
+                await write_all(connection, [(writer(SCHEMA, usage, "add"), [SPENT])])  # type: ignore[arg-type]
                 raise KeyError
         except KeyError:
             return

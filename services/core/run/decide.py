@@ -20,13 +20,15 @@ from schemas.run_events import (
     RunCompleted,
     RunFailed,
     RunParked,
+    RunPaused,
     RunRefused,
     RunStarted,
     ToolCallRequested,
     ToolReturned,
 )
 from schemas.values import Usage
-from services.core.run import limits, unknown
+from services.core.changing import changed
+from services.core.run import limits, pausing, unknown
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
@@ -37,11 +39,14 @@ from services.core.run.orders import (
     ModelAnswered,
     ModelErred,
     NotBegun,
+    Obey,
     Order,
+    PauseIt,
     Reconciled,
     Recover,
     Refusal,
     Resolve,
+    ResumeIt,
     Start,
     ToolDone,
 )
@@ -53,6 +58,7 @@ from services.core.run.state import (
     Ended,
     Facts,
     Parked,
+    Paused,
     Refused,
     State,
     add_usage,
@@ -76,6 +82,12 @@ def decide(state: State, order: Order) -> list[Event]:
             return _input(state, order)
         case Resolve():
             return _resolve(state, order)
+        case PauseIt():
+            return pausing.pause(state, order)
+        case ResumeIt():
+            return pausing.resume(state, order)
+        case Obey():
+            return pausing.obey(state, order)
         case ModelAnswered():
             return _answered(state, order)
         case ModelErred():
@@ -138,7 +150,10 @@ def _start(state: State, order: Start) -> list[Event]:
             continues=order.continues,
             traceparent=order.traceparent,
         ),
-        ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
+        *map(pausing.requested, order.pauses),
+        pausing.held_back(order.pauses, 1)
+        if order.pauses
+        else ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
     ]
 
 
@@ -177,7 +192,7 @@ def _wrong_input(command: StartRun) -> str:
 
 def _cancel(state: State, order: Cancel) -> list[Event]:
     match state:
-        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Parked(facts=facts):
+        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Parked(facts=facts) | Paused(facts=facts):
             return [_cancelled(facts, order.command.reason)]
         case Absent() | Refused() | Ended():
             return []
@@ -189,17 +204,11 @@ def _input(state: State, order: Input) -> list[Event]:
     command = order.command
     received = InputReceived(text=command.text, source=command.source, input_id=command.envelope.command_id)
     match state:
-        case Parked() | AwaitingModel() | AwaitingTools() if received.input_id in state.facts.input_ids:
+        case Parked() | AwaitingModel() | AwaitingTools() | Paused() if received.input_id in state.facts.input_ids:
             return []  # its sender did not hear of the first one
         case Parked(facts=facts):
-            definition = facts.definition
-            return [
-                received,
-                ModelCallRequested(
-                    turn=facts.turns + 1, attempt=1, provider=definition.provider, model=definition.model
-                ),
-            ]
-        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts):
+            return [received, _next_turn(facts, facts.turns)]
+        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Paused(facts=facts):
             if len(facts.waiting_inputs) >= limits.MAX_WAITING_INPUTS:
                 return [
                     CommandRefused(
@@ -312,16 +321,7 @@ def _erred(state: State, order: ModelErred) -> list[Event]:
     wait_ms = retry_wait_ms(state, order)
     if wait_ms is None:
         return [failed, _failed(facts, "model_error", order.message)]
-    return [
-        failed,
-        ModelCallRequested(
-            turn=order.turn,
-            attempt=order.attempt + 1,
-            provider=state.provider,
-            model=state.model,
-            not_before_ms=order.at_ms + wait_ms,
-        ),
-    ]
+    return [failed, _next_attempt(state, order.at_ms + wait_ms)]
 
 
 def retry_wait_ms(state: AwaitingModel, order: ModelErred) -> int | None:
@@ -376,11 +376,15 @@ def _after_tools(state: AwaitingTools, *, answered: int) -> list[Event]:
 def _recover(state: State, order: Recover) -> list[Event]:
     """Calls that were under way with a lost owner: re-run what may be, visibly; never a silent second call."""
     match state:
-        case AwaitingModel():
-            return _recover_model(state, order)
-        case AwaitingTools():
-            return _recover_tools(state, order)
-        case Absent() | Refused() | Parked() | Ended():
+        case AwaitingModel(facts=facts):
+            changes, held = pausing.changes(facts, order.obey)
+            return [*changes, *_recover_model(changed(state, facts=held), order)]
+        case AwaitingTools(facts=facts):
+            changes, held = pausing.changes(facts, order.obey)
+            return [*changes, *_recover_tools(changed(state, facts=held), order)]
+        case Parked() | Paused():
+            return pausing.obey(state, order.obey) if order.obey is not None else []
+        case Absent() | Refused() | Ended():
             return []
         case _:
             assert_never(state)
@@ -390,7 +394,7 @@ def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
     if ("model", state.turn, 0, state.attempt) in order.still_running:
         return []
     if state.not_begun:
-        return [_next_attempt(state)]
+        return [_next_attempt(state, state.not_before_ms)]
     if state.interruptions >= limits.INTERRUPTIONS_MAX:
         return [_failed(state.facts, "interrupted", f"turn {state.turn} was lost with its owner too often")]
     return [
@@ -402,18 +406,8 @@ def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
             provider=state.provider,
             model=state.model,
         ),
-        _next_attempt(state),
+        _next_attempt(state, state.not_before_ms),
     ]
-
-
-def _next_attempt(state: AwaitingModel) -> ModelCallRequested:
-    return ModelCallRequested(
-        turn=state.turn,
-        attempt=state.attempt + 1,
-        provider=state.provider,
-        model=state.model,
-        not_before_ms=state.not_before_ms,
-    )
 
 
 def _recover_tools(state: AwaitingTools, order: Recover) -> list[Event]:
@@ -447,9 +441,25 @@ def _with_what_follows(state: AwaitingTools, events: list[Event]) -> list[Event]
 # --- ends ------------------------------------------------------------------------------------------------------------
 
 
-def _next_turn(facts: Facts, turn: int) -> ModelCallRequested:
+def _next_turn(facts: Facts, turn: int) -> ModelCallRequested | RunPaused:
+    """The call after `turn`, or that it is held back."""
+    if facts.pauses:
+        return pausing.held_back(facts.pauses, turn + 1)
     definition = facts.definition
     return ModelCallRequested(turn=turn + 1, attempt=1, provider=definition.provider, model=definition.model)
+
+
+def _next_attempt(state: AwaitingModel, not_before_ms: int) -> ModelCallRequested | RunPaused:
+    """The call of the same turn after a failed one, or that it is held back."""
+    if state.facts.pauses:
+        return pausing.held_back(state.facts.pauses, state.turn, not_before_ms)
+    return ModelCallRequested(
+        turn=state.turn,
+        attempt=state.attempt + 1,
+        provider=state.provider,
+        model=state.model,
+        not_before_ms=not_before_ms,
+    )
 
 
 def _completed(facts: Facts, stop_reason: str, last: ModelAnswered | None) -> RunCompleted:

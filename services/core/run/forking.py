@@ -22,6 +22,7 @@ from typing import Any, assert_never
 from schemas.conversation import Message
 from schemas.run_events import Event, ModelCallRequested, RunRefused, RunStarted
 from schemas.values import AgentDefinition, DefinitionOverrides, ForkPoint, RunPosition, Sampling, Segment
+from services.core.run import pausing
 from services.core.run.orders import Fork, Refusal
 from services.core.run.prompt import segments_of, wrong_segments
 from services.core.run.state import (
@@ -30,6 +31,7 @@ from services.core.run.state import (
     AwaitingTools,
     Ended,
     Parked,
+    Paused,
     Refused,
     State,
     conversation,
@@ -78,7 +80,10 @@ def fork(state: State, order: Fork) -> list[Event]:
             forked_from=origin.point,
             traceparent=order.traceparent,
         ),
-        ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
+        *map(pausing.requested, order.pauses),
+        pausing.held_back(order.pauses, 1)
+        if order.pauses
+        else ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
     ]
 
 
@@ -104,7 +109,7 @@ def problem_at(state: State) -> str:
             if missing:
                 return f"{missing} of {len(asked)} tool calls of turn {turn} have no result yet"
             return ""
-        case AwaitingModel() | Parked() | Ended():
+        case AwaitingModel() | Parked() | Paused() | Ended():
             return ""
         case _:
             assert_never(state)

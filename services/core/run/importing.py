@@ -12,7 +12,7 @@ Not chosen: one event that refers to the file (nobody could fold the run from th
 from schemas.run_events import Event, RunCancelled, RunRefused, RunStarted
 from services.core.changing import changed
 from services.core.run.orders import Import
-from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Ended, IllegalEvent, Parked, State, evolve
+from services.core.run.state import Absent, Ended, IllegalEvent, Live, State, evolve
 
 GOES_ON_ELSEWHERE = "imported while it was under way: it goes on where it came from"
 
@@ -39,23 +39,23 @@ def take_in(state: State, order: Import) -> list[Event]:
     except IllegalEvent as error:
         return _refused(state, f"the history cannot be folded: {error}")
     is_last = command.first_seq + len(events) - 1 == total
-    if is_last and isinstance(after, AwaitingModel | AwaitingTools | Parked):
+    if is_last and isinstance(after, Live):
         events.append(_cancelled(after, GOES_ON_ELSEWHERE))
     return events
 
 
 def is_import(state: State) -> bool:
     """Whether the run happened elsewhere."""
-    return isinstance(state, AwaitingModel | AwaitingTools | Parked | Ended) and state.facts.imported_events > 0
+    return isinstance(state, Live | Ended) and state.facts.imported_events > 0
 
 
 def _refused(state: State, message: str) -> list[Event]:
-    if isinstance(state, AwaitingModel | AwaitingTools | Parked):
+    if isinstance(state, Live):
         return [_cancelled(state, f"the import was given up: {message}")]
     return [RunRefused(code="bad_request", message=message)]
 
 
-def _cancelled(state: AwaitingModel | AwaitingTools | Parked, reason: str) -> RunCancelled:
+def _cancelled(state: Live, reason: str) -> RunCancelled:
     facts = state.facts
     return RunCancelled(
         reason=reason,

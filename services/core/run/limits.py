@@ -24,6 +24,8 @@ RETRY_WAIT_MAX_MS = 5 * 60_000
 fails the turn, because the caller has better uses for five minutes."""
 INTERRUPTIONS_MAX = 20
 """Attempts of one call lost to dying owners before it fails: a call that kills its process must not do so for ever."""
+PAUSE_REASON_MAX = 500
+"""Characters of the reason of a pause; it is shown in lists."""
 ERROR_TEXT_MAX = 4_000
 """Characters of an error text that are kept; providers sometimes answer with whole pages."""
 RECONCILES_MAX = 5

@@ -1,17 +1,18 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Fork, Import, Cancel, Input and Resolve come from the commands topic; the shell adds the time and what only it
-can look up (the definition, what else is live in the partition). The others come from effects inside the owner. None is
-stored: a command that had an effect is named by the event it caused.
+Start, Fork, Import, Cancel, Input, Resolve, PauseIt and ResumeIt come from the commands topic; the shell adds the time
+and what only it can look up (the definition, what else is live in the partition, what is paused). Obey, NotBegun and
+Recover come from the owner, the others from effects inside it. None is stored: a command that had an effect is named by
+the event it caused.
 """
 
 from dataclasses import dataclass
 
 from schemas.quick import frozen_on_paper
-from schemas.run_commands import CancelRun, ForkRun, ImportRun, PostInput, ResolveCall, StartRun
+from schemas.run_commands import CancelRun, ForkRun, ImportRun, PauseRun, PostInput, ResolveCall, ResumeRun, StartRun
 from schemas.run_events import Event, RunStarted
 from schemas.values import AgentDefinition, BlobRef, ForkPoint, RunPosition, ToolCall, Usage
-from services.core.run.state import State
+from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
 """Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt. The kind reconcile
@@ -49,6 +50,8 @@ class Start:
     handle_live_run: str = ""
     continues: RunPosition | None = None
     traceparent: str = ""
+    pauses: tuple[Pause, ...] = ()
+    """What holds runs like this one now: it begins paused."""
 
 
 @frozen_on_paper
@@ -80,6 +83,8 @@ class Fork:
     unresolved: Refusal | None = None
     handle_live_run: str = ""
     traceparent: str = ""
+    pauses: tuple[Pause, ...] = ()
+    """As in Start."""
 
 
 @frozen_on_paper
@@ -117,6 +122,34 @@ class Input:
 class Resolve:
     at_ms: int
     command: ResolveCall
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseIt:
+    """PauseRun: the width of one run."""
+
+    at_ms: int
+    command: PauseRun
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeIt:
+    """ResumeRun: lifts what PauseIt asked for, nothing wider."""
+
+    at_ms: int
+    command: ResumeRun
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obey:
+    """The pauses wider than a run have changed: `wanted` are those that hold this run now, `by` who changed them."""
+
+    at_ms: int
+    wanted: tuple[Pause, ...]
+    by: str = ""
 
 
 @frozen_on_paper
@@ -233,8 +266,10 @@ class Recover:
 
     at_ms: int
     still_running: frozenset[CallKey] = frozenset()
+    obey: Obey | None = None
+    """Pauses wider than the run, obeyed before anything is made again; None = they are as they were."""
 
 
-FromTopic = Start | Fork | Import | Cancel | Input | Resolve
+FromTopic = Start | Fork | Import | Cancel | Input | Resolve | PauseIt | ResumeIt
 EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled
-Order = FromTopic | EffectResult | NotBegun | Recover
+Order = FromTopic | EffectResult | NotBegun | Obey | Recover

@@ -20,8 +20,11 @@ from schemas.run_events import (
     RunCompleted,
     RunFailed,
     RunParked,
+    RunPaused,
+    RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunResumed,
     RunStarted,
     ToolCallRequested,
     ToolOutcomeAsked,
@@ -30,7 +33,7 @@ from schemas.run_events import (
 )
 from services.core.run.importing import is_import
 from services.core.run.orders import CallKey
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, Paused, State
 
 
 @frozen_on_paper
@@ -121,6 +124,9 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunRefused()
             | ModelCallFailed()
             | RunParked()
+            | RunPauseRequested()
+            | RunPaused()
+            | RunResumed()
             | InputReceived()
             | CommandRefused()
             | ToolOutcomeAsked()
@@ -131,7 +137,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             assert isinstance(state, Ended)
             return (StopCalls(run_id=state.facts.run_id),)
         case RunQuarantined():
-            assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Ended)
+            assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Ended)
             return (StopCalls(run_id=state.facts.run_id),)
         case _:
             assert_never(event)

@@ -5,6 +5,9 @@
                  v    |               v
                Parked(interactive)   Ended (completed, failed, cancelled)      Absent -> Refused
 
+A pause stands in `Facts.pauses` from the moment it is asked for. Wherever a model call would be due next the run
+becomes Paused instead, and the call is made when the last pause is lifted.
+
 Each state carries only what makes sense in it. `Facts` is what every live run has. The conversation is kept ready for
 the next model call; nothing in here is stored, it is made from events every time (and cached in verified snapshots,
 REDUCER_VERSION tells which fold made one).
@@ -30,8 +33,11 @@ from schemas.run_events import (
     RunCompleted,
     RunFailed,
     RunParked,
+    RunPaused,
+    RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunResumed,
     RunStarted,
     ToolCallRequested,
     ToolOutcomeAsked,
@@ -43,7 +49,7 @@ from services.core.changing import changed
 from services.core.run import limits
 from services.core.run.prompt import first_message
 
-REDUCER_VERSION = 3
+REDUCER_VERSION = 4
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -53,6 +59,16 @@ NO_RESULT = "no result: the run ended before this call returned; the call may or
 
 class IllegalEvent(Exception):
     """An event that cannot follow: a bug of the fold or a damaged log. Quarantines the run, never the partition."""
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A wish that holds a run. `scope` is run, agent, tenant or all; a run has at most one of each."""
+
+    scope: str
+    reason: str
+    by: str
 
 
 @quick
@@ -93,6 +109,8 @@ class Facts:
     quarantined: str = ""
     imported_events: int = 0
     """How many of its events happened elsewhere; 0 for a run of this log."""
+    pauses: tuple[Pause, ...] = ()
+    """What holds the run, in the order it was asked for."""
 
 
 @quick
@@ -189,6 +207,24 @@ class Parked:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """A model call is due and held back. The fields are those of AwaitingModel, `attempt` the last one made, 0 = none.
+
+    Without pauses only for a moment: the call follows in the same batch.
+    """
+
+    facts: Facts
+    turn: int
+    attempt: int = 0
+    not_before_ms: int = 0
+    failures: int = 0
+    rate_limits: int = 0
+    waited_ms: int = 0
+    interruptions: int = 0
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """The run is over. `status` is completed, failed or cancelled; `reason` the stop reason, error or cancel reason.
 
@@ -201,7 +237,7 @@ class Ended:
     answers: tuple[Answer, ...] = ()
 
 
-Live = AwaitingModel | AwaitingTools | Parked
+Live = AwaitingModel | AwaitingTools | Parked | Paused
 State = Absent | Refused | Live | Ended
 
 
@@ -232,6 +268,12 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _not_begun(state, event)
         case RunParked():
             return Parked(facts=_facts(state, event))
+        case RunPauseRequested(scope=scope, reason=reason, by=by):
+            return _pause_requested(state, event, Pause(scope=scope, reason=reason, by=by))
+        case RunPaused():
+            return _paused(state, event, at_ms)
+        case RunResumed():
+            return _resumed(state, event)
         case InputReceived():
             return _with_facts(state, _with_input(_facts(state, event), event))
         case RunCompleted(stop_reason=reason):
@@ -262,7 +304,7 @@ def conversation(state: State) -> tuple[Message, ...]:
             return _boundary(changed(facts, messages=_closed(facts.messages, answers))).messages
         case Ended(facts=facts, answers=answers):
             return _closed(facts.messages, answers)
-        case AwaitingModel(facts=facts) | Parked(facts=facts):
+        case AwaitingModel(facts=facts) | Parked(facts=facts) | Paused(facts=facts):
             # Texts that wait for the next turn have been said: only a fork looks at a run that is under way.
             return _boundary(facts).messages
         case _:
@@ -323,6 +365,23 @@ def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awa
             not_begun=False,
             # A lost owner's wait goes on with the next one: it is the same wait, not a second.
             waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
+        )
+    if isinstance(state, Paused):
+        if facts.pauses:
+            raise IllegalEvent(f"a call of turn {event.turn} while the run is paused")
+        if (event.turn, event.attempt) != (state.turn, state.attempt + 1):
+            raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after a pause before turn {state.turn}")
+        return AwaitingModel(
+            facts=_boundary(facts) if event.attempt == 1 else facts,
+            turn=event.turn,
+            attempt=event.attempt,
+            provider=event.provider,
+            model=event.model,
+            not_before_ms=event.not_before_ms,
+            failures=state.failures,
+            rate_limits=state.rate_limits,
+            waited_ms=state.waited_ms,
+            interruptions=state.interruptions,
         )
     if event.turn != facts.turns + 1 or event.attempt != 1:
         raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after {facts.turns} turns")
@@ -447,6 +506,40 @@ def _tool_returned(state: State, event: ToolReturned) -> AwaitingTools:
     return changed(state, facts=facts, open=(), answers=answers)
 
 
+def _pause_requested(state: State, event: RunPauseRequested, pause: Pause) -> State:
+    facts = _facts(state, event)
+    if any(held.scope == pause.scope for held in facts.pauses):
+        raise IllegalEvent(f"a second pause of scope {pause.scope}")
+    return _with_facts(state, changed(facts, pauses=(*facts.pauses, pause)))
+
+
+def _paused(state: State, event: RunPaused, at_ms: int) -> Paused:
+    facts = _facts(state, event)
+    if not facts.pauses or isinstance(state, Paused) or event.turn != facts.turns + 1:
+        raise IllegalEvent(f"RunPaused before turn {event.turn} of a run that is {type(state).__name__}")
+    if isinstance(state, AwaitingModel) and state.turn == event.turn:
+        # In the middle of a turn's attempts, so the next attempt goes on counting where this one ended.
+        return Paused(
+            facts=facts,
+            turn=event.turn,
+            attempt=state.attempt,
+            not_before_ms=event.not_before_ms,
+            failures=state.failures,
+            rate_limits=state.rate_limits,
+            waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
+            interruptions=state.interruptions,
+        )
+    return Paused(facts=facts, turn=event.turn)
+
+
+def _resumed(state: State, event: RunResumed) -> State:
+    facts = _facts(state, event)
+    pauses = tuple(held for held in facts.pauses if held.scope != event.scope)
+    if len(pauses) == len(facts.pauses) or len(pauses) != event.remaining:
+        raise IllegalEvent(f"RunResumed of scope {event.scope} with {event.remaining} left, held by {facts.pauses}")
+    return _with_facts(state, changed(facts, pauses=pauses))
+
+
 def _ended(state: State, event: Event, status: str, reason: str) -> Ended:
     facts = _facts(state, event)
     # Once all results of a turn are in they are in the conversation, and nothing is left to be kept.
@@ -491,7 +584,7 @@ def _facts(state: State, event: object) -> Facts:
 
 def _with_facts(state: State, facts: Facts) -> State:
     match state:
-        case AwaitingModel() | AwaitingTools() | Parked() | Ended():
+        case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Ended():
             return changed(state, facts=facts)
         case Absent() | Refused():
             raise IllegalEvent(f"no facts in {type(state).__name__}")

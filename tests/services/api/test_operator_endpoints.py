@@ -200,7 +200,11 @@ async def test_clients_that_ask_for_the_resolver_and_the_state_get_an_answer(her
     matrix = (await here.client().get("/v1/_resolver")).json()
     assert matrix["providers"]["mock"]["reachable"] is True
     assert (await here.client().post("/v1/_resolve/probe", json={})).status_code == 200
-    assert (await here.client().get("/v1/_state")).json() == {"state": "running", "paused_runs_count": 0}
+    assert (await here.client().get("/v1/_state")).json() == {
+        "state": "running",
+        "paused_runs_count": 0,
+        "pauses": [],
+    }
     assert (await here.client().get("/v1/_models")).json()["models"][0]["name"] == "quick"
 
 

@@ -425,3 +425,39 @@ async def test_many_clients_may_watch_one_run(here: Served) -> None:
     assert len(set(bodies)) == 1
     assert frames_of(bodies[0])[-1].event == "done"
     assert frames_of(await first.done())[-1].event == "done"
+
+
+# --- pause -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_is_paused_with_its_reason_and_resumed(here: Served) -> None:
+    wire = post_run(here)
+    await wire.until("event: started")
+    run_id = here.world.commands()[0].run_id
+    client = here.client()
+    answer = await client.post(f"/v1/runs/{run_id}/pause", json={"reason": "look"})
+    assert (answer.status_code, answer.json()["pausing"]) == (200, True)
+    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    row = (await client.get(f"/v1/runs/{run_id}")).json()
+    assert (row["status"], row["pause_requested"], row["paused"], row["pause_reason"]) == (
+        "running",
+        True,
+        False,
+        "look",
+    )
+    again = await client.post(f"/v1/runs/{run_id}/pause")
+    assert (again.status_code, again.json()["code"]) == (409, "already_pausing")
+    answer = await client.post(f"/v1/runs/{run_id}/resume")
+    assert (answer.status_code, answer.json()["resumed"]) == (200, True)
+    assert (await client.get(f"/v1/runs/{run_id}")).json()["pause_reason"] is None
+    again = await client.post(f"/v1/runs/{run_id}/resume")
+    assert (again.status_code, again.json()["code"]) == (409, "not_paused")
+    here.world.reply(run_id)
+    assert "event: done" in await wire.done()
+
+
+async def test_pausing_what_is_not_there_or_with_an_unknown_field_is_refused(here: Served) -> None:
+    client = here.client()
+    assert (await client.post("/v1/runs/r_nothing/pause")).status_code == 404
+    assert (await client.post("/v1/runs/r_nothing/resume")).status_code == 404
+    assert (await client.post("/v1/runs/r_nothing/pause", json={"why": "x"})).status_code == 400

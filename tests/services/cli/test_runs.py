@@ -173,3 +173,21 @@ def test_a_call_is_resolved_in_the_words_of_the_operator(fake, word, body, what)
 
 def test_a_place_that_is_none_is_said_before_anything_is_asked(fake):
     assert invoke("runs", "resolve", "r_1", "--call", "../x", "--as", "done").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "said"),
+    [
+        (("pause", "r_1", "--reason", "look"), {"reason": "look"}, "Pausing"),
+        (("resume", "r_1"), {}, "Resumed"),
+    ],
+)
+def test_pausing_and_resuming_a_run_show_the_position_of_the_event(fake, arguments, body, said):
+    path = f"/v1/runs/r_1/{arguments[0]}"
+    answer = {"run_id": "r_1", "agent_id": "a_1"}
+    fake.answers["POST", path] = Scripted(body=answer, headers={"X-Loomlog-Position": "run.events/2:21"})
+    result = invoke("runs", *arguments)
+    assert (result.exit_code, result.stdout) == (0, f"{said} r_1  event run.events/2:21\n")
+    assert fake.bodies(path) == [body]
+    result = invoke("runs", *arguments, "--json")
+    assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}

@@ -287,3 +287,43 @@ async def test_a_resolution_nobody_answers_is_said_to_be_pending() -> None:
         found = await declined(made.layer.control.resolve(ADMIN_CALLER, run.run_id, 1, 0, done=True))
         run.stream.close()
     assert found.code == "resolve_pending"
+
+
+# --- pause -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_paused_run_shows_why_and_goes_on_when_it_is_resumed() -> None:
+    async with world() as made:
+        run = await start(made, "silent", interactive=True)
+        held = await made.layer.control.pause(ADMIN_CALLER, run.run_id, "look first")
+        assert held.position.startswith("run.events/")
+        row = await made.layer.reads.run(ADMIN_CALLER, run.run_id)
+        assert (row.status, row.pause_requested, row.paused, row.pause_reason) == ("running", True, False, "look first")
+        made.reply(run.run_id)
+        await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "and then?")
+        assert (await made.layer.reads.run(ADMIN_CALLER, run.run_id)).paused
+        await made.layer.control.resume(ADMIN_CALLER, run.run_id)
+        row = await made.layer.reads.run(ADMIN_CALLER, run.run_id)
+        assert (row.pause_requested, row.paused, row.pause_reason) == (False, False, "")
+        run.stream.close()
+
+
+async def test_pausing_twice_and_resuming_what_runs_are_refused() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        assert (await declined(made.layer.control.resume(ADMIN_CALLER, run.run_id))).code == "not_paused"
+        await made.layer.control.pause(ADMIN_CALLER, run.run_id)
+        assert (await declined(made.layer.control.pause(ADMIN_CALLER, run.run_id))).code == "already_pausing"
+        run.stream.close()
+
+
+async def test_a_run_that_is_over_or_not_ours_is_not_found_for_a_pause() -> None:
+    async with world() as made:
+        over = await start(made, "soaker")
+        await pieces_of(over.stream)
+        run = await start(made, "silent", caller=ACME)
+        for caller, run_id in ((ADMIN_CALLER, over.run_id), (GLOBEX, run.run_id), (IVY, run.run_id)):
+            assert (await declined(made.layer.control.pause(caller, run_id))).code == "not_found"
+            assert (await declined(made.layer.control.resume(caller, run_id))).code == "not_found"
+        assert (await declined(made.layer.control.pause(READER, run.run_id))).code == "insufficient_scope"
+        run.stream.close()

@@ -31,7 +31,17 @@ from projections.transcript import TranscriptPage, TranscriptRow, open_calls
 from schemas.codec import digest, local_codec
 from schemas.conversation import Message
 from schemas.ids import fresh_token, partition_key
-from schemas.run_commands import CancelRun, ForkRun, ImportRun, PostInput, ResolveCall, StartRun
+from schemas.run_commands import (
+    CancelRun,
+    Command,
+    ForkRun,
+    ImportRun,
+    PauseRun,
+    PostInput,
+    ResolveCall,
+    ResumeRun,
+    StartRun,
+)
 from schemas.run_events import RunStarted, ToolOutcomeAsked
 from schemas.stream_events import Claim
 from schemas.stream_records import ModelDelta
@@ -46,7 +56,18 @@ from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_READ, TENANT, USER
 from services.core.run.decide import decide
 from services.core.run.forking import overridden
-from services.core.run.orders import Cancel, Fork, Import, Input, ModelAnswered, Origin, Refusal, Resolve
+from services.core.run.orders import (
+    Cancel,
+    Fork,
+    Import,
+    Input,
+    ModelAnswered,
+    Origin,
+    PauseIt,
+    Refusal,
+    Resolve,
+    ResumeIt,
+)
 from services.core.run.orders import Start as StartOrder
 from services.core.run.state import Absent, AwaitingModel, Ended, Refused, State, conversation, evolve
 from services.runtime.relatives import told
@@ -88,7 +109,9 @@ class World:
     """See the module. Use `async with world() as w`."""
 
     def __init__(self, *, projecting: bool = True, **layer: Any) -> None:
-        self.log = MemoryLog(dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS))
+        self.log = MemoryLog(
+            dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS) | {TOPICS.control: 1}
+        )
         self.codec = local_codec()
         self.twin = Twin()
         self.projecting = projecting
@@ -220,7 +243,7 @@ class World:
                 for record in records:
                     self._handle(self.codec.decode(record.value or b"").record)
 
-    def _handle(self, command: StartRun | ForkRun | ImportRun | CancelRun | PostInput | ResolveCall) -> None:
+    def _handle(self, command: Command) -> None:
         run_id = command.run_id
         state = self.states.get(run_id, Absent(run_id=run_id))
         match command:
@@ -247,6 +270,10 @@ class World:
                 order = Input(at_ms=NOW_MS, command=command)
             case ResolveCall():
                 order = Resolve(at_ms=NOW_MS, command=command)
+            case PauseRun():
+                order = PauseIt(at_ms=NOW_MS, command=command)
+            case ResumeRun():
+                order = ResumeIt(at_ms=NOW_MS, command=command)
         events = decide(state, order)
         if not events:
             return
@@ -446,7 +473,9 @@ async def world(*, owner: bool = True, **more: Any) -> AsyncIterator[World]:
     await made.layer.publisher.open()
     events = made.log.tail(TOPICS.events, dict.fromkeys(range(PARTITIONS), 0))
     previews = made.log.tail(TOPICS.previews, dict.fromkeys(range(PARTITIONS), 0))
-    work = asyncio.create_task(made.layer.run(events, previews, *([made.own] if owner else [])))
+    control = made.log.tail(TOPICS.control, {0: 0})
+    beside = [lambda: made.layer.pauses.follow(control), *([made.own] if owner else [])]
+    work = asyncio.create_task(made.layer.run(events, previews, *beside))
     try:
         await asyncio.sleep(0)
         yield made

@@ -17,7 +17,7 @@ from connectors.protocols import (
     ToolResult,
 )
 from schemas.ids import partition_key
-from schemas.run_commands import CancelRun, Command, PostInput, StartRun
+from schemas.run_commands import CancelRun, Command, PauseRun, PostInput, ResumeRun, StartRun
 from schemas.values import CommandEnvelope
 from services.core.run.state import Ended
 from services.runtime.desk import RunDesk
@@ -164,6 +164,14 @@ def cancelling(run_id: str, *, tenant: str = "t") -> CancelRun:
 
 def saying(run_id: str, text: str, *, tenant: str = "t") -> PostInput:
     return PostInput(envelope=envelope(f"say-{text}", tenant), run_id=run_id, text=text)
+
+
+def pausing(run_id: str, *, tenant: str = "t") -> PauseRun:
+    return PauseRun(envelope=envelope(f"pause-{run_id}", tenant), run_id=run_id, reason="look")
+
+
+def resuming(run_id: str, *, tenant: str = "t") -> ResumeRun:
+    return ResumeRun(envelope=envelope(f"resume-{run_id}", tenant), run_id=run_id)
 
 
 # --- the outside of calls --------------------------------------------------------------------------------------------

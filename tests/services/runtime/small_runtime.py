@@ -28,6 +28,7 @@ from schemas.ids import partition_key
 from schemas.reader import TermReader
 from schemas.run_commands import StartRun
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
+from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
 from services.runtime.deltas import Previews
 from services.runtime.desk import PastRun, RunDesk
@@ -142,6 +143,7 @@ class SmallRuntime:
         model: Scripted,
         tracing: Tracing,
         name: str,
+        pauses: Callable[[], PauseTable] | None = None,
     ) -> None:
         family, codec = RunFamily(), local_codec()
         past = Past(family, codec, ranges, topics.events)
@@ -186,6 +188,7 @@ class SmallRuntime:
                 clock_ms=clock_ms,
                 absent=family.absent,
                 tracing=tracing,
+                pauses=pauses,
             )
 
         workplace = Workplace(
@@ -224,6 +227,7 @@ class Stage:
     def __init__(self) -> None:
         self.log = MemoryLog({TOPICS.commands: 1, TOPICS.events: 1})
         self.model = Scripted()
+        self.pauses = PauseTable()
 
     def send(self, command: Any, *headers: tuple[str, bytes]) -> None:
         value = local_codec().encode(command)
@@ -248,6 +252,7 @@ class Stage:
             model=self.model,
             tracing=tracing or NO_TRACING,
             name=name,
+            pauses=lambda: self.pauses,
         )
         async with running(runtime):
             owners = runtime.host.owners

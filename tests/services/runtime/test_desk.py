@@ -21,7 +21,7 @@ from services.runtime.hand_over import command_of
 from services.stream.fold import Fold
 from services.stream.owner import Prepared
 from tests.services.core.run.given import NOW, answered
-from tests.services.runtime.given import DeskAtWork, cancelling, envelope, saying, started
+from tests.services.runtime.given import DeskAtWork, cancelling, envelope, pausing, resuming, saying, started
 from tests.services.stream.given import CODEC, EVENTS, FAMILY
 
 
@@ -305,7 +305,9 @@ def test_a_start_in_the_wrong_partition_is_refused_with_the_right_one() -> None:
 # --- commands to runs under way --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [cancelling, lambda run_id, **more: saying(run_id, "hello", **more)])
+@pytest.mark.parametrize(
+    "make", [cancelling, pausing, resuming, lambda run_id, **more: saying(run_id, "hello", **more)]
+)
 def test_a_command_reaches_its_own_live_run_and_no_other(make: Any) -> None:
     work = DeskAtWork()
     run = work.start("r_tok")
@@ -316,6 +318,13 @@ def test_a_command_reaches_its_own_live_run_and_no_other(make: Any) -> None:
     assert work.at_once(make("r_unknown")).aggregate is None
     work.end(run)
     assert work.at_once(make("r_tok")).aggregate is None
+
+
+def test_a_pause_and_its_end_are_decided_like_any_command() -> None:
+    work = DeskAtWork()
+    work.start("r_tok")
+    assert work.decide(work.at_once(pausing("r_tok"))) == ["RunPauseRequested"]
+    assert work.decide(work.at_once(resuming("r_tok"))) == ["RunResumed"]
 
 
 def test_ended_runs_are_told_to_the_tallies_when_they_are_in_the_log() -> None:

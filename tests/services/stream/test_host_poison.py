@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -316,6 +317,7 @@ async def test_a_batch_without_progress_ends_the_host_only_when_the_broker_answe
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch, broker_answers: bool
 ) -> None:
     monkeypatch.setattr(host_module, "STALL_S", 0.0)
+    monkeypatch.setattr(host_module, "SUSPICIOUS_S", 0.0)
     monkeypatch.setattr(host_module, "WATCH_EVERY_S", 0.0)
     world = world_of()
     hosted = world.host()
@@ -334,3 +336,31 @@ async def test_a_batch_without_progress_ends_the_host_only_when_the_broker_answe
     else:
         await world.ticks(50)
         assert not hosted.task.done()
+
+
+async def test_time_in_which_the_broker_was_away_is_no_stall(world_of: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(host_module, "WATCH_EVERY_S", 0.0)
+    monkeypatch.setattr(host_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    world = world_of()
+    hosted = world.host()
+    await world.until(hosted.partition)
+    is_away = True
+
+    async def end_offsets(self: Any) -> Any:
+        if is_away:
+            raise Transient("no broker", kind="unavailable")
+        return {}
+
+    monkeypatch.setattr("connectors.memory_log.MemoryTail.end_offsets", end_offsets)
+    hosted.wire.open.clear()
+    world.start_run("r_x")
+    await world.until(lambda: hosted.host.flusher.in_flight_since)
+    hosted.host.flusher.in_flight_since = 0.0
+    now[0] = 10 * host_module.STALL_S
+    await world.ticks(50)
+    is_away = False
+    await world.ticks(50)
+    assert not hosted.task.done(), "the broker was away all the time"
+    now[0] += host_module.STALL_S + 1
+    assert [type(error) for error in await ends(hosted.task)] == [RuntimeError]

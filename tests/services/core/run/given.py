@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schemas.conversation import Message, ToolResultBlock, ToolUseBlock
-from schemas.run_commands import CancelRun, PostInput, ResolveCall, StartRun
+from schemas.run_commands import CancelRun, PauseRun, PostInput, ResolveCall, ResumeRun, StartRun
 from schemas.run_events import Event
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.run.decide import decide
@@ -15,15 +15,18 @@ from services.core.run.orders import (
     Input,
     ModelAnswered,
     ModelErred,
+    Obey,
     Order,
+    PauseIt,
     Reconciled,
     Recover,
     Resolve,
+    ResumeIt,
     Start,
     ToolDone,
 )
 from services.core.run.react import Effect, react
-from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Live, Parked, State, evolve
+from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Live, Parked, Pause, Paused, State, evolve
 
 NOW = 1_700_000_000_000
 RUN = "r_tok"
@@ -53,6 +56,24 @@ def says(text: str, source: str = "api", input_id: str = "") -> Input:
 def resolve(turn: int = 1, index: int = 0, *, done: bool = True, result: str = "") -> Resolve:
     command = ResolveCall(envelope=ENVELOPE, run_id=RUN, turn=turn, index=index, done=done, result=result)
     return Resolve(at_ms=NOW, command=command)
+
+
+def pause(reason: str = "look first") -> PauseIt:
+    return PauseIt(at_ms=NOW, command=PauseRun(envelope=ENVELOPE, run_id=RUN, reason=reason))
+
+
+def resume() -> ResumeIt:
+    return ResumeIt(at_ms=NOW, command=ResumeRun(envelope=ENVELOPE, run_id=RUN))
+
+
+def wider(*scopes: str) -> tuple[Pause, ...]:
+    """Pauses of something wider than the run."""
+    return tuple(Pause(scope=scope, reason=f"the {scope} waits", by="op") for scope in scopes)
+
+
+def obey(*scopes: str) -> Obey:
+    """What is wanted of the run now, from something wider than it."""
+    return Obey(at_ms=NOW, wanted=wider(*scopes), by="op")
 
 
 def recover(*still_running: CallKey, at_ms: int = NOW) -> Recover:
@@ -158,7 +179,7 @@ class Run:
 
     @property
     def live(self) -> Live:
-        assert isinstance(self.state, AwaitingModel | AwaitingTools | Parked)
+        assert isinstance(self.state, AwaitingModel | AwaitingTools | Parked | Paused)
         return self.state
 
 
@@ -182,6 +203,14 @@ def parked() -> Run:
     """An interactive run that waits for input."""
     run = begun(interactive=True)
     run.give(answered(run.state, "what next?"))
+    return run
+
+
+def paused() -> Run:
+    """A run that stands still before its second turn."""
+    run = at_tools("A")
+    run.give(pause())
+    run.give(returned(run.state, 0))
     return run
 
 

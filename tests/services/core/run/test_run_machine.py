@@ -11,7 +11,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from schemas.run_events import ModelCallRequested, ModelReplied, ToolCallRequested, ToolReturned
+from schemas.run_events import (
+    ModelCallRequested,
+    ModelReplied,
+    RunPauseRequested,
+    RunResumed,
+    ToolCallRequested,
+    ToolReturned,
+)
 from schemas.values import Usage
 from services.core.canonical import StateCodec
 from services.core.run.decide import decide, iteration_cap
@@ -22,6 +29,7 @@ from services.core.run.state import (
     AwaitingModel,
     AwaitingTools,
     Ended,
+    Paused,
     Refused,
     State,
     add_usage,
@@ -38,9 +46,12 @@ from tests.services.core.run.given import (
     calls,
     cancel,
     erred,
+    obey,
+    pause,
     reconciled,
     recover,
     resolve,
+    resume,
     returned,
     says,
     start,
@@ -140,11 +151,28 @@ class RunMachine(RuleBasedStateMachine):
     def somebody_cancels(self) -> None:
         self.give(replace(cancel(), at_ms=self.at_ms))
 
+    @rule()
+    def somebody_pauses(self) -> None:
+        self.give(replace(pause(), at_ms=self.at_ms))
+
+    @rule()
+    def somebody_resumes(self) -> None:
+        self.give(replace(resume(), at_ms=self.at_ms))
+
+    @rule(scopes=st.sets(st.sampled_from(["agent", "tenant", "all"])))
+    def something_wider_is_paused_or_resumed(self, scopes: set[str]) -> None:
+        self.give(replace(obey(*sorted(scopes)), at_ms=self.at_ms))
+        facts = getattr(self.run.state, "facts", None)
+        if facts is not None and not isinstance(self.run.state, Ended):
+            assert {held.scope for held in facts.pauses} - {"run"} == scopes
+
     @rule(data=st.data())
     def the_owner_is_lost(self, data: st.DataObject) -> None:
         keys = [e.key for e in self.run.effects if isinstance(e, CallModel | CallTool | ReconcileTool)]
         still = data.draw(st.sets(st.sampled_from(keys))) if keys else set()
-        self.give(recover(*still, at_ms=self.at_ms))
+        wanted = data.draw(st.none() | st.sets(st.sampled_from(["tenant", "all"])))
+        found = None if wanted is None else replace(obey(*sorted(wanted)), at_ms=self.at_ms)
+        self.give(replace(recover(*still, at_ms=self.at_ms), obey=found))
 
     @rule(data=st.data())
     def an_old_order_comes_again(self, data: st.DataObject) -> None:
@@ -227,6 +255,22 @@ class RunMachine(RuleBasedStateMachine):
             assert self.run.state.open
         if isinstance(self.run.state, AwaitingModel):
             assert self.run.state.attempt > 0
+
+    @invariant()
+    def a_run_stands_still_only_while_something_holds_it(self) -> None:
+        if isinstance(self.run.state, Paused):
+            assert self.run.state.facts.pauses
+
+    @invariant()
+    def no_model_call_begins_while_something_holds_the_run(self) -> None:
+        held: set[str] = set()
+        for event in self.run.events:
+            if isinstance(event, RunPauseRequested):
+                held.add(event.scope)
+            elif isinstance(event, RunResumed):
+                held.remove(event.scope)
+            elif isinstance(event, ModelCallRequested):
+                assert not held
 
 
 TestRunMachine = RunMachine.TestCase

@@ -1,0 +1,66 @@
+"""Pausing the installation over HTTP, in the shapes of reference surfaces 1.9; what is added there is additive.
+
+Before: routes.py. After: services/commands/pausing.py.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.api.answers import POSITION_HEADER, json_answer
+from services.api.bodies import PauseBody, ResumeBody
+from services.api.reading import json_body
+from services.api.service import Service
+from services.commands.pausing import Target
+from services.commands.shapes import rfc3339
+from services.core.access.decide import Caller
+
+BODY_MAX = 64 * 1024
+WAIT_MS = 30_000
+"""How long a pause waits until everything stands still, when nothing is said."""
+
+
+async def pause_all(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, PauseBody, limit=BODY_MAX, optional=True)
+    timeout_s = (WAIT_MS if body.timeout_ms is None else body.timeout_ms) / 1000
+    found = await service.layer.pausing.pause(caller, _target(body), reason=body.reason or "", timeout_s=timeout_s)
+    answer = {
+        "state": found.state,
+        "duration_ms": found.duration_ms,
+        # Nothing is ever cancelled by a pause; the key stays, because clients read it.
+        "force_cancelled_count": 0,
+        "paused_runs_count": found.paused,
+        "warnings": [f"{run_id} does not stand still yet" for run_id in found.moving],
+    }
+    return json_answer(answer, headers={POSITION_HEADER: found.position})
+
+
+async def resume_all(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, ResumeBody, limit=BODY_MAX, optional=True)
+    found = await service.layer.pausing.resume(caller, _target(body))
+    answer = {"state": found.state, "resumed_runs_count": found.paused}
+    return json_answer(answer, headers={POSITION_HEADER: found.position})
+
+
+async def state(service: Service, caller: Caller, request: Request) -> Response:
+    found, pauses = await service.layer.pausing.state(caller)
+    return json_answer(
+        {
+            "state": found.state,
+            "paused_runs_count": found.paused,
+            "pauses": [
+                {
+                    "scope": pause.scope,
+                    "tenant": pause.tenant or None,
+                    "agent": pause.agent or None,
+                    "reason": pause.reason or None,
+                    "by": pause.by,
+                    "at": rfc3339(pause.at_ms),
+                }
+                for pause in pauses
+            ],
+        }
+    )
+
+
+def _target(body: PauseBody | ResumeBody) -> Target:
+    return Target(scope=body.scope or "all", tenant=body.tenant or "", agent=body.agent or "")

@@ -1,0 +1,188 @@
+"""Pausing more than one run: an agent, a tenant, everything. (control.py pauses one run.)
+
+The wish is a record of loom.control.events; accepted means acknowledged there. Every runtime reads it and asks its live
+runs to stand still at their next model call; new runs are refused here while something holds them, and begin paused
+when they were accepted before. How far it has come is asked of the read models, so a pause that was answered `pausing`
+goes on all the same.
+
+Before: a transport. After: services/stream/pauses.py in every runtime.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from connectors.errors import UnknownOutcome
+from connectors.protocols import LogAppender, Outgoing
+from projections.runs import RunFilter, RunRow
+from projections.tables import EVERY_TENANT
+from schemas.codec import Codec
+from schemas.stream_records import PauseSet
+from services.commands import limits
+from services.commands.authentication import demand
+from services.commands.declined import RETRY_SOON_S, Declined, bad_request
+from services.commands.follow import Sources
+from services.commands.requests import checked_reason
+from services.core.access.decide import Caller
+from services.core.access.scopes import ADMIN
+from services.core.pauses import ALL, WrongPause, check
+from services.stream.pauses import PARTITION, PauseBoard
+
+LOOK_S = 0.1
+"""How often the read models are asked how far a pause has come."""
+COUNTED_PAGES_MAX = 40
+"""Pages of live runs that are looked at: 20,000 runs, as many as a process counts anywhere."""
+WARNINGS_MAX = 20
+"""Runs that are named when they did not stand still in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What to pause: `all`, a `tenant`, or an `agent` (of one tenant, or of every one)."""
+
+    scope: str = ALL
+    tenant: str = ""
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Still:
+    """How far a pause is: running, pausing or paused; `moving` names runs that do not stand still yet."""
+
+    state: str
+    paused: int
+    moving: tuple[str, ...] = ()
+    position: str = ""
+    duration_ms: int = 0
+
+
+class Pausing:
+    """The use cases of operators. Everything raises Declined."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        board: PauseBoard,
+        appender: LogAppender,
+        codec: Codec,
+        *,
+        topic: str,
+        clock_ms: Callable[[], int],
+        fresh_token: Callable[[], str],
+    ) -> None:
+        self._projection = sources.projection
+        self._board = board
+        self._appender = appender
+        self._codec = codec
+        self._topic = topic
+        self._clock_ms = clock_ms
+        self._fresh_token = fresh_token
+
+    def admit(self, tenant: str, agent: str) -> None:
+        """Raises Declined(runtime_paused) while a new run of that agent would not begin."""
+        held = self._board.table.holding(tenant, agent)
+        if held:
+            why = f": {held[0].reason}" if held[0].reason else ""
+            raise Declined("runtime_paused", f"{held[0].scope} is paused{why}; runs start again when it is resumed")
+
+    async def pause(self, caller: Caller, target: Target, *, reason: str, timeout_s: float) -> Still:
+        """Pause and wait until what it holds stands still, at most `timeout_s`. Raises already_pausing."""
+        demand(caller, ADMIN)
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        if self._has(target):
+            raise Declined("already_pausing", f"{_named(target)} is paused already")
+        position = await self._append(caller, target, paused=True, reason=checked_reason(reason))
+        while True:
+            rows = await self._live(target)
+            moving = tuple(row.run_id for row in rows if not _stands_still(row))
+            if not moving or clock() - began >= timeout_s:
+                break
+            await asyncio.sleep(LOOK_S)
+        return Still(
+            state="pausing" if moving else "paused",
+            paused=_count(rows),
+            moving=moving[:WARNINGS_MAX],
+            position=position,
+            duration_ms=round((clock() - began) * 1000),
+        )
+
+    async def resume(self, caller: Caller, target: Target) -> Still:
+        """Lift a pause; other ones still hold. `paused` counts the runs that stood still. Raises not_paused."""
+        demand(caller, ADMIN)
+        if not self._has(target):
+            raise Declined("not_paused", f"{_named(target)} is not paused")
+        rows = await self._live(target)
+        position = await self._append(caller, target, paused=False, reason="")
+        return Still(state="running", paused=_count(rows), position=position)
+
+    async def state(self, caller: Caller) -> tuple[Still, tuple[PauseSet, ...]]:
+        """Of the whole installation, and everything that is paused."""
+        demand(caller, ADMIN)
+        rows = await self._live(Target())
+        state = "running"
+        if self._has(Target()):
+            state = "paused" if all(map(_stands_still, rows)) else "pausing"
+        return Still(state=state, paused=_count(rows)), tuple(self._board.table.entries.values())
+
+    # --- shared ------------------------------------------------------------------------------------------------------
+
+    def _has(self, target: Target) -> bool:
+        try:
+            check(target.scope, target.tenant, target.agent)
+        except WrongPause as error:
+            raise bad_request(str(error)) from error
+        return self._board.table.has(target.scope, target.tenant, target.agent)
+
+    async def _append(self, caller: Caller, target: Target, *, paused: bool, reason: str) -> str:
+        """The place of the record, once it is in the log and in our own table."""
+        record = PauseSet(
+            scope=target.scope,
+            tenant=target.tenant,
+            agent=target.agent,
+            paused=paused,
+            reason=reason,
+            by=caller.subject,
+            at_ms=self._clock_ms(),
+            command_id=f"c_{self._fresh_token()}",
+        )
+        try:
+            async with asyncio.timeout(limits.PUBLISH_WAIT_S):
+                outgoing = Outgoing(key=None, value=self._codec.encode(record))
+                offset = await self._appender.append(self._topic, PARTITION, [outgoing])
+        except (UnknownOutcome, TimeoutError) as error:
+            raise Declined(
+                "log_unavailable",
+                "the log did not acknowledge; GET /v1/_state tells what is so, and asking again does no harm",
+                retry_after_s=RETRY_SOON_S,
+                details={"outcome": "unknown"},
+            ) from error
+        await self._board.passed(offset, timeout_s=limits.CONTROL_WAIT_S)
+        return f"control.events/{PARTITION}:{offset}"
+
+    async def _live(self, target: Target) -> list[RunRow]:
+        """The live runs that the target means."""
+        found: list[RunRow] = []
+        after = ""
+        wanted = RunFilter(statuses=frozenset({"running"}), agent=target.agent)
+        for _ in range(COUNTED_PAGES_MAX):
+            scope = target.tenant or EVERY_TENANT
+            page = await self._projection.runs(scope, wanted, limit=limits.LIST_MAX, after=after)
+            found += page.rows
+            after = page.next
+            if not after:
+                break
+        return found
+
+
+def _stands_still(row: RunRow) -> bool:
+    """Nothing is under way for it and nothing will be: paused, waiting for input, or quarantined."""
+    return row.paused or row.parked or row.quarantined
+
+
+def _count(rows: Iterable[RunRow]) -> int:
+    return sum(row.paused for row in rows)
+
+
+def _named(target: Target) -> str:
+    return " ".join(part for part in (target.scope, target.tenant, target.agent) if part)

@@ -1,0 +1,60 @@
+"""What is paused wider than a run: the fold of loom.control.events, and which of it holds a given run.
+
+An entry is named by (scope, tenant, agent); the last record about it counts. Pure, like everything in services/core.
+
+Before: schemas.stream_records.PauseSet. After: services/stream/pauses.py keeps one for a process.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from schemas.stream_records import PauseSet
+from services.core.run.state import Pause
+
+AGENT, TENANT, ALL = "agent", "tenant", "all"
+Key = tuple[str, str, str]
+
+
+class WrongPause(Exception):
+    """A scope that does not exist, or one whose fields contradict it; the text says what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseTable:
+    """What is paused now, and who changed it last."""
+
+    entries: Mapping[Key, PauseSet] = field(default_factory=dict)
+    by: str = ""
+
+    def after(self, change: PauseSet) -> "PauseTable":
+        """The table after one record. Raises WrongPause."""
+        check(change.scope, change.tenant, change.agent)
+        key = (change.scope, change.tenant, change.agent)
+        entries = {name: entry for name, entry in self.entries.items() if name != key}
+        if change.paused:
+            entries[key] = change
+        return PauseTable(entries=entries, by=change.by)
+
+    def has(self, scope: str, tenant: str, agent: str) -> bool:
+        """Whether exactly that is paused, whatever else is."""
+        return (scope, tenant, agent) in self.entries
+
+    def holding(self, tenant: str, agent: str) -> tuple[Pause, ...]:
+        """What holds a run of that agent of that tenant: at most one of each scope, the widest first."""
+        entries = (
+            self.entries.get((ALL, "", "")),
+            self.entries.get((TENANT, tenant, "")),
+            self.entries.get((AGENT, tenant, agent)) or self.entries.get((AGENT, "", agent)),
+        )
+        return tuple(Pause(scope=entry.scope, reason=entry.reason, by=entry.by) for entry in entries if entry)
+
+
+def check(scope: str, tenant: str, agent: str) -> None:
+    """Raises WrongPause unless the three belong together."""
+    right = {ALL: not tenant and not agent, TENANT: bool(tenant) and not agent, AGENT: bool(agent)}.get(scope)
+    if right is None:
+        raise WrongPause(f"scope is {scope[:60]!r}: expected agent, tenant or all")
+    if not right:
+        raise WrongPause(
+            f"scope {scope} with tenant {tenant[:60]!r} and agent {agent[:60]!r} does not say what to pause"
+        )

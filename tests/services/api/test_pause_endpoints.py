@@ -1,0 +1,56 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from tests.services.api.serving import Served, served
+from tests.services.commands.world import ACME
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def here(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as made:
+        yield made
+
+
+async def test_pause_state_and_resume_have_the_shapes_that_clients_know(here: Served) -> None:
+    client = here.client()
+    paused = await client.post("/v1/_pause", json={"timeout_ms": 2000, "reason": "deploy"})
+    found = paused.json()
+    assert (paused.status_code, found["state"]) == (200, "paused")
+    assert (found["force_cancelled_count"], found["paused_runs_count"], found["warnings"]) == (0, 0, [])
+    assert found["duration_ms"] >= 0
+    assert paused.headers["x-loomlog-position"] == "control.events/0:0"
+    state = (await client.get("/v1/_state")).json()
+    assert (state["state"], state["paused_runs_count"], state["pauses"][0]["reason"]) == ("paused", 0, "deploy")
+    again = await client.post("/v1/_pause")
+    assert (again.status_code, again.json()["code"]) == (409, "already_pausing")
+    refused = await client.post("/v1/runs", json={"agent": "soaker", "prompt": "x"})
+    assert (refused.status_code, refused.json()["code"]) == (503, "runtime_paused")
+    assert "retry-after" not in refused.headers
+    resumed = await client.post("/v1/_resume")
+    assert (resumed.status_code, resumed.json()) == (200, {"state": "running", "resumed_runs_count": 0})
+    again = await client.post("/v1/_resume", json={})
+    assert (again.status_code, again.json()["code"]) == (409, "not_paused")
+    assert (await here.run())[-1].event == "done"
+
+
+async def test_one_agent_or_tenant_is_paused_by_its_name(here: Served) -> None:
+    client = here.client()
+    assert (await client.post("/v1/_pause", json={"scope": "agent", "agent": "parker"})).status_code == 200
+    assert (await client.post("/v1/_pause", json={"scope": "tenant", "tenant": "globex"})).status_code == 200
+    state = (await client.get("/v1/_state")).json()
+    assert state["state"] == "running"
+    assert [(p["scope"], p["tenant"], p["agent"]) for p in state["pauses"]] == [
+        ("agent", None, "parker"),
+        ("tenant", "globex", None),
+    ]
+    assert (await here.run())[-1].event == "done"
+    refused = await client.post("/v1/runs", json={"agent": "parker", "prompt": "x"})
+    assert refused.json()["code"] == "runtime_paused"
+
+
+async def test_who_is_not_an_administrator_may_not_pause_and_too_long_a_wait_is_refused(here: Served) -> None:
+    assert (await here.client(ACME).post("/v1/_pause")).status_code == 403
+    assert (await here.client().post("/v1/_pause", json={"timeout_ms": 300_001})).status_code == 400
+    assert (await here.client().post("/v1/_pause", json={"scope": "tenant"})).status_code == 400

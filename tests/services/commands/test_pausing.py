@@ -1,0 +1,110 @@
+import asyncio
+
+import pytest
+
+from schemas.run_events import RunPaused, RunPauseRequested
+from services.commands.pausing import Target
+from services.commands.requests import RunRequest
+from services.core.access.decide import Caller
+from tests.services.commands.world import ACME, ADMIN_CALLER, IVY, World, declined, pieces_of, until, world
+
+ALL = Target()
+ACME_ONLY = Target(scope="tenant", tenant="acme")
+SOAKER = Target(scope="agent", agent="soaker")
+
+
+async def start(made: World, agent: str = "soaker", caller: Caller = ADMIN_CALLER) -> str:
+    run = await made.layer.runs.start(caller, RunRequest(agent=agent, prompt="go"))
+    run.stream.close()
+    return run.run_id
+
+
+async def pause(made: World, target: Target = ALL, *, timeout_s: float = 0.0, reason: str = "deploy") -> str:
+    found = await made.layer.pausing.pause(ADMIN_CALLER, target, reason=reason, timeout_s=timeout_s)
+    return found.state
+
+
+async def test_a_pause_is_in_the_log_with_who_and_why_before_it_is_answered() -> None:
+    async with world() as made:
+        found = await made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="deploy", timeout_s=0.0)
+        assert (found.state, found.position) == ("paused", "control.events/0:0")
+        _, (entry,) = await made.layer.pausing.state(ADMIN_CALLER)
+        assert (entry.scope, entry.reason, entry.by, entry.paused) == ("all", "deploy", "default", True)
+
+
+@pytest.mark.parametrize("target", [ALL, ACME_ONLY, SOAKER])
+async def test_new_runs_of_what_is_paused_are_refused_until_it_is_resumed(target: Target) -> None:
+    async with world() as made:
+        await pause(made, target)
+        found = await declined(made.layer.runs.start(ACME, RunRequest(agent="soaker", prompt="go")))
+        assert (found.code, found.retry_after_s) == ("runtime_paused", None)
+        assert "deploy" in found.message
+        assert made.commands() == []
+        await made.layer.pausing.resume(ADMIN_CALLER, target)
+        run = await made.layer.runs.start(ACME, RunRequest(agent="soaker", prompt="go"))
+        assert (await pieces_of(run.stream))[-1].type == "done"
+
+
+@pytest.mark.parametrize("target", [ACME_ONLY, Target(scope="agent", agent="parker")])
+async def test_runs_of_others_start_all_the_same(target: Target) -> None:
+    async with world() as made:
+        await pause(made, target)
+        assert await start(made)
+
+
+async def test_a_pause_waits_until_the_runs_stand_still() -> None:
+    async with world() as made:
+        run_id = await start(made, "silent")
+        waiting = asyncio.create_task(made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=5.0))
+        await until(lambda: made.layer.pauses.table.entries)
+        made.happen(run_id, RunPauseRequested(scope="all"))
+        made.happen(run_id, RunPaused(turn=1))
+        found = await waiting
+        assert (found.state, found.paused, found.moving) == ("paused", 1, ())
+        now, _ = await made.layer.pausing.state(ADMIN_CALLER)
+        assert (now.state, now.paused) == ("paused", 1)
+        assert (await made.layer.pausing.resume(ADMIN_CALLER, ALL)).paused == 1
+
+
+async def test_a_pause_that_takes_longer_names_the_runs_and_stays() -> None:
+    async with world() as made:
+        run_id = await start(made, "silent")
+        found = await made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
+        assert (found.state, found.moving) == ("pausing", (run_id,))
+        now, _ = await made.layer.pausing.state(ADMIN_CALLER)
+        assert now.state == "pausing"
+
+
+async def test_pausing_twice_and_resuming_what_is_not_paused_are_refused() -> None:
+    async with world() as made:
+        assert (await declined(made.layer.pausing.resume(ADMIN_CALLER, ALL))).code == "not_paused"
+        await pause(made)
+        again = made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
+        assert (await declined(again)).code == "already_pausing"
+        assert await pause(made, ACME_ONLY) == "paused"
+
+
+async def test_what_does_not_say_what_to_pause_is_a_bad_request() -> None:
+    async with world() as made:
+        for target in (Target(scope="tenant"), Target(scope="agent"), Target(tenant="acme"), Target(scope="galaxy")):
+            wrong = made.layer.pausing.pause(ADMIN_CALLER, target, reason="", timeout_s=0.0)
+            assert (await declined(wrong)).code == "bad_request"
+
+
+@pytest.mark.parametrize("caller", [ACME, IVY])
+async def test_only_administrators_pause(caller: Caller) -> None:
+    async with world() as made:
+        pausing = made.layer.pausing
+        for asked in (
+            pausing.pause(caller, ALL, reason="", timeout_s=0.0),
+            pausing.resume(caller, ALL),
+            pausing.state(caller),
+        ):
+            assert (await declined(asked)).code == "insufficient_scope"
+
+
+async def test_a_log_that_does_not_acknowledge_is_said() -> None:
+    async with world() as made:
+        made.log.lose_acks = 10**9
+        found = await declined(made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0))
+        assert (found.code, found.details["outcome"]) == ("log_unavailable", "unknown")

@@ -1,0 +1,55 @@
+import pytest
+
+from schemas.stream_records import PauseSet
+from services.core.pauses import PauseTable, WrongPause
+
+
+def said(scope: str, tenant: str = "", agent: str = "", *, paused: bool = True, reason: str = "r") -> PauseSet:
+    return PauseSet(scope=scope, tenant=tenant, agent=agent, paused=paused, reason=reason, by="op")
+
+
+def after(*changes: PauseSet) -> PauseTable:
+    table = PauseTable()
+    for change in changes:
+        table = table.after(change)
+    return table
+
+
+def held(table: PauseTable, tenant: str = "acme", agent: str = "helper") -> list[str]:
+    return [pause.scope for pause in table.holding(tenant, agent)]
+
+
+def test_nothing_is_paused_at_first() -> None:
+    assert held(PauseTable()) == []
+
+
+def test_each_width_holds_what_it_names_and_nothing_else() -> None:
+    assert held(after(said("all"))) == ["all"]
+    tenant = after(said("tenant", "acme"))
+    assert (held(tenant), held(tenant, "globex")) == (["tenant"], [])
+    agent = after(said("agent", "acme", "helper"))
+    assert (held(agent), held(agent, agent="other"), held(agent, "globex")) == (["agent"], [], [])
+    assert held(after(said("agent", agent="helper")), "globex") == ["agent"]
+
+
+def test_a_run_is_held_once_for_each_scope() -> None:
+    table = after(said("agent", agent="helper"), said("agent", "acme", "helper"), said("tenant", "acme"), said("all"))
+    assert held(table) == ["all", "tenant", "agent"]
+
+
+def test_only_what_was_named_is_lifted_and_the_last_word_counts() -> None:
+    table = after(said("all"), said("tenant", "acme"), said("all", paused=False))
+    assert held(table) == ["tenant"]
+    assert table.has("tenant", "acme", "")
+    assert not table.has("all", "", "")
+    again = after(said("all", reason="one"), said("all", reason="two"))
+    assert [pause.reason for pause in again.holding("t", "a")] == ["two"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [said("run"), said("all", "acme"), said("tenant"), said("tenant", "acme", "helper"), said("agent", "acme")],
+)
+def test_what_contradicts_itself_is_refused(change: PauseSet) -> None:
+    with pytest.raises(WrongPause):
+        PauseTable().after(change)
