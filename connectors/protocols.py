@@ -8,7 +8,7 @@ nothing else of their own.
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from schemas.conversation import Message
 from schemas.quick import frozen_on_paper
@@ -38,10 +38,13 @@ class ToolSpec:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One model turn. `call_id` is the idempotency key: stable for one attempt of one turn of one run."""
+    """One model turn. `call_id` names one attempt of one turn of one run; ids that a driver makes up follow from it."""
 
     call_id: str
     model: str
+    idempotency_key: str = ""
+    """The same for every attempt that asks again for a lost answer, another after an answered failure: a provider that
+    honours it then gives the lost answer once more, and never a failure that was to be retried. Empty = call_id."""
     system: Sequence[SystemBlock] = ()
     messages: Sequence[Message] = ()
     tools: Sequence[ToolSpec] = ()
@@ -50,6 +53,11 @@ class ModelRequest:
     effort: str = ""
     """low, medium, high or empty."""
     sampling: Sampling | None = None
+
+    @property
+    def sent_key(self) -> str:
+        """What drivers send as the idempotency key."""
+        return self.idempotency_key or self.call_id
 
 
 @frozen_on_paper
@@ -179,6 +187,20 @@ class ToolResult:
     is_error: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DidNotHappen:
+    """A lost call had no effect, and cannot have one any more: it may be made again."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CannotTell:
+    """Nobody knows whether a lost call had its effect."""
+
+    reason: str
+
+
 class Tool(Protocol):
     """A tool. Declares its effect class for each input, because HTTP GET and HTTP POST differ."""
 
@@ -192,6 +214,22 @@ class Tool(Protocol):
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Never blocks the event loop. Unusable arguments are an error result that says what was expected."""
+        ...
+
+
+@runtime_checkable
+class Reconciler(Protocol):
+    """A tool that can be asked what became of a call that was lost with its process. Used for unsafe calls only."""
+
+    async def reconcile(
+        self, arguments: Mapping[str, Any], context: ToolContext
+    ) -> ToolResult | DidNotHappen | CannotTell:
+        """What became of the calls made under `context.idempotency_key`. Has no effect of its own; may be asked again.
+
+        A ToolResult is what the lost call would have returned. DidNotHappen has to be certain, because the call is then
+        made again: a request that may still be on its way somewhere is CannotTell. Raises as `call`; it is then asked
+        again, a few times.
+        """
         ...
 
 

@@ -14,6 +14,7 @@ event, so that a client which lost its connection between two frames of one mode
     ToolReturned        tool_result
     InputReceived       user_input (stored) or steer (live): two faces of one place
     RunParked           awaiting_input
+    ToolOutcomeAsked    outcome_unknown
     RunPaused           paused
     RunResumed          resumed, when no other pause holds the run
     RunQuarantined      quarantined
@@ -36,6 +37,7 @@ import orjson
 
 from schemas.making import maker
 from schemas.run_events import (
+    CallNotBegun,
     CommandRefused,
     Event,
     InputReceived,
@@ -53,6 +55,8 @@ from schemas.run_events import (
     RunResumed,
     RunStarted,
     ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReconcileRequested,
     ToolReturned,
 )
 from schemas.values import BlobRef, Envelope, Segment, Usage
@@ -160,6 +164,8 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
         case RunParked():
             parked = {"type": "awaiting_input", "awaiting_input": {"since_turn": event.since_turn}}
             return [_frame(seq=at, type="awaiting_input", event=parked)], memory
+        case ToolOutcomeAsked():
+            return [_frame(seq=at, type="outcome_unknown", event=_asked(memory, event))], memory
         case RunPaused():
             paused = {"type": "paused", "paused": {"turn": event.turn, "reason": event.reason}}
             return [_frame(seq=at, type="paused", event=paused)], memory
@@ -167,7 +173,9 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="resumed", event={"type": "resumed", "resumed": {"by": event.by}})], memory
         case RunQuarantined():
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
-        case ToolCallRequested() | RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed():
+        case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed():
+            return [], memory
+        case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun():
             return [], memory
         case _:
             assert_never(event)
@@ -331,7 +339,18 @@ def _tool_result(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
         found["text_blob"] = event.text_blob.to_avro()
     if event.is_error:
         found["is_error"] = True
+    if event.outcome == "outcome_unknown":
+        found["outcome"] = event.outcome
+    if event.settled_by:
+        found["settled_by"] = event.settled_by
     return found
+
+
+def _asked(memory: FrameMemory, event: ToolOutcomeAsked) -> dict[str, Any]:
+    call = memory.calls.get(event.call_id)
+    asked = {"call": f"{event.turn}.{event.index}", "id": event.call_id, "attempt": event.attempt}
+    asked |= {"name": call.name if call is not None else "", "reason": event.reason}
+    return {"type": "outcome_unknown", "outcome_unknown": asked}
 
 
 def _input(at: int, envelope: Envelope, event: InputReceived) -> list[Frame]:

@@ -21,6 +21,7 @@ from projections.frames import FrameMemory, retry_reason
 from projections.history import EventAt
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
 from schemas.run_events import (
+    CallNotBegun,
     CommandRefused,
     Event,
     InputReceived,
@@ -38,6 +39,8 @@ from schemas.run_events import (
     RunResumed,
     RunStarted,
     ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReconcileRequested,
     ToolReturned,
 )
 from schemas.values import Envelope, ImportOrigin, Usage
@@ -201,6 +204,8 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             _ended(values, envelope, "cancelled", event)
             values["stop_reason"] = event.reason or CANCELLED
         case RunStarted() | RunRefused() | CommandRefused() | InputReceived():
+            pass
+        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked():
             pass
         case _:
             assert_never(event)

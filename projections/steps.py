@@ -18,7 +18,14 @@ from connectors.postgres import Reader
 from projections.frames import OpenCall, shown_calls
 from projections.history import EventAt
 from projections.tables import Scope, table_of, within
-from schemas.run_events import ModelCallFailed, ModelCallRequested, ModelReplied, ToolCallRequested, ToolReturned
+from schemas.run_events import (
+    ModelCallFailed,
+    ModelCallRequested,
+    ModelReplied,
+    ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReturned,
+)
 
 PREVIEW_CHARACTERS = 400
 """Of inputs and outputs; the whole is in the transcript. Enough for a line or two of a timeline."""
@@ -54,7 +61,8 @@ class StepRow(NamedTuple):
     duration_ms: int | None = None
     """Of the call itself, without waiting."""
     outcome: str | None = None
-    """ok, kind of a failed model call, or outcome of a tool call; None while it is under way."""
+    """ok, kind of a failed model call, or outcome of a tool call; None while it is under way. Without `ended_at_ms`,
+    outcome_unknown waits for somebody to resolve it, or a further attempt is under way."""
     is_error: bool | None = None
     error: str | None = None
     stop_reason: str | None = None
@@ -143,6 +151,14 @@ def _change(calls: Mapping[str, OpenCall], at: EventAt) -> StepRow | None:
             return _tool(
                 at, event, calls.get(event.call_id), effect_class=event.effect_class, requested_at_ms=envelope.at_ms
             )
+        case ToolOutcomeAsked() as event:
+            return _tool(
+                at,
+                event,
+                calls.get(event.call_id),
+                outcome="outcome_unknown",
+                output_preview=event.reason[:PREVIEW_CHARACTERS],
+            )
         case ToolReturned() as event:
             return _tool(
                 at,
@@ -171,7 +187,9 @@ def _model(at: EventAt, event: ModelCallRequested | ModelReplied | ModelCallFail
     )
 
 
-def _tool(at: EventAt, event: ToolCallRequested | ToolReturned, call: OpenCall | None, **more: Any) -> StepRow:
+def _tool(
+    at: EventAt, event: ToolCallRequested | ToolOutcomeAsked | ToolReturned, call: OpenCall | None, **more: Any
+) -> StepRow:
     return StepRow(
         run_id=at.envelope.aggregate,
         turn=event.turn,

@@ -28,6 +28,16 @@ Json = Any
 PRIMITIVES = {"string": "str", "long": "int", "int": "int", "boolean": "bool", "double": "float", "bytes": "bytes"}
 ENVELOPE = "loom.values.Envelope"
 FIRST_ID = 1
+LINE = 120
+"""Characters of a line, without its end."""
+
+
+def imported(module: str, names: list[str]) -> str:
+    """The import, on one line when it fits."""
+    line = f"from {module} import {', '.join(names)}\n"
+    if len(line) <= LINE + 1:
+        return line
+    return f"from {module} import (\n" + "".join(f"    {name},\n" for name in names) + ")\n"
 
 
 def module_of(namespace: str) -> str:
@@ -240,9 +250,7 @@ def modules(records: dict[str, Json]) -> dict[Path, str]:
         wanted = "dataclass, field" if "field(default_factory" in body else "dataclass"
         head = [f'"""Records of the namespace {namespace}."""\n\n', HEADER, "\n", mapping]
         head += [f"from dataclasses import {wanted}\n", "from typing import Any, ClassVar, Self\n", "\n"]
-        head += [
-            f"from schemas.{module} import {', '.join(sorted(found))}\n" for module, found in sorted(foreign.items())
-        ]
+        head += [imported(f"schemas.{module}", sorted(found)) for module, found in sorted(foreign.items())]
         text = "".join(head) + "\n\n" + body
         names_tuple = "".join(f"    {records[n]['name']},\n" for n in sorted(names))
         union = " | ".join(records[n]["name"] for n in sorted(names))

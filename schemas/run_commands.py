@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from schemas.quick import quick
-from schemas.values import CommandEnvelope, DefinitionOverrides, ImportOrigin, RunPosition, Sampling, Segment
+from schemas.values import (
+    BlobRef,
+    CommandEnvelope,
+    DefinitionOverrides,
+    ImportOrigin,
+    RunPosition,
+    Sampling,
+    Segment,
+    ToolCall,
+    Usage,
+)
 
 
 @quick
@@ -114,6 +124,166 @@ class ForkRun:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandOverModelReply:
+    """From a former owner to the present one: a model call returned after the partition was gone. Taken if that
+    attempt is open.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.HandOverModelReply"
+
+    envelope: CommandEnvelope
+    """The former owner, when, under which id."""
+    run_id: str
+    """The run."""
+    turn: int
+    """Model turn, from 1."""
+    attempt: int
+    """Attempt that returned."""
+    stop_reason: str
+    """Why the model stopped."""
+    usage: Usage
+    """Tokens."""
+    provider: str
+    """Provider that answered."""
+    model: str
+    """Model that answered."""
+    duration_ms: int
+    """Time of the call."""
+    text: str = ''
+    """Answer."""
+    text_blob: BlobRef | None = None
+    """The answer when it is over the inline limit."""
+    reasoning: str = ''
+    """Reasoning text."""
+    reasoning_signature: str = ''
+    """What the provider wants back with it."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls the model asks for."""
+    effect_classes: tuple[str, ...] = ()
+    """Effect class of each call."""
+    reconcilable: tuple[bool, ...] = ()
+    """For each call: its tool can be asked about it."""
+    max_context_tokens: int = 0
+    """Context window; 0 = unknown."""
+    cost_micros: int = 0
+    """Millionths of currency."""
+    currency: str = ''
+    """Of the cost."""
+    traceparent: str = ''
+    """Span of the call."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+            "reasoning": self.reasoning,
+            "reasoning_signature": self.reasoning_signature,
+            "tool_calls": [item.to_avro() for item in self.tool_calls],
+            "effect_classes": self.effect_classes,
+            "reconcilable": self.reconcilable,
+            "stop_reason": self.stop_reason,
+            "usage": self.usage.to_avro(),
+            "provider": self.provider,
+            "model": self.model,
+            "max_context_tokens": self.max_context_tokens,
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+            "duration_ms": self.duration_ms,
+            "traceparent": self.traceparent,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            turn=value["turn"],
+            attempt=value["attempt"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+            reasoning=value["reasoning"],
+            reasoning_signature=value["reasoning_signature"],
+            tool_calls=tuple(ToolCall.from_avro(item) for item in value["tool_calls"]),
+            effect_classes=tuple(value["effect_classes"]),
+            reconcilable=tuple(value["reconcilable"]),
+            stop_reason=value["stop_reason"],
+            usage=Usage.from_avro(value["usage"]),
+            provider=value["provider"],
+            model=value["model"],
+            max_context_tokens=value["max_context_tokens"],
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+            duration_ms=value["duration_ms"],
+            traceparent=value["traceparent"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOverToolResult:
+    """From a former owner to the present one: a tool call returned after the partition was gone. Taken if that
+    attempt is open.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.HandOverToolResult"
+
+    envelope: CommandEnvelope
+    """The former owner, when, under which id."""
+    run_id: str
+    """The run."""
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    attempt: int
+    """Attempt that returned."""
+    outcome: str
+    """ok, error, timeout or cancelled."""
+    text: str = ''
+    """Result the model sees."""
+    text_blob: BlobRef | None = None
+    """The result when it is over the inline limit."""
+    is_error: bool = False
+    """The model is told that it failed."""
+    duration_ms: int = 0
+    """Time of the call."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "turn": self.turn,
+            "index": self.index,
+            "attempt": self.attempt,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+            "is_error": self.is_error,
+            "outcome": self.outcome,
+            "duration_ms": self.duration_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            turn=value["turn"],
+            index=value["index"],
+            attempt=value["attempt"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+            is_error=value["is_error"],
+            outcome=value["outcome"],
+            duration_ms=value["duration_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRun:
     """Take in a part of a run that happened elsewhere; parts come in order, and one that was taken in before
     changes nothing.
@@ -213,6 +383,48 @@ class PostInput:
             run_id=value["run_id"],
             text=value["text"],
             source=value["source"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveCall:
+    """Say what became of a tool call that waits for it (ToolOutcomeAsked)."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.ResolveCall"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    turn: int
+    """Model turn of the call."""
+    index: int
+    """Place in that turn, from 0."""
+    done: bool
+    """It had its effect; otherwise it had none and is made again."""
+    result: str = ''
+    """What the model is told when it is done; empty: that it is done."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "turn": self.turn,
+            "index": self.index,
+            "done": self.done,
+            "result": self.result,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            turn=value["turn"],
+            index=value["index"],
+            done=value["done"],
+            result=value["result"],
         )
 
 
@@ -337,10 +549,13 @@ class StartRun:
 RECORDS = (
     CancelRun,
     ForkRun,
+    HandOverModelReply,
+    HandOverToolResult,
     ImportRun,
     PauseRun,
     PostInput,
+    ResolveCall,
     ResumeRun,
     StartRun,
 )
-Command = CancelRun | ForkRun | ImportRun | PauseRun | PostInput | ResumeRun | StartRun
+Command = CancelRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | ResolveCall | ResumeRun | StartRun

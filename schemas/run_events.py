@@ -12,6 +12,40 @@ from schemas.values import AgentDefinition, BlobRef, ForkPoint, ImportOrigin, Ru
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallNotBegun:
+    """The owner stopped as planned before it began this call: the next attempt repeats nothing."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.CallNotBegun"
+
+    kind: str
+    """model or tool."""
+    turn: int
+    """Model turn of the call."""
+    index: int
+    """Place in that turn; 0 for model calls."""
+    attempt: int
+    """Attempt that was not begun."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "turn": self.turn,
+            "index": self.index,
+            "attempt": self.attempt,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            turn=value["turn"],
+            index=value["index"],
+            attempt=value["attempt"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRefused:
     """A command to a run under way was refused."""
 
@@ -641,6 +675,8 @@ class ToolCallRequested:
     """pure, read, idempotent or unsafe."""
     attempt: int = 1
     """Attempt, from 1."""
+    reconcilable: bool = False
+    """The tool can be asked whether a call that was lost has happened."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -649,6 +685,7 @@ class ToolCallRequested:
             "call_id": self.call_id,
             "attempt": self.attempt,
             "effect_class": self.effect_class,
+            "reconcilable": self.reconcilable,
         }
 
     @classmethod
@@ -659,6 +696,91 @@ class ToolCallRequested:
             call_id=value["call_id"],
             attempt=value["attempt"],
             effect_class=value["effect_class"],
+            reconcilable=value["reconcilable"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOutcomeAsked:
+    """Nobody knows what became of a tool call; the run waits until somebody says it (ResolveCall)."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ToolOutcomeAsked"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    attempt: int
+    """Attempt whose outcome is not known."""
+    reason: str = ''
+    """What is known of it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReconcileRequested:
+    """Intent: the tool is asked whether a lost call has happened."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ToolReconcileRequested"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    attempt: int
+    """Attempt whose outcome is not known."""
+    ask: int
+    """Number of the question, from 1, over all attempts of the call."""
+    not_before_ms: int = 0
+    """Earliest time to ask, UTC milliseconds; 0 = now."""
+    reason: str = ''
+    """Why it is asked: the call was lost, or what went wrong with the last question."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "ask": self.ask,
+            "not_before_ms": self.not_before_ms,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            ask=value["ask"],
+            not_before_ms=value["not_before_ms"],
+            reason=value["reason"],
         )
 
 
@@ -687,6 +809,8 @@ class ToolReturned:
     """ok, error, timeout, cancelled or outcome_unknown."""
     duration_ms: int = 0
     """Time of the call."""
+    settled_by: str = ''
+    """Who knew the result when it is not the call's own: reconciler, operator, or empty."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -699,6 +823,7 @@ class ToolReturned:
             "is_error": self.is_error,
             "outcome": self.outcome,
             "duration_ms": self.duration_ms,
+            "settled_by": self.settled_by,
         }
 
     @classmethod
@@ -713,10 +838,12 @@ class ToolReturned:
             is_error=value["is_error"],
             outcome=value["outcome"],
             duration_ms=value["duration_ms"],
+            settled_by=value["settled_by"],
         )
 
 
 RECORDS = (
+    CallNotBegun,
     CommandRefused,
     InputReceived,
     ModelCallFailed,
@@ -733,6 +860,8 @@ RECORDS = (
     RunResumed,
     RunStarted,
     ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReconcileRequested,
     ToolReturned,
 )
-Event = CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunResumed | RunStarted | ToolCallRequested | ToolReturned
+Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

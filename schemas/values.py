@@ -118,6 +118,10 @@ class AgentDefinition:
     """Sampling wishes of the definition."""
     volumes: tuple[VolumeGrant, ...] = ()
     """Volumes the run may use."""
+    unknown_outcome: str = 'tell'
+    """What follows when nobody knows whether an unsafe tool call had its effect: tell the model, ask the operator,
+    or fail the run.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -134,6 +138,7 @@ class AgentDefinition:
             "retry_attempts": self.retry_attempts,
             "sampling": None if self.sampling is None else self.sampling.to_avro(),
             "volumes": [item.to_avro() for item in self.volumes],
+            "unknown_outcome": self.unknown_outcome,
         }
 
     @classmethod
@@ -152,6 +157,7 @@ class AgentDefinition:
             retry_attempts=value["retry_attempts"],
             sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
             volumes=tuple(VolumeGrant.from_avro(item) for item in value["volumes"]),
+            unknown_outcome=value["unknown_outcome"],
         )
 
 

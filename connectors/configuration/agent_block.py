@@ -122,6 +122,7 @@ class Agent:
     run_timeout_seconds: Count = 0
     retry_attempts: Count | None = None
     sampling: SamplingBlock | None = None
+    unknown_outcome: Literal["tell", "ask", "fail"] = "tell"
     disable_context: Switch = False
 
     code: str = ""

@@ -63,6 +63,8 @@ class ResolvedAgent:
     max_iterations: int
     unbounded_iterations: bool
     retry_attempts: int
+    unknown_outcome: str
+    """tell, ask or fail: what follows when nobody knows whether an unsafe call had its effect."""
     run_timeout_s: int
     sampling: Sampling | None
     volumes: tuple[VolumeBinding, ...]
@@ -135,6 +137,8 @@ def definition_of(agent: ResolvedAgent) -> dict[str, object]:
         "volumes": [{"name": v.name, "mode": v.mode, "is_default": v.is_default} for v in agent.volumes],
         "max_concurrent_children": agent.max_concurrent_children,
         "interruption": asdict(agent.interruption),
+        # Left out while it is the default: definitions from before the key keep their hash.
+        **({"unknown_outcome": agent.unknown_outcome} if agent.unknown_outcome != "tell" else {}),
     }
 
 
@@ -191,6 +195,7 @@ def _assembled(
         max_iterations=agent.max_iterations,
         unbounded_iterations=agent.unbounded_iterations,
         retry_attempts=min(retries, MAX_RETRY_ATTEMPTS),
+        unknown_outcome=agent.unknown_outcome,
         run_timeout_s=agent.run_timeout_seconds,
         sampling=_sampling(agent.sampling),
         volumes=_volumes(configuration, agent),

@@ -260,6 +260,9 @@ class Settings:
     ledger_effect: str = setting(
         _T, one_of("idempotent", "unsafe"), "unsafe", "What may be done about a call of Ledger whose result is unknown."
     )
+    ledger_reconciles: bool = setting(
+        _T, FLAG, False, "Ledger can be asked, after its process was lost, whether a call wrote its line."
+    )
     tool_parallelism: int = setting(_T, whole(1, 64), 8, "Tool calls of one turn that run at once.", old=SAME)
     tool_calls_per_process: int = setting(
         _T, whole(1, 10_000), 128, "Tool calls one process runs at once, all runs together."

@@ -66,7 +66,7 @@ class AnthropicModel:
         check_vision(self.provider, request, can_see=can_see(request.model))
         body = encoded(self.provider, anthropic_request.body(request))
         turn = AnthropicTurn(self.provider, request, lambda error: self._wire.failed(error, body))
-        events = self._wire.events("/v1/messages", body, idempotency_key=request.call_id)
+        events = self._wire.events("/v1/messages", body, idempotency_key=request.sent_key)
         async with aclosing(events):
             async for event in events:
                 for delta in turn.take(event):

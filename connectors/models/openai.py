@@ -60,7 +60,7 @@ class OpenAiModel:
         check_vision(self.provider, request, can_see=openai_request.can_see(request.model, self._dialect))
         body = encoded(self.provider, openai_request.body(request, self._dialect))
         turn = OpenAiTurn(self.provider, request, lambda error: self._wire.failed(error, body))
-        events = self._wire.events("/chat/completions", body, idempotency_key=request.call_id)
+        events = self._wire.events("/chat/completions", body, idempotency_key=request.sent_key)
         async with aclosing(events):
             async for event in events:
                 for delta in turn.take(event):

@@ -15,7 +15,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.protocols import EffectClass, ToolContext, ToolResult
+from connectors.errors import Transient
+from connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
 from connectors.tools.answers import Refusal, refused
 from connectors.tools.arguments import checked
 from connectors.tools.threads import Stop, Threads
@@ -80,3 +81,29 @@ class Ledger:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+class ReconcilingLedger(Ledger):
+    """A ledger that can be asked.
+
+    Its line is written by the calling process itself: once that is gone, a line that is not there never comes.
+    """
+
+    async def reconcile(
+        self, arguments: Mapping[str, Any], context: ToolContext
+    ) -> ToolResult | DidNotHappen | CannotTell:
+        line = f"{context.idempotency_key} {context.run_id}\n".encode()
+        try:
+            found = await self._threads.run(lambda stop: self._holds(line))
+        except OSError as error:
+            raise Transient(f"The ledger could not be read: {error.strerror}.", kind="unavailable") from error
+        if found:
+            return ToolResult(text=f"Recorded {context.idempotency_key}.")
+        return DidNotHappen(reason="the ledger has no such line")
+
+    def _holds(self, line: bytes) -> bool:
+        try:
+            with open(self._path, "rb") as lines:
+                return line in lines
+        except FileNotFoundError:
+            return False

@@ -23,7 +23,7 @@ from connectors.tools.exchange import Web
 from connectors.tools.glob import glob_tool
 from connectors.tools.grep import grep_tool
 from connectors.tools.http import Http
-from connectors.tools.ledger import Ledger
+from connectors.tools.ledger import Ledger, ReconcilingLedger
 from connectors.tools.read import read_tool
 from connectors.tools.threads import Threads
 from connectors.tools.web_fetch import WebFetch
@@ -46,6 +46,7 @@ class ToolOptions:
     ledger_path: str = ""
     """Empty: no Ledger."""
     ledger_effect: EffectClass = EffectClass.UNSAFE
+    ledger_reconciles: bool = False
     server: ServerInfo = field(default_factory=ServerInfo)
 
 
@@ -69,7 +70,8 @@ def build_tools(options: ToolOptions) -> dict[str, Tool]:
     if options.bench_enabled:
         built.append(Bench())
     if options.ledger_path:
-        built.append(Ledger(threads, path=options.ledger_path, effect=options.ledger_effect))
+        ledger = ReconcilingLedger if options.ledger_reconciles else Ledger
+        built.append(ledger(threads, path=options.ledger_path, effect=options.ledger_effect))
     for tool in built:
         require_supported(tool.name, tool.input_schema)
         tools[tool.name] = tool

@@ -142,6 +142,13 @@ class CancelBody(Body):
     reason: str | None = None
 
 
+class ResolveBody(Body):
+    """What became of a tool call that waits for it."""
+
+    outcome: Literal["done", "not_done"] = Field(description="It had its effect; or it had none and is made again.")
+    result: str | None = Field(None, description="What the model is told of a call that is done.")
+
+
 class ReasonBody(Body):
     """Why a run is to stand still."""
 

@@ -88,6 +88,11 @@ ANSWERS: dict[str, Any] = {
         "required": ["run_id", "delivered"],
         "properties": {"run_id": TEXT, "delivered": {"type": "boolean"}},
     },
+    "Resolved": {
+        "type": "object",
+        "required": ["run_id", "call", "repeated"],
+        "properties": {"run_id": TEXT, "call": TEXT, "repeated": {"type": "boolean"}},
+    },
     "Cancelled": {
         "type": "object",
         "required": ["cancelled", "agent_id", "cascaded", "status", "reason"],

@@ -32,6 +32,7 @@ from services.api.bodies import (
     MessageBody,
     PauseBody,
     ReasonBody,
+    ResolveBody,
     ResumeBody,
     RunBody,
 )
@@ -161,6 +162,15 @@ ROUTES: tuple[Route, ...] = (
         says="The next user text of a run under way.",
         answer="Delivered",
         body=InputBody,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/calls/{{call}}/resolve",
+        access=RUNS_CREATE,
+        handler=run_endpoints.resolve_call,
+        says="What became of a tool call of unknown outcome; the call is TURN.INDEX.",
+        answer="Resolved",
+        body=ResolveBody,
     ),
     Route(
         method="POST",

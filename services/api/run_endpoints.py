@@ -4,6 +4,7 @@ Every endpoint takes the service, the caller and the request, and gives an answe
 the one error shape (app.py). They decide nothing.
 """
 
+import re
 import time
 
 from starlette.requests import Request
@@ -12,7 +13,7 @@ from starlette.types import ASGIApp
 
 from projections.runs import RunFilter
 from services.api.answers import POSITION_HEADER, json_answer
-from services.api.bodies import CancelBody, InputBody, MessageBody, ReasonBody, RunBody, run_request
+from services.api.bodies import CancelBody, InputBody, MessageBody, ReasonBody, ResolveBody, RunBody, run_request
 from services.api.event_stream import EventStream
 from services.api.reading import flag, json_body, place_in_stream, text, time_ms, whole
 from services.api.service import Service
@@ -26,6 +27,8 @@ from services.core.access.decide import Caller
 Answer = Response | ASGIApp
 CONTROL_BODY_MAX = 1024 * 1024
 """Inputs and cancels (parity: reference runtime 1.12)."""
+CALL = re.compile(r"([1-9][0-9]{0,6})\.([0-9]{1,3})")
+"""TURN.INDEX of a tool call."""
 STATUSES = ("running", "completed", "failed", "cancelled")
 
 
@@ -122,6 +125,24 @@ async def post_input(service: Service, caller: Caller, request: Request) -> Resp
         caller, request.path_params["run_id"], body.text, source=body.source or "api"
     )
     return json_answer({"run_id": found.run_id, "delivered": True}, headers={POSITION_HEADER: found.position})
+
+
+async def resolve_call(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, ResolveBody, limit=CONTROL_BODY_MAX)
+    call = request.path_params["call"]
+    place = CALL.fullmatch(call)
+    if place is None:
+        raise bad_request(f"call is {call[:40]!r}: expected TURN.INDEX, such as 1.0")
+    found = await service.layer.control.resolve(
+        caller,
+        request.path_params["run_id"],
+        int(place[1]),
+        int(place[2]),
+        done=body.outcome == "done",
+        result=body.result or "",
+    )
+    answer = {"run_id": found.run_id, "call": call, "repeated": found.is_repeated}
+    return json_answer(answer, headers={POSITION_HEADER: found.position})
 
 
 async def cancel(service: Service, caller: Caller, request: Request) -> Response:

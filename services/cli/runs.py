@@ -5,10 +5,12 @@ Before: main.py. After: api.py, following.py, live.py.
 
 import asyncio
 import os
+import re
 import sys
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,11 +32,20 @@ PROMPT_BYTES_MAX = 16 * 1024 * 1024
 PAGES_MAX = 200
 """Of a transcript: a million frames."""
 SUCCEEDED = "completed"
+CALL = re.compile(r"[0-9]{1,7}\.[0-9]{1,3}")
 
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run (r_...) or its handle (a_...).")]
 
-runs_app = typer.Typer(help="List, show, follow, pause and cancel runs.", no_args_is_help=True)
+
+class Outcome(StrEnum):
+    """What somebody found out about a call."""
+
+    DONE = "done"
+    NOT_DONE = "not-done"
+
+
+runs_app = typer.Typer(help="List, show, follow, pause, resolve and cancel runs.", no_args_is_help=True)
 
 
 def api_of_here() -> Api:
@@ -228,6 +239,27 @@ def cancel(
         raise Failure(f"{answer['run_id']} had ended before: {answer['status']} ({answer['reason']}).")
 
 
+@runs_app.command("resolve")
+def resolve(
+    run_id: RunId,
+    call: Annotated[str, typer.Option("--call", metavar="TURN.INDEX", help="The call, as `runs show` names it.")],
+    outcome: Annotated[Outcome, typer.Option("--as", help="It had its effect; or it had none and is made again.")],
+    result: Annotated[str, typer.Option("--result", help="What the model is told of a call that is done.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Say what became of a tool call of unknown outcome that waits for it."""
+    if not CALL.fullmatch(call):
+        raise WrongUse(f"--call is {call!r}: expected TURN.INDEX, such as 1.0.")
+    answer, position = run(_resolve(run_id, call, outcome, result))
+    if as_json:
+        print_json({**answer, "position": position or None})
+        return
+    what = "is made again" if answer["repeated"] else "is done"
+    console().print(
+        Text.assemble(f"Call {answer['call']} of ", (answer["run_id"], NAME), f" {what}  ", (position, DIM))
+    )
+
+
 @runs_app.command("pause")
 def pause(
     run_id: RunId,
@@ -302,6 +334,14 @@ async def _cancel(run_id: str, reason: str) -> tuple[Mapping[str, Any], str]:
     async with api_of_here() as api:
         row = await row_of(api, run_id)
         answer = await api.post(f"/v1/agents/{row['agent_id']}/cancel", {"reason": reason})
+        return answer.value, answer.position
+
+
+async def _resolve(run_id: str, call: str, outcome: Outcome, result: str) -> tuple[Mapping[str, Any], str]:
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        body = {"outcome": outcome.value.replace("-", "_")} | ({"result": result} if result else {})
+        answer = await api.post(f"/v1/runs/{row['run_id']}/calls/{call}/resolve", body)
         return answer.value, answer.position
 
 

@@ -103,6 +103,12 @@ class RunView:
             case "awaiting_input":
                 self.status = "waiting for input"
                 return [*self._end_turn(), Text("waits for input", style=ODD)]
+            case "outcome_unknown":
+                asked = _mapping(data.get("outcome_unknown"))
+                self.status = "waiting for an operator"
+                line = f"nobody knows what became of call {asked.get('call')} ({asked.get('name') or '?'})"
+                hint = "loomlog runs resolve RUN --call " + f"{asked.get('call')} --as done|not-done"
+                return [*self._end_turn(), Text(line, style=ODD), Text(hint, style=DIM)]
             case "done":
                 self.status = "cancelled" if data.get("stop_reason") == "cancelled" else "completed"
                 return [*self._said(), *self._end_turn()]

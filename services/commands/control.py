@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from projections.runs import RunRow
 from schemas.codec import Record
 from schemas.ids import partition_key
-from schemas.run_commands import CancelRun, PauseRun, PostInput, ResumeRun
+from schemas.run_commands import CancelRun, PauseRun, PostInput, ResolveCall, ResumeRun
 from schemas.run_events import (
     CommandRefused,
     InputReceived,
@@ -23,6 +23,8 @@ from schemas.run_events import (
     RunFailed,
     RunPauseRequested,
     RunResumed,
+    ToolCallRequested,
+    ToolReturned,
 )
 from schemas.values import CommandEnvelope
 from services.commands import limits
@@ -32,7 +34,7 @@ from services.commands.follow import Sources
 from services.commands.items import EventItem
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
-from services.commands.requests import checked_input, checked_reason
+from services.commands.requests import checked_input, checked_reason, checked_result
 from services.commands.subscription import Subscription
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_CREATE
@@ -62,6 +64,15 @@ class Stopped:
     @property
     def cancelled(self) -> bool:
         return self.status == "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A call of unknown outcome that has its result now, or is made again."""
+
+    run_id: str
+    is_repeated: bool
+    position: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +118,7 @@ class Control:
         subscription = self._sources.hub.subscribe(run_id)
         try:
             await self._publish(row, command, envelope)
-            item = await self._effect(subscription, row, lambda item: _answers_input(item, envelope.command_id))
+            item = await self._effect(subscription, row, lambda item: _answers(item, envelope.command_id))
         finally:
             subscription.close()
         if item is None:
@@ -142,6 +153,37 @@ class Control:
             raise await self._undecided("cancel_pending", row, "the cancel is in the log and takes effect")
         return self._as_happened(row, item)
 
+    async def resolve(
+        self, caller: Caller, run_id: str, turn: int, index: int, *, done: bool, result: str = ""
+    ) -> Resolved:
+        """Say what became of a call that waits for it.
+
+        Raises Declined: not_found, nothing_to_resolve, resolve_pending.
+        """
+        demand(caller, RUNS_CREATE)
+        checked_result(result, done=done)
+        row = await self._reads.visible_run(caller, run_id)
+        over = Declined("not_found", f"the run {run_id} is not in flight: it has ended")
+        if row.status != "running":
+            raise over
+        envelope = self._envelope(caller, row)
+        command = ResolveCall(envelope=envelope, run_id=run_id, turn=turn, index=index, done=done, result=result)
+        subscription = self._sources.hub.subscribe(run_id)
+        try:
+            await self._publish(row, command, envelope)
+            item = await self._effect(subscription, row, lambda item: _answers(item, envelope.command_id))
+        finally:
+            subscription.close()
+        if item is None:
+            raise await self._undecided("resolve_pending", row, "the answer is in the log and will reach the run")
+        event = item.record
+        if isinstance(event, CommandRefused):
+            raise refused(event.code, event.message)
+        if not isinstance(event, ToolReturned | ToolCallRequested):
+            raise over
+        repeated = isinstance(event, ToolCallRequested)
+        return Resolved(run_id=run_id, is_repeated=repeated, position=self._position(item))
+
     async def pause(self, caller: Caller, run_id: str, reason: str = "") -> Held:
         """Let a run stand still before its next model call. Raises Declined: not_found, already_pausing."""
         demand(caller, RUNS_CREATE)
@@ -168,7 +210,7 @@ class Control:
         subscription = self._sources.hub.subscribe(row.run_id)
         try:
             await self._publish(row, command, envelope)
-            item = await self._effect(subscription, row, lambda item: _answers_input(item, envelope.command_id))
+            item = await self._effect(subscription, row, lambda item: _answers(item, envelope.command_id))
         finally:
             subscription.close()
         if item is None:
@@ -262,7 +304,7 @@ class Control:
         )
 
 
-def _answers_input(item: EventItem, command_id: str) -> bool:
+def _answers(item: EventItem, command_id: str) -> bool:
     return item.envelope.cause_id == command_id or _ends(item)
 
 

@@ -280,6 +280,14 @@ def checked_input(text: str) -> str:
     return text
 
 
+def checked_result(result: str, *, done: bool) -> None:
+    """What somebody says that a call gave. Raises Declined."""
+    if result and not done:
+        raise bad_request("result: only a call that is done has one; leave it out, the call is made again")
+    if len(result.encode()) > limits.INPUT_BYTES_MAX:
+        raise Declined("payload_too_large", f"result: at most {limits.INPUT_BYTES_MAX} bytes")
+
+
 def checked_reason(reason: str) -> str:
     """A reason of a cancel. Control characters go, because read models keep it as plain text; the rest is kept."""
     kept = "".join(character if character.isprintable() else " " for character in reason).strip()

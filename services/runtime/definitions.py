@@ -53,5 +53,6 @@ def pinned(agent: ResolvedAgent) -> AgentDefinition:
         unbounded_iterations=agent.unbounded_iterations,
         retry_attempts=min(agent.retry_attempts, RETRY_ATTEMPTS_MAX),
         sampling=agent.sampling,
+        unknown_outcome=agent.unknown_outcome,
         volumes=tuple(VolumeGrant(name=v.name, mode=v.mode, is_default=v.is_default) for v in agent.volumes),
     )

@@ -25,9 +25,12 @@ from schemas.run_commands import (
     CancelRun,
     Command,
     ForkRun,
+    HandOverModelReply,
+    HandOverToolResult,
     ImportRun,
     PauseRun,
     PostInput,
+    ResolveCall,
     ResumeRun,
     StartRun,
 )
@@ -35,8 +38,9 @@ from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused
 from schemas.values import AgentDefinition, RunPosition
 from services.core.pauses import PauseTable
 from services.core.run.importing import is_import
-from services.core.run.orders import Cancel, Input, Obey, PauseIt, Refusal, ResumeIt, Start
+from services.core.run.orders import Cancel, Input, Obey, PauseIt, Refusal, Resolve, ResumeIt, Start
 from services.core.run.state import Ended, Pause, conversation
+from services.runtime.hand_over import order_of
 from services.runtime.relatives import Relatives
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
@@ -52,6 +56,10 @@ MAX_COMMAND_BYTES = 620_000
 """A larger StartRun would not fit one append together with its definition; big blocks belong in the blob store."""
 KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
+
+
+ToARun = CancelRun | PauseRun | PostInput | ResolveCall | ResumeRun | HandOverModelReply | HandOverToolResult
+"""Commands to a run that exists."""
 
 
 class Definitions(Protocol):
@@ -254,16 +262,17 @@ class RunDesk:
             case PostInput():
                 given = Input(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: given)
+            case ResolveCall():
+                # Sent again it is refused or has no place: what it resolved does not wait any more.
+                resolve = Resolve(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: resolve)
+            case HandOverModelReply() | HandOverToolResult():
+                result = order_of(command, self._clock_ms())
+                return self._existing(command.run_id, command, partition, lambda: result)
             case _:
                 assert_never(command)
 
-    def _existing(
-        self,
-        run_id: str,
-        command: CancelRun | PauseRun | PostInput | ResumeRun,
-        partition: Partition,
-        order: Callable[[], Any],
-    ) -> Prepared:
+    def _existing(self, run_id: str, command: ToARun, partition: Partition, order: Callable[[], Any]) -> Prepared:
         aggregate = partition.aggregates.get(run_id)
         if aggregate is None or aggregate.tenant != command.envelope.tenant:
             return Prepared(None)

@@ -36,13 +36,14 @@ from connectors.tools.context import ServerInfo
 from connectors.tools.registry import ToolOptions, build_tools
 from projections.builds import PREFIX
 from schemas.codec import Codec
-from services.core.run.orders import ModelAnswered, ModelErred, ToolDone
-from services.core.run.react import CallModel, CallTool, Effect
+from services.core.run.orders import EffectResult
+from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
 from services.core.run.state import AwaitingModel, AwaitingTools, State
 from services.runtime.definitions import ConfiguredDefinitions
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
+from services.runtime.hand_over import HandOver
 from services.runtime.index import ProjectedIndex
 from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
@@ -88,7 +89,7 @@ class Work:
         self._models = models
         self._tools = tools
 
-    async def run(self, effect: Effect, state: State, tenant: str) -> ModelAnswered | ModelErred | ToolDone:
+    async def run(self, effect: Effect, state: State, tenant: str) -> EffectResult:
         """Carries one effect out."""
         match effect:
             case CallModel():
@@ -97,6 +98,9 @@ class Work:
             case CallTool():
                 assert isinstance(state, AwaitingTools)
                 return await self._tools.run(effect, state, tenant)
+            case ReconcileTool():
+                assert isinstance(state, AwaitingTools)
+                return await self._tools.reconcile(effect, state, tenant)
             case _:
                 raise AssertionError(f"{type(effect).__name__} is not a call")
 
@@ -121,6 +125,7 @@ def tools_of(loaded: Loaded) -> dict[str, Tool]:
             bench_enabled=settings.bench_enabled,
             ledger_path=str(settings.ledger_path or ""),
             ledger_effect=EffectClass(settings.ledger_effect),
+            ledger_reconciles=settings.ledger_reconciles,
             server=ServerInfo(),
         )
     )
@@ -277,11 +282,15 @@ async def _serve(
         )
 
     dead_letters = DeadLetters(codec, appender, topic=TOPICS.dead_letters, service="runtime", clock_ms=clock_ms)
+    hand_over = HandOver(
+        codec, appender, topic=TOPICS.commands, partitions=partitions, clock_ms=clock_ms, name=settings.name
+    )
     calls = Calls(
         family,
         run=work.run,
-        done=lambda partition, aggregate, order: host.result(partition, aggregate, order),
+        done=lambda partition, aggregate, tenant, order: host.result(partition, aggregate, tenant, order),
         clock_ms=clock_ms,
+        hand_over=hand_over.give,
     )
     workplace = Workplace(
         family=family,

@@ -44,6 +44,7 @@ class ToolShelf(Protocol):
 
     def specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]: ...
     def effect_class(self, name: str, input_json: str) -> str: ...
+    def is_reconcilable(self, name: str) -> bool: ...
     def find(self, name: str) -> Tool | None: ...
 
 
@@ -108,6 +109,7 @@ class ModelCalls:
         definition = facts.definition
         request = ModelRequest(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
+            idempotency_key=idempotency_key(effect, state),
             model=effect.model,
             system=tuple(SystemBlock(text=text, cacheable=index == 0) for index, text in enumerate(facts.system)),
             messages=await loaded(facts.messages, self._blobs),
@@ -147,6 +149,7 @@ class ModelCalls:
             reasoning_signature=reply.reasoning_signature,
             tool_calls=calls,
             effect_classes=tuple(self._tools.effect_class(call.name, call.input) for call in calls),
+            reconcilable=tuple(self._tools.is_reconcilable(call.name) for call in calls),
             stop_reason=reply.stop_reason,
             usage=reply.usage,
             provider=effect.provider,
@@ -173,6 +176,15 @@ class ModelCalls:
             retries_rate_limits=retries_rate_limits,
             duration_ms=_since_ms(began),
         )
+
+
+def idempotency_key(effect: CallModel, state: AwaitingModel) -> str:
+    """Run, turn and the number of the try, in which attempts lost with their owner do not count.
+
+    The next owner asks for the same try, so that a provider which honours the key answers from memory. A failure that
+    was answered begins a new try: under the old key such a provider would repeat the failure.
+    """
+    return f"{effect.run_id}:{effect.turn}.{effect.attempt - state.interruptions}"
 
 
 def _since_ms(began: float) -> int:

@@ -8,10 +8,22 @@ from schemas.conversation import Message
 from schemas.run_events import Event, RunCancelled, RunCompleted, RunFailed, RunQuarantined, RunRefused
 from schemas.values import ForkPoint, RunPosition, Usage
 from services.core.canonical import StateCodec
+from services.core.run import unknown
 from services.core.run.decide import decide
 from services.core.run.forking import origin_of
-from services.core.run.orders import CallKey, Import, ModelErred, Obey, Order, Recover, ToolDone
-from services.core.run.react import CallModel, CallTool, Effect, StopCalls, react
+from services.core.run.orders import (
+    FAILED,
+    CallKey,
+    Import,
+    ModelErred,
+    NotBegun,
+    Obey,
+    Order,
+    Reconciled,
+    Recover,
+    ToolDone,
+)
+from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, StopCalls, react
 from services.core.run.state import (
     REDUCER_VERSION,
     Absent,
@@ -62,6 +74,15 @@ class RunFamily:
         keys: frozenset[CallKey] = frozenset(key for key in still_running if isinstance(key, tuple))
         return Recover(at_ms=at_ms, still_running=keys, obey=standing)
 
+    def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> NotBegun:
+        return NotBegun(at_ms=at_ms, keys=frozenset(key for key in keys if isinstance(key, tuple)))
+
+    def open_calls(self, state: State) -> frozenset[Hashable]:
+        return frozenset(unknown.open_keys(state))
+
+    def worth_waiting_for(self, state: State) -> frozenset[Hashable]:
+        return frozenset(unknown.keys_worth_waiting_for(state))
+
     def is_over(self, state: State) -> bool:
         return isinstance(state, (Ended, Refused))
 
@@ -95,6 +116,16 @@ class RunFamily:
                     is_error=True,
                     outcome="error",
                     duration_ms=0,
+                )
+            case ReconcileTool():
+                return Reconciled(
+                    at_ms=at_ms,
+                    turn=effect.turn,
+                    index=effect.index,
+                    attempt=effect.attempt,
+                    ask=effect.ask,
+                    verdict=FAILED,
+                    text=f"asking the tool {effect.name} crashed: {error}",
                 )
             case StopCalls():
                 raise AssertionError("stopping calls is not a call")

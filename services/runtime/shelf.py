@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from connectors.protocols import EffectClass, Tool, ToolSpec
+from connectors.protocols import EffectClass, Reconciler, Tool, ToolSpec
 from connectors.tools.registry import specs_for
 from services.runtime.tool_calls import parsed
 
@@ -30,3 +30,7 @@ class Shelf:
         if tool is None:
             return EffectClass.PURE.value
         return tool.effect_class(parsed(input_json)).value
+
+    def is_reconcilable(self, name: str) -> bool:
+        """The tool can be asked what became of a lost call."""
+        return isinstance(self._tools.get(name), Reconciler)

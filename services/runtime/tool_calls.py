@@ -9,13 +9,22 @@ import asyncio
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from connectors.errors import OutsideError
-from connectors.protocols import Blobs, ToolContext, ToolResult, VolumeBinding
-from services.core.run.orders import ToolDone
-from services.core.run.react import CallTool
+from connectors.protocols import (
+    Blobs,
+    CannotTell,
+    DidNotHappen,
+    Reconciler,
+    Tool,
+    ToolContext,
+    ToolResult,
+    VolumeBinding,
+)
+from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Reconciled, ToolDone
+from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools, Facts
 from services.runtime.model_calls import ToolShelf
 from services.runtime.payloads import inline_or_blob
@@ -38,6 +47,7 @@ class ToolCalls:
         blobs: Blobs,
         tracing: Tracing,
         clock_ms: Callable[[], int],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
     ) -> None:
         """`mask` hides secrets in what goes to the log (redaction.py)."""
@@ -49,6 +59,7 @@ class ToolCalls:
         self._blobs = blobs
         self._tracing = tracing
         self._clock_ms = clock_ms
+        self._sleep = sleep
         self._slots: OrderedDict[str, asyncio.Semaphore] = OrderedDict()
         self._in_use: dict[str, int] = {}
 
@@ -66,12 +77,9 @@ class ToolCalls:
                 self._in_use[effect.run_id] -= 1
                 if self._in_use[effect.run_id] == 0:
                     del self._in_use[effect.run_id], self._slots[effect.run_id]
-        text = self._mask(result.text)
-        if len(text) > MAX_RESULT_CHARACTERS:
-            text = text[:MAX_RESULT_CHARACTERS] + f"\n[cut after {MAX_RESULT_CHARACTERS} characters]"
         is_error = result.is_error
         try:
-            inline, blob = await inline_or_blob(text, self._blobs)
+            inline, blob = await inline_or_blob(self._kept(result.text), self._blobs)
         except OutsideError as error:
             inline, blob = f"{effect.name} returned, but its result could not be stored: {error}", None
             is_error, outcome = True, "error"
@@ -86,6 +94,55 @@ class ToolCalls:
             outcome=outcome,
             duration_ms=int((time.monotonic() - began) * 1000),
         )
+
+    async def reconcile(self, effect: ReconcileTool, state: AwaitingTools, tenant: str) -> Reconciled:
+        """The order that tells the core what the tool knows of a lost call. Whatever goes wrong is `failed`."""
+        wait_ms = effect.not_before_ms - self._clock_ms()
+        if effect.not_before_ms and wait_ms > 0:
+            await self._sleep(wait_ms / 1000)
+        began = time.monotonic()
+        blob, is_error = None, False
+        try:
+            answer = await self._asked(effect, state.facts, tenant)
+            match answer:
+                case ToolResult():
+                    verdict, is_error = HAPPENED, answer.is_error
+                    text, blob = await inline_or_blob(self._kept(answer.text), self._blobs)
+                case DidNotHappen(reason=reason):
+                    verdict, text = DID_NOT_HAPPEN, self._kept(reason)
+                case CannotTell(reason=reason):
+                    verdict, text = CANNOT_TELL, self._kept(reason)
+        except TimeoutError:
+            verdict, text = FAILED, f"{effect.name} did not say in time what became of the call"
+        except OutsideError as error:
+            verdict, text = FAILED, self._mask(str(error))
+        return Reconciled(
+            at_ms=self._clock_ms(),
+            turn=effect.turn,
+            index=effect.index,
+            attempt=effect.attempt,
+            ask=effect.ask,
+            verdict=verdict,
+            text=text,
+            text_blob=blob,
+            is_error=is_error,
+            duration_ms=int((time.monotonic() - began) * 1000),
+        )
+
+    async def _asked(self, effect: ReconcileTool, facts: Facts, tenant: str) -> ToolResult | DidNotHappen | CannotTell:
+        tool: Tool | None = self._tools.find(effect.name)
+        if tool is None or not isinstance(tool, Reconciler):
+            return CannotTell(reason=f"this process has no tool {effect.name} that could be asked")
+        granted = tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
+        async with asyncio.timeout(tool.timeout_s):
+            return await tool.reconcile(parsed(effect.input), self._context(effect, facts, tenant, granted))
+
+    def _kept(self, text: str) -> str:
+        """What of a result goes to the log."""
+        text = self._mask(text)
+        if len(text) > MAX_RESULT_CHARACTERS:
+            text = text[:MAX_RESULT_CHARACTERS] + f"\n[cut after {MAX_RESULT_CHARACTERS} characters]"
+        return text
 
     async def _called(self, effect: CallTool, state: AwaitingTools, tenant: str) -> tuple[float, ToolResult, str]:
         """When it began (monotonic), the result and its outcome."""
@@ -116,7 +173,9 @@ class ToolCalls:
             return ToolResult(text=str(error), is_error=True), "error"
         return result, "error" if result.is_error else "ok"
 
-    def _context(self, effect: CallTool, facts: Facts, tenant: str, granted: tuple[str, ...]) -> ToolContext:
+    def _context(
+        self, effect: CallTool | ReconcileTool, facts: Facts, tenant: str, granted: tuple[str, ...]
+    ) -> ToolContext:
         definition = facts.definition
         return ToolContext(
             run_id=effect.run_id,

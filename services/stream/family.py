@@ -46,6 +46,18 @@ class Family(Protocol):
         """The order a new owner gives to every live aggregate after folding it. `standing` is the desk's."""
         ...
 
+    def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> Any:
+        """The order of an owner that stops as planned and has not begun these calls."""
+        ...
+
+    def open_calls(self, state: Any) -> frozenset[Hashable]:
+        """Keys of the calls that are due or under way."""
+        ...
+
+    def worth_waiting_for(self, state: Any) -> frozenset[Hashable]:
+        """Those of them whose loss costs more than a short wait for a former owner that may still have their result."""
+        ...
+
     def is_over(self, state: Any) -> bool: ...
 
     def quarantined(self, state: Any) -> str:

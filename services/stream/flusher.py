@@ -9,7 +9,7 @@ back to the log.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
 from connectors.errors import Transient, UnknownOutcome
@@ -55,6 +55,8 @@ class Flusher:
         self._linger_until = 0.0
         self.draining = False
         """Before a planned stop: decisions still go to the log, but no call begins; the next owner begins it."""
+        self.not_begun: list[tuple[int, str, Hashable]] = []
+        """Partition, aggregate and key of the calls that were due since."""
 
     def wake(self) -> None:
         self._ready.set()
@@ -154,7 +156,9 @@ class Flusher:
         for due in dues:
             if family.stops(due.effect):
                 calls.stop(due.aggregate.id)
-            elif not self.draining:
+            elif self.draining:
+                self.not_begun.append((partition, due.aggregate.id, due.effect.key))
+            else:
                 aggregate = due.aggregate
                 self._out += calls.start(partition, aggregate.id, aggregate.tenant, due.effect, due.state, returned)
 

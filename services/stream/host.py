@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from connectors.errors import Transient
@@ -42,6 +42,8 @@ STALL_S = 30.0
 SUSPICIOUS_S = 2.0
 """From this age of a batch on the broker is asked whether it is there."""
 WATCH_EVERY_S = 1.0
+NOTE_S = 2.0
+"""After the drain, for writing down which calls were due and not begun; one append of each partition."""
 LOOK_AROUND_S = 5.0
 """How often an owner that appends nothing looks whether somebody has claimed over it; one small request for each quiet
 partition, and the longest a run waits that another owner began and left."""
@@ -95,11 +97,12 @@ class Host:
             group.create_task(self._watch(), name="watch")
             group.create_task(self._look_around(), name="look around")
 
-    def result(self, partition: int, aggregate: str, order: object) -> None:
-        """A call has returned."""
+    def result(self, partition: int, aggregate: str, tenant: str, order: object) -> bool:
+        """A call has returned; False when its partition is somebody else's now."""
         owner = self.owners.get(partition)
         if owner is not None:
-            owner.result(aggregate, order)
+            owner.result(aggregate, tenant, order)
+        return owner is not None
 
     def obey(self) -> None:
         """What stands over the aggregates from outside has changed."""
@@ -115,9 +118,14 @@ class Host:
         self.flusher.draining = True
         self._commands.pause(list(self.owners))
         end = time.monotonic() + timeout_s
+        finished = await self._settled(end, lambda: self._work.calls.under_way == 0)
+        self._note_what_was_not_begun()
+        return await self._settled(max(end, time.monotonic() + NOTE_S), lambda: True) and finished
+
+    async def _settled(self, end: float, holds: Callable[[], bool]) -> bool:
+        """Everything decided is in the log and it holds; False when not so by `end` (monotonic)."""
         while time.monotonic() < end:
-            idle = all(owner.partition is None or owner.partition.is_idle for owner in self.owners.values())
-            if idle and self._work.calls.under_way == 0:
+            if holds() and all(owner.partition is None or owner.partition.is_idle for owner in self.owners.values()):
                 return True
             self.flusher.drained.clear()
             try:
@@ -126,6 +134,15 @@ class Host:
             except TimeoutError:
                 continue  # look again until the time is up
         return False
+
+    def _note_what_was_not_begun(self) -> None:
+        due: dict[int, dict[str, frozenset[Hashable]]] = {}
+        for number, name, key in self.flusher.not_begun:
+            calls = due.setdefault(number, {})
+            calls[name] = calls.get(name, frozenset()) | {key}
+        for number, calls in due.items():
+            if number in self.owners:
+                self.owners[number].not_begun(calls)
 
     # --- ownership ---------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ Before: host.py decides which partitions to hold. After: flusher.py.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -31,6 +31,12 @@ from services.stream.snapshot import Snapshots, Start
 log = logging.getLogger(__name__)
 
 CLAIM_KEY = b"claim"
+FORMER_ALIVE_MS = 1_500
+"""A partition that was assigned to us and whose last record is younger has a former owner that may be alive: a group
+takes a session (3 s, less at most a heartbeat of 1 s) to notice a dead one, so his last record is older than this."""
+HANDOVER_GRACE_S = 2.0
+"""What a former owner that may be alive gets to hand over results whose loss costs something. Most tool calls and short
+turns end within it; whoever waits for the run waits so long at a rebalance, and not at all after a death."""
 
 
 @dataclass(slots=True)
@@ -112,7 +118,9 @@ class Owner:
         self._desk: Desk | None = None
         self._waiting: dict[bytes, deque[tuple[LogRecord, Any]]] = {}
         self._lookups: set[asyncio.Task[None]] = set()
-        self._late: list[tuple[str, Any]] = []
+        self._late: list[tuple[str, str, Any]] = []
+        """Results, with aggregate and tenant, that came or were not recorded while nothing was held."""
+        self._waits: set[asyncio.Task[None]] = set()
 
     @property
     def waiting_commands(self) -> int:
@@ -125,6 +133,7 @@ class Owner:
         """Take the partition; the offset from which commands are to be read. Raises Transient or UnknownOutcome."""
         work, began = self._work, self._work.clock_ms()
         self.drop()
+        work.calls.keep(self.number)
         first = await work.ranges.beginning_offset(work.topics.events, self.number)
         start = await work.snapshots.load(self.number, first)
         term = await work.appender.append(work.topics.events, self.number, [self._claim_record(start.term, reason)])
@@ -134,8 +143,10 @@ class Owner:
             log.warning("partition %d: folding from offset %d because %s", self.number, first, start.ignored)
         fold = Fold(work.family, work.codec, term=start.term, next_offset=start.next_offset, bases=dict(start.bases))
         async with await work.ranges.read(work.topics.events, self.number, start.next_offset, term + 1) as chunks:
+            last_ms = 0
             async for chunk in chunks:
                 fold.feed(chunk)
+                last_ms = max((record.timestamp for record in chunk[-2:] if record.offset < term), default=last_ms)
                 await asyncio.sleep(0)  # heartbeats share this loop
         assert fold.reader.term == term, f"read up to the Claim at {term}, found the term {fold.reader.term}"
         for problem in fold.problems:
@@ -160,11 +171,17 @@ class Owner:
         live = await fold.live(lambda event: work.past.history_for(self.number, event), desk.folded)
         self._desk, self.partition = desk, partition
         partition.events_since_checkpoint = fold.events
+        may_be_alive = reason == "assigned" and work.clock_ms() - last_ms < FORMER_ALIVE_MS
+        awaited: dict[str, frozenset[Hashable]] = {}
         for aggregate in live:
-            self._adopt(partition, desk, aggregate)
+            waits = self._adopt(partition, desk, aggregate, may_be_alive=may_be_alive)
+            if waits:
+                awaited[aggregate.id] = waits
         late, self._late = self._late, []
-        for name, order in late:
-            self.result(name, order)
+        for name, tenant, order in late:
+            self.result(name, tenant, order)
+        if awaited:
+            self._later(self._recover_later(partition, awaited))
         self._figures.claims += 1
         self._figures.stale_records += fold.reader.stale
         self._figures.take_over_s.observe((work.clock_ms() - began) / 1000)
@@ -179,21 +196,49 @@ class Owner:
         self._wake()
         return partition.progress.low
 
-    def _adopt(self, partition: Partition, desk: Desk, aggregate: Aggregate) -> None:
+    def _adopt(
+        self, partition: Partition, desk: Desk, aggregate: Aggregate, *, may_be_alive: bool
+    ) -> frozenset[Hashable]:
+        """Hold it and recover its calls; gives those that are left to a former owner for a while."""
         work = self._work
         partition.aggregates[aggregate.id] = aggregate
         desk.found_live(aggregate)
         if aggregate.quarantined:
             self._figures.quarantined += 1
             log.error("%s is quarantined: %s", aggregate.id, aggregate.quarantined)
-            return
+            return frozenset()
         aggregate.quarantined = work.family.quarantined(aggregate.state)
         if aggregate.quarantined:
-            return
-        held = frozenset(order.key for name, order in self._late if name == aggregate.id)
+            return frozenset()
+        held = frozenset(order.key for name, _, order in self._late if name == aggregate.id)
         running = work.calls.running(aggregate.id) | held
-        order = work.family.recover(work.clock_ms(), running, desk.standing(aggregate))
+        waits = work.family.worth_waiting_for(aggregate.state) - running if may_be_alive else frozenset()
+        order = work.family.recover(work.clock_ms(), running | waits, desk.standing(aggregate))
         self._submit(aggregate, order, at_ms=work.clock_ms())
+        return waits
+
+    async def _recover_later(self, partition: Partition, awaited: Mapping[str, frozenset[Hashable]]) -> None:
+        """Recover what no former owner has handed over in time."""
+        work = self._work
+        await asyncio.sleep(HANDOVER_GRACE_S)
+        if self.partition is not partition:
+            return
+        for name, waits in awaited.items():
+            aggregate = partition.aggregates.get(name)
+            if aggregate is None or aggregate.quarantined:
+                continue
+            # What was begun here since is not lost, also while its intent is on the wire.
+            ours = work.family.open_calls(aggregate.state) - waits
+            order = work.family.recover(work.clock_ms(), work.calls.running(name) | ours)
+            self._submit(aggregate, order, at_ms=work.clock_ms())
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something of this partition in a task of its own, which ends with the partition."""
+        group = self._work.calls.group
+        assert group is not None, "owners work inside the host's task group"
+        task = group.create_task(work)
+        self._waits.add(task)
+        task.add_done_callback(self._waits.discard)
 
     def _claim_record(self, term: int, reason: str) -> Outgoing:
         envelope = Envelope(term=term, seq=0, aggregate="", tenant="", at_ms=self._work.clock_ms(), prev=NO_DIGEST)
@@ -201,7 +246,15 @@ class Owner:
         return Outgoing(key=CLAIM_KEY, value=self._work.codec.encode_event(envelope, claim))
 
     def drop(self) -> None:
-        """Forget the partition's memory; calls under way go on and their results wait for the next claim."""
+        """Forget the partition's memory; calls under way go on and their results wait for the next claim.
+
+        So do results that were decided on and may not be in the log: given again, they change nothing if they are.
+        """
+        if self.partition is not None:
+            self._late += self.partition.unrecorded()
+        for waiting in self._waits:
+            waiting.cancel()
+        self._waits.clear()
         self.partition = None
         self._desk = None
         self._waiting.clear()
@@ -210,10 +263,14 @@ class Owner:
         self._lookups.clear()
 
     def give_up(self) -> None:
-        """Somebody else will own the partition: stop its calls too."""
-        self._work.calls.stop_partition(self.number)
-        self._late.clear()
+        """Somebody else will own the partition: what its calls give from now on is handed over."""
+        calls = self._work.calls
         self.drop()
+        calls.leave(self.number)
+        late, self._late = self._late, []
+        for name, tenant, order in late:
+            assert calls.group is not None, "owners work inside the host's task group"
+            calls.group.create_task(calls.hand_over(name, tenant, order))
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
@@ -307,14 +364,22 @@ class Owner:
 
     # --- results -----------------------------------------------------------------------------------------------------
 
-    def result(self, aggregate: str, order: Any) -> None:
+    def result(self, aggregate: str, tenant: str, order: Any) -> None:
         """The result of a call. Of no use when its aggregate is over; kept when the partition is being claimed."""
         if self.partition is None:
-            self._late.append((aggregate, order))
+            self._late.append((aggregate, tenant, order))
             return
         found = self.partition.aggregates.get(aggregate)
         if found is not None and not found.quarantined:
-            self._submit(found, order, at_ms=self._work.clock_ms())
+            self._submit(found, order, at_ms=self._work.clock_ms(), is_result=True)
+
+    def not_begun(self, calls: Mapping[str, frozenset[Hashable]]) -> None:
+        """Write down which calls of a planned stop were due and not begun, by aggregate."""
+        work = self._work
+        for name, keys in calls.items():
+            found = self.partition.aggregates.get(name) if self.partition is not None else None
+            if found is not None and not found.quarantined:
+                self._submit(found, work.family.not_begun(work.clock_ms(), keys), at_ms=work.clock_ms())
 
     # --- standing orders ---------------------------------------------------------------------------------------------
 
@@ -330,13 +395,22 @@ class Owner:
     # --- shared ------------------------------------------------------------------------------------------------------
 
     def _submit(
-        self, aggregate: Aggregate, order: Any, *, at_ms: int, cause_id: str = "", record: LogRecord | None = None
+        self,
+        aggregate: Aggregate,
+        order: Any,
+        *,
+        at_ms: int,
+        cause_id: str = "",
+        record: LogRecord | None = None,
+        is_result: bool = False,
     ) -> bool:
         partition = self.partition
         assert partition is not None
         offset = record.offset if record is not None else -1
         try:
-            decided = partition.submit(aggregate, order, at_ms=at_ms, cause_id=cause_id, command_offset=offset)
+            decided = partition.submit(
+                aggregate, order, at_ms=at_ms, cause_id=cause_id, command_offset=offset, is_result=is_result
+            )
         except Exception as error:  # noqa: BLE001 - a broken rule parks one aggregate, never the partition
             self._quarantine(aggregate, error, at_ms, record)
             return record is not None  # its dead letter marks the command

@@ -95,6 +95,8 @@ class Decision:
     command_offset: int = -1
     ends: bool = False
     mark: Callable[[int], None] | None = None
+    result: Any = None
+    """The result of a call that was decided on, until it is in the log."""
 
 
 @frozen_on_paper
@@ -177,6 +179,7 @@ class Partition:
         at_ms: int,
         cause_id: str = "",
         command_offset: int = -1,
+        is_result: bool = False,
     ) -> bool:
         """Decide and queue the events; False when nothing follows. A new aggregate is kept when it has events.
 
@@ -191,6 +194,7 @@ class Partition:
             at_ms=at_ms,
             cause_id=cause_id,
             command_offset=command_offset,
+            result=order if is_result else None,
             times=self._family.times(order),
         )
         return True
@@ -203,6 +207,7 @@ class Partition:
         at_ms: int,
         cause_id: str = "",
         command_offset: int = -1,
+        result: Any = None,
         times: Sequence[int] = (),
     ) -> None:
         """Queue events as one decision; see `submit` for what it raises.
@@ -246,6 +251,7 @@ class Partition:
             size=size,
             command_offset=command_offset,
             ends=family.is_over(state),
+            result=result,
         )
         aggregate.state, aggregate.seq, aggregate.digest = state, first + len(values) - 1, tail
         if decision.ends:
@@ -317,6 +323,11 @@ class Partition:
         self.events_since_checkpoint += len(flight.records)
         self.next_offset = offset
         return dues
+
+    def unrecorded(self) -> list[tuple[str, str, Any]]:
+        """Results of calls whose decision is not known to be in the log: aggregate, tenant, order."""
+        decisions = [*(self._flight.decisions if self._flight is not None else ()), *self._pending]
+        return [(d.aggregate.id, d.aggregate.tenant, d.result) for d in decisions if d.aggregate and d.result]
 
     def skip_to(self, offset: int) -> None:
         """The gap below `offset` holds no Claim: go on there."""

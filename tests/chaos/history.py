@@ -123,6 +123,8 @@ class Call:
     name: str
     effect_class: str = ""
     attempts: int = 0
+    may_repeat: bool = False
+    """The open attempt was not begun, or somebody is asked whether it happened."""
     outcome: str = ""
 
 
@@ -175,6 +177,12 @@ class Story:
                 self._end(event)
             case "RunQuarantined":
                 self._complain("quarantined", event, str(event.values["error"]))
+            case "CallNotBegun":
+                self._not_begun(event)
+            case "ToolReconcileRequested" | "ToolOutcomeAsked":
+                call = self._call(event)
+                if call is not None:
+                    call.may_repeat = True  # whoever is asked may say that it did not happen
             case "RunParked" | "InputReceived" | "CommandRefused":
                 pass  # may come whatever is open
             case _:
@@ -241,8 +249,18 @@ class Story:
             self._complain("doubled", event, "asks again for a call that was answered")
         if event.values["attempt"] != call.attempts:
             self._complain("order", event, f"is attempt {event.values['attempt']}, expected {call.attempts}")
-        if call.attempts > 1 and call.effect_class == "unsafe":
+        may_repeat, call.may_repeat = call.may_repeat, False
+        if call.attempts > 1 and call.effect_class == "unsafe" and not may_repeat:
             self._complain("doubled", event, "repeats a call that must not be repeated")
+
+    def _not_begun(self, event: Event) -> None:
+        """The owner stopped as planned; a further attempt repeats nothing."""
+        if event.values["kind"] == "model":
+            self.failed_attempt = self._closes_model(event)
+            return
+        call = self._call(event)
+        if call is not None:
+            call.may_repeat = True
 
     def _returned(self, event: Event) -> None:
         call = self._call(event)

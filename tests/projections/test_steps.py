@@ -1,9 +1,13 @@
 from projections.steps import FIRST_WINS, PREVIEW_CHARACTERS, StepRow, merged, steps, steps_of_run
-from schemas.run_events import RunCancelled
+from schemas.run_events import RunCancelled, ToolOutcomeAsked
 from schemas.values import Usage
 from tests.projections.stories import Partition, a3x2, asked, call, failed, replied, requested, returned, started
 from tests.projections.test_folding import records_of
 from tests.projections.twin import projected
+
+
+def unknown(turn: int, index: int, call_id: str) -> ToolOutcomeAsked:
+    return ToolOutcomeAsked(turn=turn, index=index, call_id=call_id, attempt=1, reason="lost")
 
 
 def rows_of(*events) -> list[StepRow]:
@@ -55,6 +59,13 @@ def test_a_tool_call_is_one_step_with_its_name_and_input_whatever_its_attempts()
     assert (tool.input_preview, tool.output_preview, tool.outcome) == ('{"city":"Paris"}', "sunny", "ok")
     assert tool.seq == 4
     assert tool.ended_at_ms - tool.requested_at_ms == 6
+
+
+def test_a_call_that_waits_for_a_person_is_an_open_step_that_says_so_until_its_result_is_there():
+    lost = (requested(1), replied(1, "", call("c1")), asked(1, 0, "c1"), unknown(1, 0, "c1"))
+    waits, done = rows_of(*lost)[1], rows_of(*lost, returned(1, 0, "c1", settled_by="operator"))[1]
+    assert (waits.outcome, waits.ended_at_ms, waits.output_preview) == ("outcome_unknown", None, "lost")
+    assert (done.outcome, done.output_preview) == ("ok", "sunny")
 
 
 def test_a_result_without_an_intent_is_a_step_too():

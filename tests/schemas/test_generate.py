@@ -87,7 +87,7 @@ def test_a_change_of_words_alone_makes_no_version(tree: Path) -> None:
     assert '"""A tool call is over."""' in (tree / "run_events.py").read_text()
 
 
-def test_a_changed_value_changes_every_event_that_holds_it(tree: Path) -> None:
+def test_a_changed_value_changes_every_record_that_holds_it(tree: Path) -> None:
     generate.main(["--release"])
     path = tree / "avro/values/Usage.avsc"
     schema = json.loads(path.read_text())
@@ -96,7 +96,7 @@ def test_a_changed_value_changes_every_event_that_holds_it(tree: Path) -> None:
     generate.main([])
     lock = json.loads((tree / "ids.json").read_text())
     changed = {name.rsplit(".", 1)[1] for name, found in lock.items() if len(found) == 2}
-    assert changed == {"ModelReplied", "RunCompleted", "RunFailed", "RunCancelled"}
+    assert changed == {"HandOverModelReply", "ModelReplied", "RunCompleted", "RunFailed", "RunCancelled"}
 
 
 def same_id(tree: Path, *names: str) -> None:

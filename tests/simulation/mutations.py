@@ -15,7 +15,7 @@ from projections import cursors, folding
 from projections.history import EventAt
 from schemas.codec import peek
 from schemas.reader import RawEvent, TermReader
-from services.core.run import decide
+from services.core.run import unknown
 from services.stream import fold, past
 from services.stream.flusher import Flusher
 from services.stream.fold import Fold
@@ -112,7 +112,7 @@ def unknown_outcome() -> AbstractContextManager[Any]:
 
 def unsafe_calls_repeated() -> AbstractContextManager[Any]:
     """A lost call with an effect that must not be repeated is made again."""
-    return patch.object(decide, "REPEATABLE", decide.REPEATABLE | {"unsafe"})
+    return patch.object(unknown, "REPEATABLE", unknown.REPEATABLE | {"unsafe"})
 
 
 def handled_commands_forgotten() -> AbstractContextManager[Any]:

@@ -28,7 +28,7 @@ from schemas.run_events import (
 )
 from schemas.values import Usage
 from services.core.changing import changed
-from services.core.run import limits, pausing
+from services.core.run import limits, pausing, unknown
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
@@ -38,11 +38,14 @@ from services.core.run.orders import (
     Input,
     ModelAnswered,
     ModelErred,
+    NotBegun,
     Obey,
     Order,
     PauseIt,
+    Reconciled,
     Recover,
     Refusal,
+    Resolve,
     ResumeIt,
     Start,
     ToolDone,
@@ -61,9 +64,6 @@ from services.core.run.state import (
     add_usage,
 )
 
-REPEATABLE = frozenset({"pure", "read", "idempotent"})
-"""Effect classes of calls that may be made again when their result is lost; any other is treated as unsafe."""
-
 
 def decide(state: State, order: Order) -> list[Event]:
     """The events that follow; none when the order has no place in this state (late, repeated, already over)."""
@@ -80,6 +80,8 @@ def decide(state: State, order: Order) -> list[Event]:
             return _cancel(state, order)
         case Input():
             return _input(state, order)
+        case Resolve():
+            return _resolve(state, order)
         case PauseIt():
             return pausing.pause(state, order)
         case ResumeIt():
@@ -92,6 +94,10 @@ def decide(state: State, order: Order) -> list[Event]:
             return _erred(state, order)
         case ToolDone():
             return _tool_done(state, order)
+        case Reconciled():
+            return _reconciled(state, order)
+        case NotBegun():
+            return unknown.not_begun(state, order)
         case Recover():
             return _recover(state, order)
         case _:
@@ -218,6 +224,23 @@ def _input(state: State, order: Input) -> list[Event]:
             assert_never(state)
 
 
+def _resolve(state: State, order: Resolve) -> list[Event]:
+    command = order.command
+    if isinstance(state, Absent | Refused | Ended):
+        return []
+    opened = unknown.open_call(state, command.turn, command.index) if isinstance(state, AwaitingTools) else None
+    if opened is None or not opened.is_waiting:
+        return [
+            CommandRefused(
+                code="nothing_to_resolve",
+                message=f"the call {command.turn}.{command.index} of {state.facts.run_id} does not wait for anybody: "
+                "it is under way, has its result, or was never made",
+            )
+        ]
+    assert isinstance(state, AwaitingTools)
+    return _with_what_follows(state, [unknown.resolved(command.turn, opened, command)])
+
+
 # --- from effects ----------------------------------------------------------------------------------------------------
 
 
@@ -260,7 +283,11 @@ def _tool_intents(order: ModelAnswered) -> list[Event]:
         if index < limits.MAX_TOOL_CALLS_PER_TURN:
             events.append(
                 ToolCallRequested(
-                    turn=order.turn, index=index, call_id=call.id, effect_class=order.effect_classes[index]
+                    turn=order.turn,
+                    index=index,
+                    call_id=call.id,
+                    effect_class=order.effect_classes[index],
+                    reconcilable=bool(order.reconcilable) and order.reconcilable[index],
                 )
             )
         else:
@@ -366,6 +393,8 @@ def _recover(state: State, order: Recover) -> list[Event]:
 def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
     if ("model", state.turn, 0, state.attempt) in order.still_running:
         return []
+    if state.not_begun:
+        return [_next_attempt(state, state.not_before_ms)]
     if state.interruptions >= limits.INTERRUPTIONS_MAX:
         return [_failed(state.facts, "interrupted", f"turn {state.turn} was lost with its owner too often")]
     return [
@@ -383,34 +412,29 @@ def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
 
 def _recover_tools(state: AwaitingTools, order: Recover) -> list[Event]:
     events: list[Event] = []
-    answered = 0
     for opened in state.open:
-        if ("tool", state.turn, opened.index, opened.attempt) in order.still_running:
-            continue
-        if opened.effect_class in REPEATABLE and opened.attempt <= limits.INTERRUPTIONS_MAX:
-            events.append(
-                ToolCallRequested(
-                    turn=state.turn,
-                    index=opened.index,
-                    call_id=opened.call.id,
-                    attempt=opened.attempt + 1,
-                    effect_class=opened.effect_class,
-                )
-            )
-            continue
-        answered += 1
-        events.append(
-            ToolReturned(
-                turn=state.turn,
-                index=opened.index,
-                call_id=opened.call.id,
-                attempt=opened.attempt,
-                text="outcome unknown: the process that ran this call was lost before it returned; the call may or "
-                "may not have had its effect. Check before you repeat it.",
-                is_error=True,
-                outcome="outcome_unknown",
-            )
-        )
+        asked = ("reconcile", state.turn, opened.index, opened.asks) if opened.is_asking else None
+        called = ("tool", state.turn, opened.index, opened.attempt)
+        if called not in order.still_running and asked not in order.still_running:
+            events += unknown.lost_call(state, opened)
+    return _with_what_follows(state, events)
+
+
+def _reconciled(state: State, order: Reconciled) -> list[Event]:
+    opened = unknown.open_call(state, order.turn, order.index) if isinstance(state, AwaitingTools) else None
+    if opened is None or not opened.is_asking or (opened.attempt, opened.asks) != (order.attempt, order.ask):
+        return []
+    assert isinstance(state, AwaitingTools)
+    return _with_what_follows(state, [unknown.reconciled(state, opened, order)])
+
+
+def _with_what_follows(state: AwaitingTools, events: list[Event]) -> list[Event]:
+    """The events, and the next turn when they answer the last open calls, or the end when the run is not to go on."""
+    if unknown.fails_the_run(state, events):
+        # Nothing may begin in a run that ends with the same decision.
+        told: list[Event] = [event for event in events if isinstance(event, ToolReturned)]
+        return [*told, _failed(state.facts, unknown.OUTCOME_UNKNOWN, "the outcome of a tool call is not known")]
+    answered = unknown.answers(events)
     return [*events, *(_after_tools(state, answered=answered) if answered else [])]
 
 

@@ -28,3 +28,7 @@ PAUSE_REASON_MAX = 500
 """Characters of the reason of a pause; it is shown in lists."""
 ERROR_TEXT_MAX = 4_000
 """Characters of an error text that are kept; providers sometimes answer with whole pages."""
+RECONCILES_MAX = 5
+"""Questions to a tool about one call, over all its attempts; a reconciler that never answers must not hold a run."""
+RECONCILE_BACKOFF_MS = (500, 1_000, 2_000, 4_000, 8_000)
+"""Wait before the next question after one that failed; together shorter than the patience of somebody who watches."""

@@ -1,20 +1,24 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Fork, Import, Cancel, Input, PauseIt and ResumeIt come from the commands topic; the shell adds the time and what
-only it can look up (the definition, what else is live in the partition, what is paused). Obey and Recover come from the
-owner, the others from effects inside it. None is stored: a command that had an effect is named by the event it caused.
+Start, Fork, Import, Cancel, Input, Resolve, PauseIt and ResumeIt come from the commands topic; the shell adds the time
+and what only it can look up (the definition, what else is live in the partition, what is paused). Obey, NotBegun and
+Recover come from the owner, the others from effects inside it. None is stored: a command that had an effect is named by
+the event it caused.
 """
 
 from dataclasses import dataclass
 
 from schemas.quick import frozen_on_paper
-from schemas.run_commands import CancelRun, ForkRun, ImportRun, PauseRun, PostInput, ResumeRun, StartRun
+from schemas.run_commands import CancelRun, ForkRun, ImportRun, PauseRun, PostInput, ResolveCall, ResumeRun, StartRun
 from schemas.run_events import Event, RunStarted
 from schemas.values import AgentDefinition, BlobRef, ForkPoint, RunPosition, ToolCall, Usage
 from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
-"""Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt."""
+"""Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt. The kind reconcile
+names a question about a tool call; its last number is that of the question."""
+HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED = "happened", "did_not_happen", "cannot_tell", "failed"
+"""What a tool says when it is asked about a lost call; failed: it could not be asked."""
 
 
 @frozen_on_paper
@@ -115,6 +119,13 @@ class Input:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resolve:
+    at_ms: int
+    command: ResolveCall
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseIt:
     """PauseRun: the width of one run."""
 
@@ -164,6 +175,8 @@ class ModelAnswered:
     currency: str
     duration_ms: int
     traceparent: str = ""
+    reconcilable: tuple[bool, ...] = ()
+    """For each tool call: the tool can be asked about it should it be lost. Empty = none can."""
 
     @property
     def key(self) -> CallKey:
@@ -215,6 +228,36 @@ class ToolDone:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """A tool was asked about a lost call. `text`: the result when it has happened, otherwise why not or what failed."""
+
+    at_ms: int
+    turn: int
+    index: int
+    attempt: int
+    ask: int
+    verdict: str
+    text: str
+    text_blob: BlobRef | None = None
+    is_error: bool = False
+    duration_ms: int = 0
+
+    @property
+    def key(self) -> CallKey:
+        return ("reconcile", self.turn, self.index, self.ask)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotBegun:
+    """The owner stops as planned; these calls are due and it has not begun them."""
+
+    at_ms: int
+    keys: frozenset[CallKey]
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recover:
     """A new owner has folded the run; calls under way with the old owner are lost, except those in `still_running`.
 
@@ -227,7 +270,6 @@ class Recover:
     """Pauses wider than the run, obeyed before anything is made again; None = they are as they were."""
 
 
-Order = (
-    Start | Fork | Import | Cancel | Input | PauseIt | ResumeIt | Obey | ModelAnswered | ModelErred | ToolDone | Recover
-)
-EffectResult = ModelAnswered | ModelErred | ToolDone
+FromTopic = Start | Fork | Import | Cancel | Input | Resolve | PauseIt | ResumeIt
+EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled
+Order = FromTopic | EffectResult | NotBegun | Obey | Recover

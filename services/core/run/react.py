@@ -9,6 +9,7 @@ from typing import assert_never
 
 from schemas.quick import frozen_on_paper
 from schemas.run_events import (
+    CallNotBegun,
     CommandRefused,
     Event,
     InputReceived,
@@ -26,6 +27,8 @@ from schemas.run_events import (
     RunResumed,
     RunStarted,
     ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReconcileRequested,
     ToolReturned,
 )
 from services.core.run.importing import is_import
@@ -71,13 +74,32 @@ class CallTool:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileTool:
+    """A tool is to be asked whether a lost call has happened, not before `not_before_ms` (UTC milliseconds, 0: now)."""
+
+    run_id: str
+    turn: int
+    index: int
+    attempt: int
+    ask: int
+    name: str
+    input: str
+    not_before_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("reconcile", self.turn, self.index, self.ask)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopCalls:
     """Whatever is under way for the run is of no use any more."""
 
     run_id: str
 
 
-Effect = CallModel | CallTool | StopCalls
+Effect = CallModel | CallTool | ReconcileTool | StopCalls
 
 
 def react(state: State, event: Event) -> tuple[Effect, ...]:
@@ -91,6 +113,9 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
         case ToolCallRequested(index=index):
             assert isinstance(state, AwaitingTools)
             return (_call_tool(state, index),)
+        case ToolReconcileRequested():
+            assert isinstance(state, AwaitingTools)
+            return (_reconcile(state, event),)
         case (
             ModelReplied()
             | ToolReturned()
@@ -104,6 +129,8 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunResumed()
             | InputReceived()
             | CommandRefused()
+            | ToolOutcomeAsked()
+            | CallNotBegun()
         ):
             return ()
         case RunCancelled() | RunFailed():
@@ -138,4 +165,18 @@ def _call_tool(state: AwaitingTools, index: int) -> CallTool:
         name=opened.call.name,
         input=opened.call.input,
         effect_class=opened.effect_class,
+    )
+
+
+def _reconcile(state: AwaitingTools, event: ToolReconcileRequested) -> ReconcileTool:
+    opened = next(call for call in state.open if call.index == event.index)
+    return ReconcileTool(
+        run_id=state.facts.run_id,
+        turn=state.turn,
+        index=event.index,
+        attempt=opened.attempt,
+        ask=event.ask,
+        name=opened.call.name,
+        input=opened.call.input,
+        not_before_ms=event.not_before_ms,
     )

@@ -22,6 +22,7 @@ from typing import assert_never
 from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from schemas.quick import quick
 from schemas.run_events import (
+    CallNotBegun,
     CommandRefused,
     Event,
     InputReceived,
@@ -39,6 +40,8 @@ from schemas.run_events import (
     RunResumed,
     RunStarted,
     ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReconcileRequested,
     ToolReturned,
 )
 from schemas.values import AgentDefinition, BlobRef, ToolCall, Usage
@@ -46,7 +49,7 @@ from services.core.changing import changed
 from services.core.run import limits
 from services.core.run.prompt import first_message
 
-REDUCER_VERSION = 3
+REDUCER_VERSION = 4
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -145,6 +148,8 @@ class AwaitingModel:
     waited_ms: int = 0
     """Waits for rate limits in this turn, together."""
     interruptions: int = 0
+    not_begun: bool = False
+    """Its owner stopped before it began this attempt."""
 
 
 @quick
@@ -156,6 +161,15 @@ class OpenCall:
     call: ToolCall
     attempt: int
     effect_class: str
+    reconcilable: bool = False
+    asks: int = 0
+    """Questions to the tool about this call so far, over all attempts."""
+    is_asking: bool = False
+    """The attempt was lost, and the last question has no answer yet."""
+    is_waiting: bool = False
+    """The attempt was lost, and a person has to say what became of it."""
+    not_begun: bool = False
+    """Its owner stopped before it began this attempt."""
 
 
 @quick
@@ -246,6 +260,12 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _tool_requested(state, event)
         case ToolReturned():
             return _tool_returned(state, event)
+        case ToolReconcileRequested():
+            return _reconcile_requested(state, event)
+        case ToolOutcomeAsked():
+            return _outcome_asked(state, event)
+        case CallNotBegun():
+            return _not_begun(state, event)
         case RunParked():
             return Parked(facts=_facts(state, event))
         case RunPauseRequested(scope=scope, reason=reason, by=by):
@@ -342,6 +362,7 @@ def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awa
             provider=event.provider,
             model=event.model,
             not_before_ms=event.not_before_ms,
+            not_begun=False,
             # A lost owner's wait goes on with the next one: it is the same wait, not a second.
             waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
         )
@@ -417,8 +438,51 @@ def _tool_requested(state: State, event: ToolCallRequested) -> AwaitingTools:
         raise IllegalEvent(f"tool call {event.index} of turn {event.turn} is asked for again after its result")
     call = state.asked[event.index]
     kept = tuple(item for item in state.open if item.index != event.index)
-    opened = OpenCall(index=event.index, call=call, attempt=event.attempt, effect_class=event.effect_class)
+    opened = OpenCall(
+        index=event.index,
+        call=call,
+        attempt=event.attempt,
+        effect_class=event.effect_class,
+        reconcilable=event.reconcilable,
+        asks=next((item.asks for item in state.open if item.index == event.index), 0),
+    )
     return changed(state, open=(*kept, opened))
+
+
+def _reconcile_requested(state: State, event: ToolReconcileRequested) -> AwaitingTools:
+    awaiting, opened = _lost(state, event)
+    if event.ask != opened.asks + 1:
+        raise IllegalEvent(f"question {event.ask} about tool call {event.index} after question {opened.asks}")
+    return _replaced(awaiting, changed(opened, asks=event.ask, is_asking=True))
+
+
+def _outcome_asked(state: State, event: ToolOutcomeAsked) -> AwaitingTools:
+    awaiting, opened = _lost(state, event)
+    return _replaced(awaiting, changed(opened, is_asking=False, is_waiting=True))
+
+
+def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingTools:
+    match state:
+        case AwaitingModel(turn=event.turn, attempt=event.attempt) if event.kind == "model":
+            return changed(state, not_begun=True)
+        case AwaitingTools(turn=event.turn) if event.kind == "tool":
+            for opened in state.open:
+                if (opened.index, opened.attempt) == (event.index, event.attempt):
+                    return _replaced(state, changed(opened, not_begun=True))
+    raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
+
+
+def _lost(state: State, event: ToolReconcileRequested | ToolOutcomeAsked) -> tuple[AwaitingTools, OpenCall]:
+    """The open call whose attempt was lost."""
+    if isinstance(state, AwaitingTools) and state.turn == event.turn:
+        for opened in state.open:
+            if (opened.index, opened.attempt) == (event.index, event.attempt):
+                return state, opened
+    raise IllegalEvent(f"{type(event).__name__}: no attempt {event.attempt} of {event.turn}.{event.index} is open")
+
+
+def _replaced(state: AwaitingTools, opened: OpenCall) -> AwaitingTools:
+    return changed(state, open=(*(item for item in state.open if item.index != opened.index), opened))
 
 
 def _tool_returned(state: State, event: ToolReturned) -> AwaitingTools:

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.protocols import EffectClass
-from connectors.tools.ledger import Ledger
+from connectors.errors import Transient
+from connectors.protocols import DidNotHappen, EffectClass
+from connectors.tools.ledger import Ledger, ReconcilingLedger
 from connectors.tools.threads import Threads
 from tests.connectors.tools.given import context
 
@@ -73,3 +74,18 @@ def test_the_effect_class_is_the_operators_choice(tmp_path: Path) -> None:
     assert ledger(tmp_path, EffectClass.IDEMPOTENT).effect_class({}) is EffectClass.IDEMPOTENT
     with pytest.raises(AssertionError):
         ledger(tmp_path, EffectClass.PURE)
+
+
+async def test_a_ledger_that_is_asked_knows_the_lines_of_this_call_alone(tmp_path: Path) -> None:
+    tool = ReconcilingLedger(Threads(), path=str(tmp_path / "ledger"), effect=EffectClass.UNSAFE)
+    assert isinstance(await tool.reconcile({}, context()), DidNotHappen)
+    await tool.call({}, context(idempotency_key="key-10"))
+    assert isinstance(await tool.reconcile({}, context()), DidNotHappen)
+    called = await tool.call({}, context())
+    assert await tool.reconcile({}, context()) == called
+
+
+async def test_a_ledger_that_cannot_be_read_does_not_say_that_nothing_happened(tmp_path: Path) -> None:
+    tool = ReconcilingLedger(Threads(), path=str(tmp_path), effect=EffectClass.UNSAFE)
+    with pytest.raises(Transient):
+        await tool.reconcile({}, context())

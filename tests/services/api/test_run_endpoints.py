@@ -367,6 +367,28 @@ async def test_an_interactive_run_streams_over_several_turns(here: Served) -> No
     assert (late.status_code, late.json()["code"]) == (404, "not_found")
 
 
+async def test_a_lost_call_waits_in_the_stream_until_somebody_resolves_it(here: Served) -> None:
+    wire = post_run(here, '{"agent":"silent","prompt":"go"}')
+    await wire.until("event: session")
+    run_id = here.world.commands()[0].run_id
+    here.world.lose_a_call(run_id)
+    await wire.until("event: outcome_unknown")
+    path = f"/v1/runs/{run_id}/calls/1.0/resolve"
+    answer = await here.client().post(path, json={"outcome": "done", "result": "paid"})
+    assert answer.json() == {"run_id": run_id, "call": "1.0", "repeated": False}
+    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    await wire.until('"settled_by":"operator"')
+    again = await here.client().post(path, json={"outcome": "not_done"})
+    assert (again.status_code, again.json()["code"]) == (409, "nothing_to_resolve")
+    wire.task.cancel()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("call", ["1", "1.x", "0.0", "1.0.0", "99999999.0"])
+async def test_a_call_that_is_no_place_in_a_turn_is_refused(here: Served, call: str) -> None:
+    answer = await here.client().post(f"/v1/runs/r_nothing/calls/{call}/resolve", json={"outcome": "done"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [

@@ -157,6 +157,25 @@ def test_cancelling_what_has_ended_otherwise_is_1(fake):
 
 
 @pytest.mark.parametrize(
+    ("word", "body", "what"), [("done", "done", "is done"), ("not-done", "not_done", "is made again")]
+)
+def test_a_call_is_resolved_in_the_words_of_the_operator(fake, word, body, what):
+    answer = {"run_id": "r_1", "call": "1.0", "repeated": word == "not-done"}
+    fake.answers["POST", "/v1/runs/r_1/calls/1.0/resolve"] = Scripted(
+        body=answer, headers={"X-Loomlog-Position": "run.events/2:21"}
+    )
+    result = invoke("runs", "resolve", "r_1", "--call", "1.0", "--as", word)
+    assert (result.exit_code, result.stdout) == (0, f"Call 1.0 of r_1 {what}  run.events/2:21\n")
+    assert fake.bodies("/v1/runs/r_1/calls/1.0/resolve") == [{"outcome": body}]
+    result = invoke("runs", "resolve", "r_1", "--call", "1.0", "--as", word, "--json")
+    assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
+
+
+def test_a_place_that_is_none_is_said_before_anything_is_asked(fake):
+    assert invoke("runs", "resolve", "r_1", "--call", "../x", "--as", "done").exit_code == 2
+
+
+@pytest.mark.parametrize(
     ("arguments", "body", "said"),
     [
         (("pause", "r_1", "--reason", "look"), {"reason": "look"}, "Pausing"),

@@ -126,6 +126,7 @@ def test_how_a_run_ends_is_its_status():
         (Frame(name="error", data={"error": "mock 400: no"}), "failed"),
         (Frame(name="quarantined", data={"error": "bad record"}), "quarantined"),
         (Frame(name="awaiting_input", data={}), "waiting for input"),
+        (Frame(name="outcome_unknown", data={"outcome_unknown": {"call": "1.0"}}), "waiting for an operator"),
         (Frame(name=WAITING, data={"error": "no runtime"}), "waiting for a runtime"),
     ):
         view = RunView(clock=Clock())

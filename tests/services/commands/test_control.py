@@ -234,6 +234,61 @@ async def test_orders_leave_no_subscription_behind() -> None:
         assert made.hub.subscribers == 0
 
 
+# --- calls of unknown outcome ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("done", "frame"), [(True, "tool_result"), (False, "")])
+async def test_a_lost_call_is_resolved_by_whoever_knows(done: bool, frame: str) -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        made.lose_a_call(run.run_id)
+        await until_type(run.stream, "outcome_unknown")
+        found = await made.layer.control.resolve(ADMIN_CALLER, run.run_id, 1, 0, done=done, result="paid" * done)
+        if frame:
+            await until_type(run.stream, frame)
+        run.stream.close()
+    assert (found.run_id, found.is_repeated) == (run.run_id, not done)
+    assert found.position.startswith("run.events/")
+
+
+async def test_a_call_that_waits_for_nobody_is_not_resolved() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        found = await declined(made.layer.control.resolve(ADMIN_CALLER, run.run_id, 1, 0, done=True))
+        run.stream.close()
+    assert found.code == "nothing_to_resolve"
+
+
+async def test_a_call_of_a_run_that_is_over_or_of_others_is_not_resolved() -> None:
+    async with world() as made:
+        run = await start(made, "silent", caller=ACME)
+        made.lose_a_call(run.run_id)
+        for caller, code in ((GLOBEX, "not_found"), (READER, "insufficient_scope")):
+            found = await declined(made.layer.control.resolve(caller, run.run_id, 1, 0, done=True))
+            assert found.code == code
+        await made.layer.control.cancel(ACME, run.agent_id)
+        made.project()
+        found = await declined(made.layer.control.resolve(ACME, run.run_id, 1, 0, done=True))
+        assert found.code == "not_found"
+        run.stream.close()
+
+
+async def test_a_call_that_is_not_done_has_no_result() -> None:
+    async with world() as made:
+        found = await declined(made.layer.control.resolve(ADMIN_CALLER, "r_1", 1, 0, done=False, result="x"))
+        assert found.code == "bad_request"
+
+
+async def test_a_resolution_nobody_answers_is_said_to_be_pending() -> None:
+    async with world(control_wait_s=0.02) as made:
+        run = await start(made, "silent")
+        made.lose_a_call(run.run_id)
+        made._handle = lambda command: None  # type: ignore[method-assign]  # no runtime is up
+        found = await declined(made.layer.control.resolve(ADMIN_CALLER, run.run_id, 1, 0, done=True))
+        run.stream.close()
+    assert found.code == "resolve_pending"
+
+
 # --- pause -----------------------------------------------------------------------------------------------------------
 
 

@@ -31,11 +31,21 @@ from projections.transcript import TranscriptPage, TranscriptRow, open_calls
 from schemas.codec import digest, local_codec
 from schemas.conversation import Message
 from schemas.ids import fresh_token, partition_key
-from schemas.run_commands import CancelRun, ForkRun, ImportRun, PauseRun, PostInput, ResumeRun, StartRun
-from schemas.run_events import RunStarted
+from schemas.run_commands import (
+    CancelRun,
+    Command,
+    ForkRun,
+    ImportRun,
+    PauseRun,
+    PostInput,
+    ResolveCall,
+    ResumeRun,
+    StartRun,
+)
+from schemas.run_events import RunStarted, ToolOutcomeAsked
 from schemas.stream_events import Claim
 from schemas.stream_records import ModelDelta
-from schemas.values import AgentDefinition, Envelope, ForkPoint, Usage
+from schemas.values import AgentDefinition, Envelope, ForkPoint, ToolCall, Usage
 from services.commands.authentication import Gate
 from services.commands.declined import Declined, away
 from services.commands.follow import RunStream
@@ -46,7 +56,18 @@ from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_READ, TENANT, USER
 from services.core.run.decide import decide
 from services.core.run.forking import overridden
-from services.core.run.orders import Cancel, Fork, Import, Input, ModelAnswered, Origin, PauseIt, Refusal, ResumeIt
+from services.core.run.orders import (
+    Cancel,
+    Fork,
+    Import,
+    Input,
+    ModelAnswered,
+    Origin,
+    PauseIt,
+    Refusal,
+    Resolve,
+    ResumeIt,
+)
 from services.core.run.orders import Start as StartOrder
 from services.core.run.state import Absent, AwaitingModel, Ended, Refused, State, conversation, evolve
 from services.runtime.relatives import told
@@ -184,6 +205,11 @@ class World:
         )
         self.log.put(TOPICS.previews, partition, [Outgoing(key=b"k", value=self.codec.encode(delta))])
 
+    def lose_a_call(self, run_id: str) -> None:
+        """The silent run asked for one call, which was lost; somebody has to say what became of it."""
+        self.reply(run_id, tool_calls=(ToolCall(id="c1", name="Pay", input="{}"),), effect_classes=("unsafe",))
+        self.happen(run_id, ToolOutcomeAsked(turn=1, index=0, call_id="c1", attempt=1, reason="lost"))
+
     def reply(self, run_id: str, text: str = "ok", **more: Any) -> None:
         """The model answers the open turn."""
         state = self.states[run_id]
@@ -217,7 +243,7 @@ class World:
                 for record in records:
                     self._handle(self.codec.decode(record.value or b"").record)
 
-    def _handle(self, command: StartRun | ForkRun | ImportRun | CancelRun | PostInput | PauseRun | ResumeRun) -> None:
+    def _handle(self, command: Command) -> None:
         run_id = command.run_id
         state = self.states.get(run_id, Absent(run_id=run_id))
         match command:
@@ -242,6 +268,8 @@ class World:
                 order = Cancel(at_ms=NOW_MS, command=command)
             case PostInput():
                 order = Input(at_ms=NOW_MS, command=command)
+            case ResolveCall():
+                order = Resolve(at_ms=NOW_MS, command=command)
             case PauseRun():
                 order = PauseIt(at_ms=NOW_MS, command=command)
             case ResumeRun():

@@ -171,7 +171,7 @@ class SmallRuntime:
         self.calls = Calls(
             family,
             run=work.run,
-            done=lambda partition, aggregate, order: self.host.result(partition, aggregate, order),
+            done=lambda *result: self.host.result(*result),
             clock_ms=clock_ms,
         )
 

@@ -17,9 +17,10 @@ from services.runtime.desk import (
     MAX_COMMAND_BYTES,
     derived_run_id,
 )
+from services.runtime.hand_over import command_of
 from services.stream.fold import Fold
 from services.stream.owner import Prepared
-from tests.services.core.run.given import NOW
+from tests.services.core.run.given import NOW, answered
 from tests.services.runtime.given import DeskAtWork, cancelling, envelope, pausing, resuming, saying, started
 from tests.services.stream.given import CODEC, EVENTS, FAMILY
 
@@ -406,3 +407,14 @@ def test_a_run_is_pinned_to_what_was_narrowed() -> None:
     event = CODEC.decode(work.log.records[EVENTS, 0][1].value or b"").record
     assert isinstance(event, RunStarted)
     assert event.definition == run.state.facts.definition
+
+
+def test_a_result_that_a_former_owner_hands_over_goes_to_its_run_and_to_no_other_tenants() -> None:
+    work = DeskAtWork()
+    run = work.start("r_tok")
+    late = answered(run.state, "done")
+    for tenant, events in (("other", None), ("t", ["ModelReplied", "RunCompleted"])):
+        command = command_of(envelope("h_1", tenant), "r_tok", late)
+        assert command is not None
+        prepared = work.at_once(command)
+        assert (prepared.aggregate and work.decide(prepared)) == events

@@ -21,7 +21,18 @@ from services.runtime.deltas import Previews
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.shelf import Shelf
 from services.runtime.tracing import NoTracing
-from tests.services.core.run.given import DEFINITION, NOW, RUN, answered, at_tools, begun, calls, returned
+from tests.services.core.run.given import (
+    DEFINITION,
+    NOW,
+    RUN,
+    answered,
+    at_tools,
+    begun,
+    calls,
+    erred,
+    recover,
+    returned,
+)
 from tests.services.runtime.given import ToldModel, ToldTool, values
 from tests.services.stream.given import CODEC
 
@@ -353,3 +364,15 @@ async def test_an_answer_is_what_the_core_awaits() -> None:
     order = await Work(replace(REPLY, tool_calls=calls("Read"))).answered(run.state)
     assert order.key == answered(run.state).key
     assert [type(event).__name__ for event in run.give(order)] == ["ModelReplied", "ToolCallRequested"]
+
+
+async def test_the_next_owner_asks_again_under_the_key_of_the_lost_attempt_and_a_retry_under_another() -> None:
+    run, work = begun(definition=replace(DEFINITION, retry_attempts=2)), Work(REPLY)
+    keys = []
+    for order in (None, recover(), erred(run.state, "overloaded", transient=True, attempt=2), recover()):
+        if order is not None:
+            run.give(order)
+        await work.run(run.state)
+        keys.append(work.model.requests[-1].sent_key)
+    assert keys == [f"{RUN}:1.1", f"{RUN}:1.1", f"{RUN}:1.2", f"{RUN}:1.2"]
+    assert len({request.call_id for request in work.model.requests}) == 4

@@ -4,7 +4,7 @@ import pytest
 
 from schemas.run_events import RunQuarantined
 from services.core.run.orders import ModelErred, Recover, ToolDone
-from services.core.run.react import CallModel, CallTool, StopCalls
+from services.core.run.react import CallModel, CallTool, ReconcileTool, StopCalls
 from services.core.run.state import Absent, conversation
 from services.runtime.run_family import RunFamily
 from tests.services.core.run.given import (
@@ -18,6 +18,7 @@ from tests.services.core.run.given import (
     failed,
     kinds,
     parked,
+    recover,
     refused,
     start,
 )
@@ -69,6 +70,14 @@ def test_a_crashed_tool_call_is_a_result_the_model_sees() -> None:
     assert isinstance(order, ToolDone)
     assert kinds(run.give(order)) == ["ToolReturned", "ModelCallRequested"]
     assert order.text == "the tool A crashed: ZeroDivisionError: a bug"
+
+
+def test_a_crashed_question_about_a_call_is_asked_again() -> None:
+    run = at_tools("A", classes=("unsafe",), reconcilable=(True,))
+    run.give(recover())
+    asked = run.effects[-1]
+    assert isinstance(asked, ReconcileTool)
+    assert kinds(run.give(FAMILY.crashed(asked, "ZeroDivisionError: a bug", NOW))) == ["ToolReconcileRequested"]
 
 
 def test_stopping_calls_is_no_call() -> None:

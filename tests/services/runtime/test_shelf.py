@@ -1,4 +1,8 @@
+from dataclasses import replace
+from pathlib import Path
+
 from connectors.protocols import EffectClass
+from connectors.tools.registry import ToolOptions, build_tools
 from services.runtime.shelf import Shelf
 from tests.services.runtime.given import ToldTool
 
@@ -25,6 +29,15 @@ def test_a_call_is_classed_by_its_arguments() -> None:
     assert SHELF.effect_class("Read", "{}") == EffectClass.READ.value
     assert SHELF.effect_class("Read", '{"write":true}') == EffectClass.UNSAFE.value
     assert SHELF.effect_class("Read", "not json") == EffectClass.READ.value
+
+
+def test_only_a_tool_with_a_reconciler_can_be_asked(tmp_path: Path) -> None:
+    options = ToolOptions(ledger_path=str(tmp_path / "ledger"))
+    plain, asked = (Shelf(build_tools(replace(options, ledger_reconciles=flag))) for flag in (False, True))
+    assert asked.is_reconcilable("Ledger")
+    assert not plain.is_reconcilable("Ledger")
+    assert not asked.is_reconcilable("Read")
+    assert not asked.is_reconcilable("Nobody")
 
 
 def test_a_tool_nobody_has_has_no_effect() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from connectors.blobs import MemoryBlobs
 from connectors.errors import Permanent, Transient
-from connectors.protocols import ToolResult, VolumeBinding
+from connectors.protocols import CannotTell, DidNotHappen, ToolResult, VolumeBinding
 from schemas.values import BlobRef, Sampling, VolumeGrant
 from services.core.run.orders import ToolDone
-from services.core.run.react import CallTool
+from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools
 from services.runtime import tool_calls as tool_calls_module
 from services.runtime.shelf import Shelf
@@ -277,3 +277,59 @@ async def test_a_stopped_call_gives_its_slot_back() -> None:
 )
 def test_arguments_are_read_as_far_as_they_can_be(text: str, arguments: dict[str, Any]) -> None:
     assert parsed(text) == arguments
+
+
+# --- asked about a lost call ------------------------------------------------------------------------------------------
+
+
+class Asked(ToldTool):
+    """A tool that can be asked; `says` is what it answers, or raises."""
+
+    def __init__(self, says: Any, **more: Any) -> None:
+        super().__init__(**more)
+        self.says = says
+        self.asked: list[str] = []
+
+    async def reconcile(self, arguments: Any, context: Any) -> Any:
+        self.asked.append(context.idempotency_key)
+        if isinstance(self.says, Exception):
+            raise self.says
+        if self.says is None:
+            await asyncio.Event().wait()
+        return self.says
+
+
+async def about(tool: ToldTool, **effect: Any) -> Any:
+    run = at_tools("Read", classes=("unsafe",), reconcilable=(True,))
+    run.give(recover())
+    asked = run.effects[-1]
+    assert isinstance(asked, ReconcileTool)
+    assert isinstance(run.state, AwaitingTools)
+    return await Work(tool).calls.reconcile(replace(asked, **effect), run.state, "t")
+
+
+@pytest.mark.parametrize(
+    ("says", "verdict", "text", "is_error"),
+    [
+        (ToolResult(text="done"), "happened", "done", False),
+        (ToolResult(text="refused there", is_error=True), "happened", "refused there", True),
+        (DidNotHappen(reason="no line"), "did_not_happen", "no line", False),
+        (CannotTell(reason="who knows"), "cannot_tell", "who knows", False),
+        (Transient("away", kind="network"), "failed", "away", False),
+        (Permanent("no key", kind="refused"), "failed", "no key", False),
+    ],
+)
+async def test_what_a_tool_says_of_a_lost_call(says: Any, verdict: str, text: str, is_error: bool) -> None:
+    tool = Asked(says)
+    order = await about(tool)
+    assert (order.verdict, order.text, order.is_error, order.ask) == (verdict, text, is_error, 1)
+    assert tool.asked == [f"{RUN}:1.0"]
+
+
+async def test_a_tool_that_does_not_say_in_time_has_not_answered() -> None:
+    assert (await about(Asked(None, timeout_s=0.0))).verdict == "failed"
+
+
+async def test_a_tool_that_is_gone_or_cannot_be_asked_any_more_leaves_it_open() -> None:
+    assert (await about(ToldTool())).verdict == "cannot_tell"
+    assert (await about(Asked(DidNotHappen()), name="Gone")).verdict == "cannot_tell"

@@ -14,6 +14,7 @@ from tests.services.stream.world import World
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "RECLAIM_BACKOFF_S", (0.0,))
     monkeypatch.setattr(owner, "LOOKUP_RETRY_S", 0.0)
+    monkeypatch.setattr(owner, "HANDOVER_GRACE_S", 0.0)
     monkeypatch.setattr(dead_letters, "RETRY_S", 0.0)
 
 

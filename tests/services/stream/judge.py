@@ -14,7 +14,15 @@ from connectors.memory_log import MemoryLog
 from schemas.codec import Undecodable, digest, local_codec
 from schemas.reader import SequenceCheck, TermReader
 from schemas.run_commands import StartRun
-from schemas.run_events import ModelReplied, RunRefused, RunStarted, ToolCallRequested
+from schemas.run_events import (
+    CallNotBegun,
+    ModelReplied,
+    RunRefused,
+    RunStarted,
+    ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReconcileRequested,
+)
 from schemas.stream_records import DeadLetter
 from services.core.run.state import Absent, Ended, Refused, State, evolve
 
@@ -91,12 +99,17 @@ def _partition(story: Story, log: MemoryLog, topic: str, partition: int) -> None
 
 
 def _no_unsafe_call_twice(name: str, run: RunStory) -> None:
+    """Unless its tool, an operator or its owner said that the first one did not happen."""
+    asked = {
+        (e.turn, e.index) for e in run.events if isinstance(e, ToolReconcileRequested | ToolOutcomeAsked | CallNotBegun)
+    }
     unsafe = Counter(
         (event.turn, event.index)
         for event in run.events
         if isinstance(event, ToolCallRequested) and event.effect_class == "unsafe"
     )
-    assert all(count == 1 for count in unsafe.values()), f"{name} asked twice for an unsafe call: {unsafe}"
+    twice = {place: count for place, count in unsafe.items() if count > 1 and place not in asked}
+    assert not twice, f"{name} asked twice for an unsafe call: {twice}"
 
 
 def every_start_has_its_run(log: MemoryLog, story: Story, commands: str, letters: str, partitions: int) -> None:

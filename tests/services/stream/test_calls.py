@@ -7,6 +7,7 @@ import pytest_asyncio
 
 from services.core.run.orders import ModelErred, ToolDone
 from services.core.run.react import CallModel, CallTool, Effect
+from services.stream import calls as calls_module
 from services.stream.calls import Calls
 from tests.services.core.run.given import NOW, begun
 from tests.services.stream.given import FAMILY
@@ -32,6 +33,10 @@ class Outside:
         self.fails: BaseException | None = None
         self.stubborn = False
         """A stopped call swallows its cancellation and returns all the same."""
+        self.elsewhere: set[int] = set()
+        """Partitions that somebody else owns."""
+        self.handed_over: list[tuple[str, str, Any]] = []
+        self.hand_over_s = 0.0
 
     async def run(self, effect: Any, state: Any, tenant: str) -> Any:
         self.begun.append((effect.key, state, tenant))
@@ -47,8 +52,13 @@ class Outside:
             self.ended.append(effect.key)
         return f"result of {effect.key}"
 
-    def done(self, partition: int, aggregate: str, order: Any) -> None:
+    def done(self, partition: int, aggregate: str, tenant: str, order: Any) -> bool:
         self.results.append((partition, aggregate, order))
+        return partition not in self.elsewhere
+
+    async def hand_over(self, aggregate: str, tenant: str, order: Any) -> None:
+        self.handed_over.append((aggregate, tenant, order))
+        await asyncio.sleep(self.hand_over_s)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -59,7 +69,7 @@ async def outside() -> AsyncIterator[Outside]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def calls(outside: Outside) -> AsyncIterator[Calls]:
     """Calls in a group that lives as long as the test."""
-    made = Calls(FAMILY, run=outside.run, done=outside.done, clock_ms=lambda: NOW)
+    made = Calls(FAMILY, run=outside.run, done=outside.done, hand_over=outside.hand_over, clock_ms=lambda: NOW)
     over = asyncio.Event()
 
     async def hold() -> None:
@@ -194,6 +204,44 @@ async def test_all_calls_of_a_partition_are_stopped_together(calls: Calls, outsi
     assert [name for name in ("r_a", "r_b", "r_c") if calls.running(name)] == ["r_b"]
 
 
+async def test_a_result_without_an_owner_here_is_handed_over_and_counts_as_under_way_until_it_is(
+    calls: Calls, outside: Outside
+) -> None:
+    outside.elsewhere, outside.hand_over_s = {3}, 60.0
+    begin(calls, model(), partition=3)
+    outside.returns.set()
+    await soon()
+    assert outside.handed_over == [(model().run_id, "t", f"result of {model().key}")]
+    assert calls.running(model().run_id) == frozenset()
+    assert calls.under_way == 1
+
+
+async def test_a_hand_over_that_takes_too_long_is_given_up(
+    calls: Calls, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls_module, "HAND_OVER_S", 0.0)
+    outside.elsewhere, outside.hand_over_s = {0}, 60.0
+    begin(calls, model())
+    outside.returns.set()
+    await soon()
+    await asyncio.sleep(0)
+    assert calls.under_way == 0
+
+
+@pytest.mark.parametrize("came_back", [False, True])
+async def test_calls_of_a_partition_that_was_left_end_after_a_while_unless_it_comes_back(
+    calls: Calls, outside: Outside, monkeypatch: pytest.MonkeyPatch, came_back: bool
+) -> None:
+    monkeypatch.setattr(calls_module, "LEFT_S", 0.0)
+    begin(calls, model())
+    await soon()
+    calls.leave(0)
+    if came_back:
+        calls.keep(0)
+    await soon()
+    assert calls.under_way == came_back
+
+
 async def test_whoever_waits_for_a_call_hears_once_that_it_has_ended_however_it_ended(
     calls: Calls, outside: Outside
 ) -> None:
@@ -221,7 +269,7 @@ async def test_whoever_waits_for_a_call_hears_once_that_it_has_ended_however_it_
 
 
 async def test_an_error_of_whoever_takes_the_result_comes_out(outside: Outside) -> None:
-    def broken(partition: int, aggregate: str, order: Any) -> None:
+    def broken(partition: int, aggregate: str, tenant: str, order: Any) -> bool:
         raise LookupError("no such owner")
 
     made = Calls(FAMILY, run=outside.run, done=broken, clock_ms=lambda: NOW)

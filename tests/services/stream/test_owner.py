@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from connectors.errors import Transient
 from connectors.protocols import Outgoing
 from schemas.codec import local_codec
 from schemas.run_events import InputReceived, ModelCallFailed, RunCancelled, RunStarted
 from schemas.stream_events import Claim
+from services.stream import owner as owner_module
 from services.stream.owner import CLAIM_KEY
 from tests.services.stream.judge import dead_letters
 from tests.services.stream.outside import TOPICS
@@ -143,15 +146,18 @@ async def test_a_result_for_a_run_that_is_over_or_unknown_changes_nothing(world_
     await world.finished("r_x")
     await world.until(hosted.settled)
     before = len(world.log.records[TOPICS.events, 0])
-    hosted.host.result(0, "r_x", object())
-    hosted.host.result(0, "r_never", object())
-    hosted.host.result(7, "r_elsewhere", object())
+    hosted.host.result(0, "r_x", "t", object())
+    hosted.host.result(0, "r_never", "t", object())
+    assert not hosted.host.result(7, "r_elsewhere", "t", object())
     await world.ticks(10)
     assert len(world.log.records[TOPICS.events, 0]) == before
     assert hosted.host.figures.quarantined == 0
 
 
-async def test_results_that_waited_for_a_claim_are_dropped_with_the_partition(world_of: Worlds) -> None:
+async def test_results_that_waited_for_a_claim_are_handed_over_when_the_partition_goes(
+    world_of: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner_module, "HANDOVER_GRACE_S", 3_600.0)
     world = world_of(turns=1)
     hosted = world.host()
     opened = gate(world)
@@ -166,8 +172,8 @@ async def test_results_that_waited_for_a_claim_are_dropped_with_the_partition(wo
     hosted.wire.open.set()
     hosted.reassign(0)
     story = await world.finished("r_x")
-    # Another owner might have had it meanwhile, so the call counts as lost and was made again.
-    assert any(isinstance(event, ModelCallFailed) for event in story.runs["r_x"].events)
+    assert not any(isinstance(event, ModelCallFailed) for event in story.runs["r_x"].events)
+    assert set(world.begun.values()) == {1}
 
 
 async def test_figures_tell_what_happened(world_of: Worlds) -> None:

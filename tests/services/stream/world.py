@@ -23,9 +23,10 @@ from schemas.codec import Undecodable, local_codec
 from schemas.ids import partition_key
 from schemas.reader import TermReader
 from schemas.run_commands import CancelRun, PostInput, StartRun
-from schemas.run_events import ModelCallRequested, RunStarted, ToolCallRequested
+from schemas.run_events import ModelCallRequested, RunStarted, ToolCallRequested, ToolReconcileRequested
 from schemas.values import CommandEnvelope
 from services.runtime.desk import RunDesk
+from services.runtime.hand_over import HandOver
 from services.runtime.run_family import RunFamily
 from services.runtime.tally import Tallies
 from services.stream.calls import Calls
@@ -147,6 +148,8 @@ class World:
         past = Past(family, CODEC, self.log, TOPICS.events)
         tallies = Tallies(CODEC, wire, topic=TALLIES, clock_ms=self.clock)
 
+        late = HandOver(CODEC, wire, topic=TOPICS.commands, partitions=self.partitions, clock_ms=self.clock, name=name)
+
         def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
             return RunDesk(
                 number=number,
@@ -170,7 +173,13 @@ class World:
             snapshots=Snapshots(family, CODEC, appender=wire, ranges=self.log, topic=TOPICS.snapshots),
             past=past,
             dead_letters=DeadLetters(CODEC, wire, topic=TOPICS.dead_letters, service="test", clock_ms=self.clock),
-            calls=Calls(family, run=self.effect, done=lambda *result: host.result(*result), clock_ms=self.clock),
+            calls=Calls(
+                family,
+                run=self.effect,
+                done=lambda *result: host.result(*result),
+                hand_over=late.give,
+                clock_ms=self.clock,
+            ),
             desk=desk,
             clock_ms=self.clock,
             name=name,
@@ -256,6 +265,8 @@ class World:
                         self._intents.add((raw.aggregate, ("model", turn, 0, attempt)))
                     case ToolCallRequested(turn=turn, index=index, attempt=attempt):
                         self._intents.add((raw.aggregate, ("tool", turn, index, attempt)))
+                    case ToolReconcileRequested(turn=turn, index=index, ask=ask):
+                        self._intents.add((raw.aggregate, ("reconcile", turn, index, ask)))
                 if getattr(event, "SCHEMA", "") in RunFamily.endings:
                     self._started.add(raw.aggregate)
                     self._ended.add(raw.aggregate)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schemas.conversation import Message, ToolResultBlock, ToolUseBlock
-from schemas.run_commands import CancelRun, PauseRun, PostInput, ResumeRun, StartRun
+from schemas.run_commands import CancelRun, PauseRun, PostInput, ResolveCall, ResumeRun, StartRun
 from schemas.run_events import Event
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.run.decide import decide
@@ -18,7 +18,9 @@ from services.core.run.orders import (
     Obey,
     Order,
     PauseIt,
+    Reconciled,
     Recover,
+    Resolve,
     ResumeIt,
     Start,
     ToolDone,
@@ -49,6 +51,11 @@ def says(text: str, source: str = "api", input_id: str = "") -> Input:
     """Every text is a command of its own, unless `input_id` says that it was sent before."""
     envelope = replace(ENVELOPE, command_id=input_id or f"say {text}")
     return Input(at_ms=NOW, command=PostInput(envelope=envelope, run_id=RUN, text=text, source=source))
+
+
+def resolve(turn: int = 1, index: int = 0, *, done: bool = True, result: str = "") -> Resolve:
+    command = ResolveCall(envelope=ENVELOPE, run_id=RUN, turn=turn, index=index, done=done, result=result)
+    return Resolve(at_ms=NOW, command=command)
 
 
 def pause(reason: str = "look first") -> PauseIt:
@@ -145,6 +152,14 @@ def returned(state: State, index: int, text: str = "found", **more: Any) -> Tool
     return ToolDone(**{**given, **more})
 
 
+def reconciled(state: State, index: int, verdict: str, text: str = "found out", **more: Any) -> Reconciled:
+    """What the tool says to the open question about a call."""
+    assert isinstance(state, AwaitingTools)
+    opened = next(call for call in state.open if call.index == index)
+    given: dict[str, Any] = {"at_ms": NOW, "turn": state.turn, "index": index, "attempt": opened.attempt}
+    return Reconciled(**{**given, "ask": opened.asks, "verdict": verdict, "text": text, **more})
+
+
 @dataclass(slots=True)
 class Run:
     """A run in memory: gives orders, keeps events and effects."""
@@ -175,10 +190,12 @@ def begun(definition: AgentDefinition = DEFINITION, *, interactive: bool = False
     return run
 
 
-def at_tools(*names: str, classes: tuple[str, ...] | None = None, **more: Any) -> Run:
+def at_tools(
+    *names: str, classes: tuple[str, ...] | None = None, reconcilable: tuple[bool, ...] = (), **more: Any
+) -> Run:
     """A run that awaits the results of its first turn's calls."""
     run = begun(**more)
-    run.give(answered(run.state, "let me see", *calls(*names), classes=classes))
+    run.give(answered(run.state, "let me see", *calls(*names), classes=classes, reconcilable=reconcilable))
     return run
 
 

@@ -22,8 +22,8 @@ from schemas.run_events import (
 from schemas.values import Usage
 from services.core.canonical import StateCodec
 from services.core.run.decide import decide, iteration_cap
-from services.core.run.orders import Order
-from services.core.run.react import CallModel, CallTool
+from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Order
+from services.core.run.react import CallModel, CallTool, ReconcileTool
 from services.core.run.state import (
     Absent,
     AwaitingModel,
@@ -48,7 +48,9 @@ from tests.services.core.run.given import (
     erred,
     obey,
     pause,
+    reconciled,
     recover,
+    resolve,
     resume,
     returned,
     says,
@@ -87,9 +89,10 @@ class RunMachine(RuleBasedStateMachine):
         interactive=st.booleans(),
         cap=st.integers(min_value=0, max_value=4),
         retries=st.integers(min_value=0, max_value=3),
+        policy=st.sampled_from(["tell", "ask", "fail"]),
     )
-    def begin(self, interactive: bool, cap: int, retries: int) -> None:
-        definition = replace(DEFINITION, max_iterations=cap, retry_attempts=retries)
+    def begin(self, interactive: bool, cap: int, retries: int, policy: str) -> None:
+        definition = replace(DEFINITION, max_iterations=cap, retry_attempts=retries, unknown_outcome=policy)
         self.give(start(definition=definition, interactive=interactive))
 
     @rule(ms=st.integers(min_value=1, max_value=100_000))
@@ -97,11 +100,13 @@ class RunMachine(RuleBasedStateMachine):
         self.at_ms += ms
 
     @precondition(lambda self: isinstance(self.run.state, AwaitingModel))
-    @rule(text=st.sampled_from(["", "said"]), classes=st.lists(CLASSES, max_size=3).map(tuple))
-    def model_answers(self, text: str, classes: tuple[str, ...]) -> None:
+    @rule(text=st.sampled_from(["", "said"]), classes=st.lists(CLASSES, max_size=3).map(tuple), askable=st.booleans())
+    def model_answers(self, text: str, classes: tuple[str, ...], askable: bool) -> None:
         asked = calls(*(f"T{at}" for at in range(len(classes))))
         asked = tuple(replace(call, id=f"{len(self.given)}.{call.id}") for call in asked)
-        self.give(answered(self.run.state, text, *asked, classes=classes, at_ms=self.at_ms))
+        reconcilable = (askable,) * len(classes)
+        order = answered(self.run.state, text, *asked, classes=classes, reconcilable=reconcilable, at_ms=self.at_ms)
+        self.give(order)
 
     @precondition(lambda self: isinstance(self.run.state, AwaitingModel))
     @rule(failure=FAILURES, asked_ms=st.sampled_from([0, 1_000, 400_000]), waits=st.booleans())
@@ -124,6 +129,19 @@ class RunMachine(RuleBasedStateMachine):
         assert isinstance(self.run.state, AwaitingTools)
         index = data.draw(st.sampled_from([call.index for call in self.run.state.open]))
         self.give(returned(self.run.state, index, f"result {len(self.given)}", is_error=is_error, at_ms=self.at_ms))
+
+    @precondition(lambda self: any(call.is_asking for call in getattr(self.run.state, "open", ())))
+    @rule(data=st.data(), verdict=st.sampled_from([HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED]))
+    def a_tool_is_asked(self, data: st.DataObject, verdict: str) -> None:
+        assert isinstance(self.run.state, AwaitingTools)
+        index = data.draw(st.sampled_from([call.index for call in self.run.state.open if call.is_asking]))
+        self.give(reconciled(self.run.state, index, verdict, at_ms=self.at_ms))
+
+    @precondition(lambda self: isinstance(self.run.state, AwaitingTools))
+    @rule(index=st.integers(min_value=0, max_value=2))
+    def somebody_says_that_a_call_is_done(self, index: int) -> None:
+        assert isinstance(self.run.state, AwaitingTools)
+        self.give(replace(resolve(self.run.state.turn, index), at_ms=self.at_ms))
 
     @rule(text=st.sampled_from(["hello", "and?"]))
     def somebody_says(self, text: str) -> None:
@@ -150,7 +168,7 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def the_owner_is_lost(self, data: st.DataObject) -> None:
-        keys = [effect.key for effect in self.run.effects if isinstance(effect, CallModel | CallTool)]
+        keys = [e.key for e in self.run.effects if isinstance(e, CallModel | CallTool | ReconcileTool)]
         still = data.draw(st.sets(st.sampled_from(keys))) if keys else set()
         wanted = data.draw(st.none() | st.sets(st.sampled_from(["tenant", "all"])))
         found = None if wanted is None else replace(obey(*sorted(wanted)), at_ms=self.at_ms)
@@ -199,11 +217,11 @@ class RunMachine(RuleBasedStateMachine):
         assert len(answers) == len(set(answers))
 
     @invariant()
-    def an_unsafe_call_is_asked_for_at_most_once(self) -> None:
+    def an_unsafe_call_that_nobody_can_be_asked_about_is_made_at_most_once(self) -> None:
         asked = [
             (event.turn, event.index)
             for event in self.run.events
-            if isinstance(event, ToolCallRequested) and event.effect_class == "unsafe"
+            if isinstance(event, ToolCallRequested) and event.effect_class == "unsafe" and not event.reconcilable
         ]
         assert len(asked) == len(set(asked))
 

@@ -7,6 +7,7 @@ import pytest
 
 from schemas.conversation import Message, TextBlock, ToolUseBlock
 from schemas.run_events import (
+    CallNotBegun,
     CommandRefused,
     Event,
     InputReceived,
@@ -24,6 +25,8 @@ from schemas.run_events import (
     RunResumed,
     RunStarted,
     ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReconcileRequested,
     ToolReturned,
 )
 from schemas.values import BlobRef, Usage
@@ -71,6 +74,9 @@ EVERY: tuple[Event, ...] = (
     ModelCallFailed(turn=1, attempt=1, kind="invalid", message="m", provider="acme", model="large"),
     ToolCallRequested(turn=1, index=0, call_id="c0", effect_class="read"),
     ToolReturned(turn=1, index=0, call_id="c0"),
+    ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
+    ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
+    CallNotBegun(kind="tool", turn=1, index=0, attempt=1),
     RunParked(since_turn=1),
     RunPauseRequested(scope="tenant"),
     RunPaused(turn=1),
@@ -110,6 +116,9 @@ LEGAL = {
     "awaiting tools": {
         "ToolCallRequested",
         "ToolReturned",
+        "ToolReconcileRequested",
+        "ToolOutcomeAsked",
+        "CallNotBegun",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
