@@ -199,7 +199,7 @@ def replay_frames(rows: Iterable[StoredFrame]) -> Iterator[StreamFrame]:
                 "user_input": {
                     "text": _user_text(row.payload),
                     "source": "replay",
-                    "seen_at": _rfc3339(row.ts_ns // 1_000_000),
+                    "seen_at": rfc3339(row.ts_ns // 1_000_000),
                 },
             }
             yield StreamFrame(seq=row.seq, type="steer", data=orjson.dumps(data).decode())
@@ -240,6 +240,11 @@ def plausible_ms(at_ms: int) -> int:
 def moment(at_ms: int) -> datetime:
     """The time in UTC."""
     return datetime.fromtimestamp(plausible_ms(at_ms) / 1000, UTC)
+
+
+def rfc3339(at_ms: int) -> str:
+    """The time as every answer shows it: UTC to the millisecond, `2026-01-31T12:00:00.000Z`."""
+    return moment(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def segments_json(segments: Iterable[Segment]) -> list[dict[str, Any]]:
@@ -354,7 +359,7 @@ def _asked(memory: FrameMemory, event: ToolOutcomeAsked) -> dict[str, Any]:
 
 
 def _input(at: int, envelope: Envelope, event: InputReceived) -> list[Frame]:
-    said = {"text": event.text, "source": event.source, "seen_at": _rfc3339(envelope.at_ms)}
+    said = {"text": event.text, "source": event.source, "seen_at": rfc3339(envelope.at_ms)}
     payload = [{"role": "user", "content": [{"type": "trusted-text", "text": event.text}]}]
     return [
         _frame(
@@ -387,7 +392,3 @@ def _user_text(payload: str | None) -> str:
         for block in segment["content"]
         if block.get("text")
     )
-
-
-def _rfc3339(at_ms: int) -> str:
-    return moment(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")

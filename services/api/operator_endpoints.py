@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from connectors.errors import OutsideError, Permanent
 from connectors.models.catalog import build_model
+from projections.frames import rfc3339
 from projections.runs import RunFilter
 from services.api.answers import json_answer
 from services.api.metrics import CONTENT_TYPE
@@ -24,7 +25,6 @@ from services.commands import limits
 from services.commands.declined import RETRY_LATER_S, Declined
 from services.commands.layer import clock_ms
 from services.commands.projection import has_no_tables
-from services.commands.shapes import rfc3339
 from services.core.access.decide import Caller
 from services.core.access.scopes import SCOPES
 

@@ -6,12 +6,12 @@ Before: routes.py. After: services/commands/pausing.py.
 from starlette.requests import Request
 from starlette.responses import Response
 
+from projections.frames import rfc3339
 from services.api.answers import POSITION_HEADER, json_answer
 from services.api.bodies import PauseBody, ResumeBody
 from services.api.reading import json_body
 from services.api.service import Service
 from services.commands.pausing import Target
-from services.commands.shapes import rfc3339
 from services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024

@@ -30,11 +30,11 @@ from connectors.options import kafka_options
 from connectors.partitioner import partition_of
 from connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
 from connectors.schema_registry import codec_for
-from projections.frames import moment
+from projections.frames import rfc3339
 from schemas.codec import Codec, Undecodable
 from schemas.stream_records import DeadLetter, DeadLetterReplayed
 from services.cli.commands import run
-from services.cli.event_log import PREFIX, open_ranges, plain, read_range
+from services.cli.event_log import open_ranges, plain, position, read_range
 from services.cli.failures import Failure
 from services.cli.output import BAD, DIM, GOOD, NAME, console, print_json, print_table
 from services.cli.settings import CLIENT, CliSettings, cli_settings
@@ -62,7 +62,7 @@ class Letter:
 
     @property
     def origin(self) -> str:
-        return place(self.letter.topic, self.letter.partition, self.letter.offset)
+        return position(self.letter.topic, self.letter.partition, self.letter.offset)
 
 
 @dead_letters_app.command("ls")
@@ -82,7 +82,7 @@ def list_letters(
         out.print(Text("There are no dead letters.", style=GOOD))
         return
     rows = [
-        [str(one.offset), _time(one.letter.at_ms), one.letter.kind, one.letter.service, one.origin,
+        [str(one.offset), rfc3339(one.letter.at_ms), one.letter.kind, one.letter.service, one.origin,
          "put back" if one.replayed else "", one_line(one.letter.error, ERROR_CHARACTERS)]
         for one in letters
     ]  # fmt: skip
@@ -109,11 +109,11 @@ def replay(
 ) -> None:
     """Put the original of a letter back at the end of its commands topic."""
     cli = cli_settings(os.environ, working_directory=Path.cwd())
-    position = run(_replay(cli, offset, again=again))
+    there = run(_replay(cli, offset, again=again))
     if as_json:
-        print_json({"offset": offset, "position": position})
+        print_json({"offset": offset, "position": there})
     else:
-        console().print(Text.assemble("The original is at ", (position, NAME), " now."))
+        console().print(Text.assemble("The original is at ", (there, NAME), " now."))
 
 
 async def _letters(cli: CliSettings) -> list[Letter]:
@@ -162,7 +162,7 @@ async def letter_at(ranges: LogRanges, codec: Codec, offset: int) -> Letter:
         raise Failure(f"There is no dead letter {offset}. `loomlog dlq ls` shows what there is.")
     found = letters_of(await read_range(ranges, TOPIC, PARTITION, offset, min(end, offset + LIST_MAX)), codec)
     if not found or found[0].offset != offset:
-        raise Failure(f"The record at {place(TOPIC, PARTITION, offset)} is no dead letter.")
+        raise Failure(f"The record at {position(TOPIC, PARTITION, offset)} is no dead letter.")
     return found[0]
 
 
@@ -178,7 +178,7 @@ def letters_of(records: list[LogRecord], codec: Codec) -> list[Letter]:
         if isinstance(read, DeadLetter):
             letters[record.offset] = read
         elif isinstance(read, DeadLetterReplayed):
-            there = place(read.topic, read.partition, read.offset)
+            there = position(read.topic, read.partition, read.offset)
             replayed[read.letter_offset] = (*replayed.get(read.letter_offset, ()), there)
     return [Letter(offset=at, letter=letter, replayed=replayed.get(at, ())) for at, letter in letters.items()]
 
@@ -217,14 +217,14 @@ async def put_back(
         ) from error
     there = DeadLetterReplayed(letter_offset=found.offset, topic=topic, partition=partition, offset=offset, at_ms=at_ms)
     note = Outgoing(key=found.origin.encode(), value=codec.encode(there))
-    position = place(topic, partition, offset)
+    there_now = position(topic, partition, offset)
     try:
         await appender.append(TOPIC, PARTITION, [note])
     except UnknownOutcome as error:
         raise Failure(
-            f"The original is at {position} now, but whether that was noted is not known ({error})."
+            f"The original is at {there_now} now, but whether that was noted is not known ({error})."
         ) from error
-    return position
+    return there_now
 
 
 def letter_json(found: Letter) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def letter_json(found: Letter) -> dict[str, Any]:
     letter = found.letter
     return {
         "offset": found.offset,
-        "at": _time(letter.at_ms),
+        "at": rfc3339(letter.at_ms),
         "kind": letter.kind,
         "service": letter.service,
         "error": letter.error,
@@ -246,7 +246,7 @@ def original_json(letter: DeadLetter, codec: Codec) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "key": plain(letter.key or b""),
         "headers": {header.key: plain(header.value) for header in letter.headers},
-        "timestamp": _time(letter.timestamp_ms),
+        "timestamp": rfc3339(letter.timestamp_ms),
         "value_hex": None if letter.value is None else letter.value.hex(),
     }
     try:
@@ -254,11 +254,6 @@ def original_json(letter: DeadLetter, codec: Codec) -> dict[str, Any]:
     except Undecodable as error:
         return shown | {"type": None, "unreadable": str(error)}
     return shown | {"type": type(decoded.record).__name__, "payload": plain(decoded.record.to_avro())}
-
-
-def place(topic: str, partition: int, offset: int) -> str:
-    """A position as every command shows it."""
-    return f"{topic.removeprefix(PREFIX)}/{partition}:{offset}"
 
 
 def _print(out: Console, shown: Mapping[str, Any]) -> None:
@@ -269,7 +264,3 @@ def _print(out: Console, shown: Mapping[str, Any]) -> None:
                 out.print(f"  {part}: {text}")
         else:
             out.print(Text.assemble((f"{name}: ", DIM), (str(value), BAD if name == "error" else "")))
-
-
-def _time(at_ms: int) -> str:
-    return moment(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")

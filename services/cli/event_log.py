@@ -16,7 +16,7 @@ from typing import Any
 
 from connectors.kafka import KafkaOptions, KafkaRanges
 from connectors.protocols import LogRanges, LogRecord
-from projections.frames import moment
+from projections.frames import rfc3339
 from schemas.codec import Codec, Undecodable, local_codec, peek
 from schemas.reader import TermReader
 from schemas.stream_events import Claim
@@ -54,7 +54,12 @@ class RecordView:
 
     @property
     def position(self) -> str:
-        return f"{self.topic.removeprefix(PREFIX)}/{self.partition}:{self.offset}"
+        return position(self.topic, self.partition, self.offset)
+
+
+def position(topic: str, partition: int, offset: int) -> str:
+    """A place in the log as every command shows it."""
+    return f"{topic.removeprefix(PREFIX)}/{partition}:{offset}"
 
 
 def has_terms(topic: str) -> bool:
@@ -132,7 +137,7 @@ def record_json(view: RecordView) -> dict[str, Any]:
         "run_id": view.run_id or None,
         "tenant_id": view.tenant or None,
         "type": view.type or None,
-        "at": moment(view.at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "at": rfc3339(view.at_ms),
         "cause_id": view.cause_id or None,
         "cause_offset": _known(view.cause_offset),
         "key": view.key or None,

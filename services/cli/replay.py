@@ -26,7 +26,7 @@ from connectors.protocols import LogRanges
 from connectors.schema_registry import codec_for
 from projections.audit import ENDED, AuditRow, find_run
 from projections.builds import PREFIX as SCHEMA
-from projections.frames import moment
+from projections.frames import rfc3339
 from projections.runs import RunRow, run_by_id
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec, local_codec
@@ -234,7 +234,7 @@ def _json(report: Report) -> dict[str, Any]:
                 "seq": entry.seq,
                 "offset": entry.offset,
                 "term": entry.term,
-                "at": moment(entry.at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "at": rfc3339(entry.at_ms),
                 "type": entry.type,
                 "cause_id": entry.cause_id or None,
                 "payload": plain(entry.payload),

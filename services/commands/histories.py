@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from connectors.errors import OutsideError
 from connectors.protocols import LogRanges
+from projections.frames import rfc3339
 from projections.runs import RunRow
 from schemas.codec import Codec
 from schemas.values import BlobRef
@@ -21,7 +22,6 @@ from services.commands.authentication import demand
 from services.commands.declined import RETRY_LATER_S, Declined, away, bad_request
 from services.commands.follow import Sources
 from services.commands.reads import Reads
-from services.commands.shapes import rfc3339
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_READ
 from services.core.run.comparing import Comparison, compared

@@ -5,11 +5,11 @@ Before: histories.py. After: a transport writes it.
 
 from typing import Any, assert_never
 
+from projections.frames import rfc3339
 from schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from schemas.run_events import RunStarted
 from schemas.values import AgentDefinition
 from services.commands.histories import Moment, Proof, TwoRuns
-from services.commands.shapes import rfc3339
 from services.core.run.comparing import CallStep, Difference, Step, facts_of
 from services.core.run.forking import needs_text, problem_at
 from services.core.run.replaying import Entry, Replayed

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from projections.frames import moment
+from projections.frames import rfc3339
 from projections.runs import RunRow
 from projections.transcript import TranscriptRow
 from services.commands.audit_log import EventView
@@ -132,11 +132,6 @@ def event_json(view: EventView) -> dict[str, Any]:
         "stale": view.stale,
         "payload": view.payload,
     }
-
-
-def rfc3339(at_ms: int) -> str:
-    """A time as text, UTC, milliseconds."""
-    return moment(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _object_or_none(text: str) -> orjson.Fragment | None:

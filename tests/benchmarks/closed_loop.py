@@ -21,6 +21,8 @@ class Measured:
     p50_ms: float
     p99_ms: float
     errors: int
+    client_cpu_s: float
+    """What this process used meanwhile, warm-up included."""
 
     def as_json(self) -> dict[str, float]:
         return asdict(self)
@@ -37,7 +39,7 @@ async def measure(
     """Drive `one_run` from `in_flight` workers. An exception counts as an error and ends nothing."""
     took_ms: list[float] = []
     errors = 0
-    began = time.perf_counter()
+    began, cpu_before_s = time.perf_counter(), time.process_time()
     counting_from, until = began + warm_up_s, began + warm_up_s + seconds
 
     async def worker() -> None:
@@ -62,4 +64,5 @@ async def measure(
         p50_ms=percentile(took_ms, 0.50),
         p99_ms=percentile(took_ms, 0.99),
         errors=errors,
+        client_cpu_s=time.process_time() - cpu_before_s,
     )

@@ -165,7 +165,6 @@ def client(
 ) -> dict[str, Any]:
     """Run a client process; its row and its CPU-seconds."""
     where = stack.kafka if path == "topic" else stack.api
-    before = os.times()
     done = subprocess.run(
         [sys.executable, "-m", f"tests.benchmarks.{path}_client", where, str(in_flight), str(warm_up_s), str(seconds)],
         env=environment,
@@ -174,9 +173,7 @@ def client(
         timeout=warm_up_s + seconds + 60,
         check=True,
     )
-    after = os.times()
     row: dict[str, Any] = json.loads(done.stdout)
-    row["client_cpu_s"] = after.children_user + after.children_system - before.children_user - before.children_system
     return row
 
 
