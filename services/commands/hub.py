@@ -81,6 +81,7 @@ class Hub:
         self._urgent_ids = codec.ids_of(URGENT)
         self._preview_ids = codec.ids_of(frozenset({ModelDelta.SCHEMA}))
         self._stopping = False
+        self._listened_to = asyncio.Event()
 
     # --- subscribers -------------------------------------------------------------------------------------------------
 
@@ -109,6 +110,7 @@ class Hub:
             subscription.close(STOPPING)
         if not subscription.closed:
             self._subscriptions.setdefault(run_id, []).append(subscription)
+            self._listened_to.set()
         return subscription
 
     def recent(self, run_id: str) -> list[EventItem]:
@@ -156,6 +158,20 @@ class Hub:
                 take(partition, records)
             self._ring.age_out(self._clock())
             self.wake()
+            # One that is behind goes on at once.
+            if polled and sum(map(len, polled.values())) < limits.POLL_RECORDS_MAX:
+                await self._rest_unheard()
+
+    async def _rest_unheard(self) -> None:
+        """Until somebody subscribes, at most UNHEARD_REST_S; not at all when somebody has."""
+        if self._subscriptions:
+            return
+        self._listened_to.clear()
+        try:
+            async with asyncio.timeout(limits.UNHEARD_REST_S):
+                await self._listened_to.wait()
+        except TimeoutError:
+            pass
 
     def take_events(self, partition: int, records: Sequence[LogRecord]) -> None:
         """Records of the events topic, in offset order. Call `wake` after the last partition of a poll."""

@@ -57,6 +57,9 @@ POLL_S = 1.0
 """Longest wait of a poll without records."""
 POLL_RECORDS_MAX = 2_000
 """Records handled in one go: a few milliseconds of the event loop."""
+UNHEARD_REST_S = 0.1
+"""Rest between two polls while nobody subscribes; whoever subscribes ends it. A poll for each flush of a busy log costs
+this process twice as much (0.36 against 0.16 ms a run of A3x2)."""
 TAIL_PAUSE_S = 1.0
 """Pause after a poll that the broker refused."""
 RING_BYTES_MAX = 64 * 1024 * 1024

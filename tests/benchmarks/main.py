@@ -33,7 +33,7 @@ from tests.benchmarks.workload import CONFIGURATION, ENVIRONMENT
 
 CACHE = Path(__file__).parents[2] / ".loomlog" / "cache"
 WARM_UP_S = 2.0
-JIT_WARM_UP_S = 30.0
+JIT_WARM_UP_S = 60.0
 """Of load before anything is measured: until then the compiler of the broker's Java machine takes half a core."""
 UP_TIMEOUT_S = 120
 SYNCS = 200

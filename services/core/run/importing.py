@@ -12,8 +12,21 @@ Not chosen: one event that refers to the file (nobody could fold the run from th
 from schemas.run_events import Event, RunCancelled, RunRefused, RunStarted
 from services.core.changing import changed
 from services.core.run.orders import Import
-from services.core.run.state import Absent, Ended, IllegalEvent, Live, State, evolve
+from services.core.run.state import (
+    Absent,
+    AwaitingModel,
+    AwaitingTools,
+    Ended,
+    IllegalEvent,
+    Live,
+    Parked,
+    Paused,
+    State,
+    evolve,
+)
 
+BEGUN = (AwaitingModel, AwaitingTools, Parked, Paused, Ended)
+"""A tuple, because a union is made anew at every look, and this is looked at with each event."""
 GOES_ON_ELSEWHERE = "imported while it was under way: it goes on where it came from"
 
 
@@ -46,7 +59,7 @@ def take_in(state: State, order: Import) -> list[Event]:
 
 def is_import(state: State) -> bool:
     """Whether the run happened elsewhere."""
-    return isinstance(state, Live | Ended) and state.facts.imported_events > 0
+    return isinstance(state, BEGUN) and state.facts.imported_events > 0
 
 
 def _refused(state: State, message: str) -> list[Event]:

@@ -261,3 +261,28 @@ async def test_the_end_of_a_run_ends_the_gathering_of_its_subscribers() -> None:
     feed(made)
     async with asyncio.timeout(5.0):
         assert len(await taking) == 2
+
+
+async def test_a_hub_nobody_listens_to_reads_less_often_until_somebody_subscribes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "UNHEARD_REST_S", 3_600.0)
+    made = await quiet_world()
+    tail = made.log.tail(TOPICS.events, {p: made.hub.position(p) for p in made.hub.partitions})
+    previews = made.log.tail(TOPICS.previews, dict.fromkeys(made.hub.partitions, 0))
+    work = asyncio.create_task(made.hub.run(tail, previews))
+    seen = made.hub.events
+    made.happen(RUN, said("a"))
+    await until(lambda: made.hub.events == seen + 1)
+    made.happen(RUN, said("b"))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert made.hub.events == seen + 1, "it rests"
+    subscription = made.hub.subscribe(RUN)
+    await until(lambda: made.hub.events == seen + 2)
+    made.happen(RUN, said("c"))
+    await until(lambda: made.hub.events == seen + 3)
+    assert texts(await subscription.take(5.0)) == ["a", "b", "c"], "and with a listener it does not"
+    work.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
