@@ -3,6 +3,7 @@
 from connectors.configuration.settings import Settings
 from connectors.kafka import KafkaOptions
 from connectors.postgres import PostgresOptions
+from connectors.sealing import KeyEncryptionKeys, key_encryption_keys
 
 
 def kafka_options(settings: Settings, client_id: str, *, bootstrap: str = "") -> KafkaOptions:
@@ -27,3 +28,10 @@ def kafka_options(settings: Settings, client_id: str, *, bootstrap: str = "") ->
 def postgres_options(settings: Settings, application_name: str, *, dsn: str = "") -> PostgresOptions:
     """How this process reaches Postgres; `application_name` shows in pg_stat_activity; `dsn` as above."""
     return PostgresOptions(dsn=dsn or settings.postgres, tls=settings.postgres_tls(), application_name=application_name)
+
+
+def encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:
+    """What wraps the data keys of subjects; None when content is not encrypted. Blocking. Raises Permanent."""
+    return key_encryption_keys(
+        text=settings.encryption_key, file=settings.encryption_key_file, previous=settings.encryption_key_previous
+    )

@@ -669,6 +669,96 @@ class RunTally:
         )
 
 
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectErased:
+    """The data keys of a subject are destroyed, for ever: a record of one of them that comes later is ignored."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.SubjectErased"
+
+    erasure_id: str
+    """Id of the erasure; also the record's key, so that it is never compacted away."""
+    tenant: str
+    """Tenant of the subject."""
+    subject: str
+    """The subject; empty for the tenant's own key."""
+    key_ids: tuple[str, ...]
+    """Every data key it had."""
+    by: str
+    """Who asked."""
+    at_ms: int
+    """When, UTC milliseconds."""
+    reason: str = ''
+    """Why, as the one who asked said it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "erasure_id": self.erasure_id,
+            "tenant": self.tenant,
+            "subject": self.subject,
+            "key_ids": self.key_ids,
+            "reason": self.reason,
+            "by": self.by,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            erasure_id=value["erasure_id"],
+            tenant=value["tenant"],
+            subject=value["subject"],
+            key_ids=tuple(value["key_ids"]),
+            reason=value["reason"],
+            by=value["by"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectKeyMade:
+    """A data key of a subject, wrapped. The first that is not erased is the subject's; the same id again is the
+    same key wrapped anew.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.SubjectKeyMade"
+
+    tenant: str
+    """Tenant of the subject."""
+    subject: str
+    """The user_id of its runs; empty for runs of the tenant that have none."""
+    key_id: str
+    """Id of the data key, hex; also the record's key."""
+    wrapped: bytes
+    """Nonce, ciphertext and tag of the data key."""
+    wrapped_by: str
+    """Name of the key-encryption key, hex."""
+    at_ms: int
+    """When the data key was made, UTC milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "tenant": self.tenant,
+            "subject": self.subject,
+            "key_id": self.key_id,
+            "wrapped": self.wrapped,
+            "wrapped_by": self.wrapped_by,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            tenant=value["tenant"],
+            subject=value["subject"],
+            key_id=value["key_id"],
+            wrapped=value["wrapped"],
+            wrapped_by=value["wrapped_by"],
+            at_ms=value["at_ms"],
+        )
+
+
 RECORDS = (
     AgentTally,
     AuditCheckpoint,
@@ -684,5 +774,7 @@ RECORDS = (
     RunTally,
     SnapshotRef,
     StatusTally,
+    SubjectErased,
+    SubjectKeyMade,
     ToolTally,
 )

@@ -146,6 +146,8 @@ def _contradictions(settings: Settings) -> list[Finding]:
         found.append("LOOMLOG_KAFKA_CERT_FILE and LOOMLOG_KAFKA_KEY_FILE belong together; one of them is missing")
     if settings.audit_key_file and settings.audit_key:
         found.append("LOOMLOG_AUDIT_KEY_FILE and LOOMLOG_AUDIT_KEY are both set; one key signs, set one of them")
+    if settings.encryption_key_file and settings.encryption_key:
+        found.append("LOOMLOG_ENCRYPTION_KEY_FILE and LOOMLOG_ENCRYPTION_KEY are both set; set one of them")
     if bool(settings.postgres_sslcert) != bool(settings.postgres_sslkey):
         found.append("LOOMLOG_POSTGRES_SSLCERT and LOOMLOG_POSTGRES_SSLKEY belong together; one of them is missing")
     if settings.postgres_min_connections > settings.postgres_max_connections:

@@ -320,6 +320,19 @@ class Settings:
         _A, whole(100, HOUR_MS, "milliseconds"), 10_000, "... or so long after the first of them."
     )
 
+    encryption_key: str = setting(
+        _A,
+        TEXT,
+        "",
+        "Key-encryption key, base64 of 32 bytes: user content is encrypted with a key for each subject, and can be "
+        "erased; empty = content is in the log as it was said.",
+        secret=True,
+    )
+    encryption_key_file: Path | None = setting(_A, PATH, None, "A file with that key instead.")
+    encryption_key_previous: str = setting(
+        _A, TEXT, "", "The key before it, until `loomlog subjects rewrap` is done.", secret=True
+    )
+
     @property
     def blobs(self) -> Path:
         """The blob folder in force."""
