@@ -15,6 +15,7 @@ import orjson
 from sqlalchemy import select, tuple_
 
 from connectors.postgres import Reader
+from connectors.sealing import has_tokens
 from projections.frames import OpenCall, shown_calls
 from projections.history import EventAt
 from projections.tables import Scope, table_of, within
@@ -134,7 +135,7 @@ def _change(calls: Mapping[str, OpenCall], at: EventAt) -> StepRow | None:
                 cache_read_input_tokens=event.usage.cache_read_input_tokens,
                 cost_micros=event.cost_micros,
                 currency=event.currency,
-                output_preview=event.text[:PREVIEW_CHARACTERS] or None,
+                output_preview=_preview(event.text),
             )
         case ModelCallFailed() as event:
             return _model(
@@ -157,7 +158,7 @@ def _change(calls: Mapping[str, OpenCall], at: EventAt) -> StepRow | None:
                 event,
                 calls.get(event.call_id),
                 outcome="outcome_unknown",
-                output_preview=event.reason[:PREVIEW_CHARACTERS],
+                output_preview=_preview(event.reason),
             )
         case ToolReturned() as event:
             return _tool(
@@ -168,7 +169,7 @@ def _change(calls: Mapping[str, OpenCall], at: EventAt) -> StepRow | None:
                 duration_ms=event.duration_ms,
                 outcome=event.outcome,
                 is_error=event.is_error,
-                output_preview=event.text[:PREVIEW_CHARACTERS] or None,
+                output_preview=_preview(event.text),
             )
         case _:
             return None
@@ -200,9 +201,16 @@ def _tool(
         attempt=event.attempt,
         call_id=event.call_id,
         name=None if call is None else call.name,
-        input_preview=None if call is None else orjson.dumps(call.input).decode()[:PREVIEW_CHARACTERS],
+        input_preview=None if call is None else _preview(orjson.dumps(call.input).decode()),
         **more,
     )
+
+
+def _preview(text: str) -> str | None:
+    """The beginning of a text; of encrypted content the whole token, or nothing, because half of one opens nothing."""
+    if len(text) > PREVIEW_CHARACTERS and has_tokens(text):
+        return None
+    return text[:PREVIEW_CHARACTERS] or None
 
 
 async def steps_of_run(

@@ -18,6 +18,7 @@ JSON = "application/json"
 
 STATUS: Mapping[str, int] = {
     "bad_request": 400,
+    "confirm_mismatch": 400,
     "unknown_agent": 400,
     "unauthorized": 401,
     "insufficient_scope": 403,
@@ -61,6 +62,7 @@ STATUS: Mapping[str, int] = {
     "resolve_pending": 503,
     "import_pending": 503,
     "pause_pending": 503,
+    "encryption_off": 503,
     "not_yet": 503,
     "too_many_streams": 503,
 }

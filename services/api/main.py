@@ -38,6 +38,7 @@ from services.api.service import Service, own_version
 from services.api.settings import ApiSettings, MissingSetting, api_settings
 from services.commands.authentication import Gate
 from services.commands.opening import opened, waited_for
+from services.stream.subject_keys import WrongKey
 
 log = logging.getLogger("loomlog.api")
 
@@ -177,7 +178,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         for warning in loaded.warnings:
             log.warning("%s", warning)
         uvloop.run(run(loaded))
-    except (ConfigurationProblem, MissingSetting) as error:
+    except (ConfigurationProblem, MissingSetting, WrongKey) as error:
         print(f"api cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except OutsideError as error:

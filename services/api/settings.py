@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from connectors.blobs import FileBlobs
 from connectors.configuration import Settings
-from connectors.options import kafka_options, postgres_options
+from connectors.errors import Permanent
+from connectors.options import encryption_keys, kafka_options, postgres_options
+from connectors.sealing import KeyEncryptionKeys
 from services.commands.opening import Places
 
 
@@ -42,9 +44,17 @@ def api_settings(settings: Settings) -> ApiSettings:
             blobs=FileBlobs(settings.blobs),
             postgres_connections=settings.postgres_max_connections,
             postgres_min_connections=settings.postgres_min_connections,
+            wrapping=_wrapping(settings),
         ),
         replica_id=settings.replica_id or f"{socket.gethostname()}-{os.getpid()}",
         max_request_bytes=settings.max_request_bytes,
         keepalive_s=settings.sse_keepalive_ms / 1000,
         metrics_enabled=settings.metrics_enabled,
     )
+
+
+def _wrapping(settings: Settings) -> KeyEncryptionKeys | None:
+    try:
+        return encryption_keys(settings)
+    except Permanent as error:
+        raise MissingSetting(str(error)) from error

@@ -137,6 +137,7 @@ class AuditLog:
         if view is None or not (caller.is_admin or await self._may_see(caller, view)):
             raise missing
         is_stale = not is_command and view.type != Claim.__name__ and view.term != term
+        view = replace(view, payload=await self._sources.content.shown(view.payload, view.tenant))
         return replace(view, stale=True) if is_stale else view
 
     def _window(self, topic: str) -> LogWindow | None:
@@ -228,8 +229,12 @@ class AuditLog:
                     if len(found) >= limit or scanned >= limits.EVENTS_SCANNED_MAX:
                         is_end = record.offset + 1 >= one.end and number == len(ranges) - 1
                         token = f"{one.partition}:{record.offset + 1}:{reader.term}"
-                        return EventPage(events=tuple(found), next="" if is_end else _token(token))
-        return EventPage(events=tuple(found), next="")
+                        return EventPage(events=await self._shown(found), next="" if is_end else _token(token))
+        return EventPage(events=await self._shown(found), next="")
+
+    async def _shown(self, views: Sequence[EventView]) -> tuple[EventView, ...]:
+        content = self._sources.content
+        return tuple([replace(view, payload=await content.shown(view.payload, view.tenant)) for view in views])
 
     async def _term_of(self, query: EventQuery, one: _Range) -> int:
         if one.term is not None:

@@ -114,7 +114,9 @@ class Control:
         if row.status != "running":
             raise over
         envelope = self._envelope(caller, row)
-        command = PostInput(envelope=envelope, run_id=run_id, text=text, source=source)
+        seal = await self._sources.content.seal(row.tenant, row.user_id)
+        said = text if seal is None else seal(text, False)
+        command = PostInput(envelope=envelope, run_id=run_id, text=said, source=source)
         subscription = self._sources.hub.subscribe(run_id)
         try:
             await self._publish(row, command, envelope)
@@ -136,9 +138,12 @@ class Control:
         """End the run of a handle. Raises Declined: unknown_agent_id, cancel_pending."""
         demand(caller, RUNS_CREATE)
         reason = checked_reason(reason)
-        row = await self._reads.row_of_handle(caller, agent_id)
+        return await self.cancel_run(caller, await self._reads.row_of_handle(caller, agent_id), reason)
+
+    async def cancel_run(self, caller: Caller, row: RunRow, reason: str) -> Stopped:
+        """As `cancel`, for use cases that have demanded another right and found the run."""
         if row.status != "running":
-            return self._as_stored(row)
+            return await self._shown(self._as_stored(row), row)
         envelope = self._envelope(caller, row)
         subscription = self._sources.hub.subscribe(row.run_id)
         try:
@@ -149,9 +154,12 @@ class Control:
         if item is None:
             now = await self._stored(row)
             if now.status != "running":
-                return self._as_stored(now)
+                return await self._shown(self._as_stored(now), row)
             raise await self._undecided("cancel_pending", row, "the cancel is in the log and takes effect")
-        return self._as_happened(row, item)
+        return await self._shown(self._as_happened(row, item), row)
+
+    async def _shown(self, stopped: Stopped, row: RunRow) -> Stopped:
+        return await self._sources.content.shown(stopped, row.tenant)
 
     async def resolve(
         self, caller: Caller, run_id: str, turn: int, index: int, *, done: bool, result: str = ""
@@ -167,7 +175,9 @@ class Control:
         if row.status != "running":
             raise over
         envelope = self._envelope(caller, row)
-        command = ResolveCall(envelope=envelope, run_id=run_id, turn=turn, index=index, done=done, result=result)
+        seal = await self._sources.content.seal(row.tenant, row.user_id)
+        said = result if seal is None else seal(result, False)
+        command = ResolveCall(envelope=envelope, run_id=run_id, turn=turn, index=index, done=done, result=said)
         subscription = self._sources.hub.subscribe(run_id)
         try:
             await self._publish(row, command, envelope)

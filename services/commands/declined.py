@@ -18,10 +18,12 @@ CODES = frozenset(
     {
         # what was asked
         "bad_request",
+        "confirm_mismatch",
         "unknown_agent",
         "unsupported_media_type",
         "payload_too_large",
         "empty_text",
+        "encryption_off",
         "idempotency_key_reused",
         # who asked
         "unauthorized",

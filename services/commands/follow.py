@@ -15,6 +15,7 @@ Before: runs.py (a fresh run), reads.py (any other). After: a transport writes t
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -27,9 +28,10 @@ from projections.transcript import TranscriptRow
 from schemas.codec import Undecodable
 from services.commands import limits
 from services.commands.barrier import Barrier
+from services.commands.content import IN_CLEAR, Content
 from services.commands.hub import Hub
 from services.commands.items import Item, Piece
-from services.commands.merge import ENDINGS, Merge, Missed, Previews
+from services.commands.merge import ENDINGS, Merge, Missed, Opening, Previews
 from services.commands.projection import Projection
 from services.commands.subscription import LEFT, SLOW, Subscription
 
@@ -48,6 +50,7 @@ class Sources:
     blobs: Blobs
     partition_of: Callable[[str], int]
     keepalive_s: float
+    content: Content = IN_CLEAR
 
 
 class RunStream:
@@ -70,8 +73,12 @@ class RunStream:
         self._scope = scope
         self._head = list(head)
         self._after = after
-        self._previews = Previews()
-        self._merge = Merge(term_of=sources.hub.term, previews=self._previews) if from_first_event else None
+        # What is shown belongs to one run, so to one tenant; nothing is opened for a stream over all of them.
+        self._tenant = scope if isinstance(scope, str) else ""
+        content = sources.content if sources.content.keys is not None else None
+        self._opening = None if content is None else Opening(content, self._tenant)
+        self._previews = Previews(self._opening)
+        self._merge = self._merging() if from_first_event else None
         self._stored: tuple[RunRow, FrameMemory] | None = None
         self._catch_ups = 0
         self._clock = asyncio.get_running_loop().time
@@ -108,6 +115,8 @@ class RunStream:
         left = 0.0 if self._head else self._sources.keepalive_s - silent
         items = await self._subscription.take(left, gather_s=limits.GATHER_S - silent)
         if items:
+            if self._opening is not None:
+                await self._sources.content.know([item.sealed_text for item in items])
             return self._merged(merge, items)
         if self._subscription.closed == SLOW:
             self._fall_back(merge)
@@ -149,7 +158,7 @@ class RunStream:
         rows = await self._sources.projection.frames(
             self._scope, row.run_id, from_seq=self._after, limit=limits.REPLAY_PAGE
         )
-        pieces = self._pieces_of(rows)
+        pieces = self._pieces_of(await self._sources.content.transcript(rows))
         if rows:
             self._after = rows[-1].seq
         if pieces and pieces[-1].type in ENDINGS:
@@ -180,18 +189,15 @@ class RunStream:
             recent = self._sources.hub.recent(run_id)
             if recent and recent[0].raw.seq == 1:
                 # The read models do not have the run yet, the hub has all of it.
-                self._merge = Merge(term_of=self._sources.hub.term, after=self._after, previews=self._previews)
+                self._merge = self._merging(after=self._after)
 
     def _go_live(self, row: RunRow, memory: FrameMemory) -> None:
         self._stored = None
         self._previews.joined(self._sources.hub.recent(row.run_id), row.last_seq)
-        self._merge = Merge(
-            term_of=self._sources.hub.term,
-            memory=memory,
-            next_event=row.last_seq + 1,
-            after=self._after,
-            previews=self._previews,
-        )
+        self._merge = self._merging(memory=memory, next_event=row.last_seq + 1, after=self._after)
+
+    def _merging(self, **more: Any) -> Merge:
+        return Merge(term_of=self._sources.hub.term, previews=self._previews, opening=self._opening, **more)
 
     def _pieces_of(self, rows: Sequence[TranscriptRow]) -> list[Piece]:
         pieces = []
@@ -207,7 +213,9 @@ class RunStream:
         assert piece.blob is not None
         event = orjson.loads(piece.data)
         try:
-            event["text"] = (await self._sources.blobs.get(piece.blob)).decode()[piece.skip :]
+            text = (await self._sources.blobs.get(piece.blob)).decode()
+            await self._sources.content.know(text)
+            event["text"] = self._sources.content.text(text, self._tenant)[piece.skip :]
         except OutsideError as error:
             event["text_unavailable"] = error.kind
         else:

@@ -112,7 +112,7 @@ class Histories:
                     drift += differences(replayed, place, row)
         return Proof(
             row=history.row,
-            replayed=replayed,
+            replayed=await self._sources.content.shown(replayed, history.row.tenant),
             drift=tuple(drift),
             chain=len(history.links) - 1,
             stale=tally.stale,
@@ -200,7 +200,9 @@ class Histories:
 
     async def _moment(self, caller: Caller, run_id: str, seq: int) -> Moment:
         history = await self._history(caller, run_id, seq)
-        return Moment(row=history.row, replayed=await self._folded(history, seq, None))
+        replayed = await self._folded(history, seq, None)
+        # Opened before it is compared: two tokens of the same text are never the same.
+        return Moment(row=history.row, replayed=await self._sources.content.shown(replayed, history.row.tenant))
 
     async def _history(self, caller: Caller, run_id: str, seq: int, *, bounded: bool = True) -> _History:
         row = await self._reads.visible_run(caller, run_id)

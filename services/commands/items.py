@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import orjson
 
+from connectors.sealing import MARK
 from projections.frames import Frame, FrameMemory, frames, stream_frame
 from schemas.codec import Codec, local_codec, read_envelope
 from schemas.reader import RawEvent
@@ -50,6 +51,11 @@ class EventItem:
     @property
     def size(self) -> int:
         return len(self.raw.value)
+
+    @property
+    def sealed_text(self) -> str:
+        """The record as text, in which tokens can be found; empty when it has none."""
+        return _tokens_in(self.raw.value)
 
     @property
     def record(self) -> Event:
@@ -97,6 +103,11 @@ class DeltaItem:
         return len(self.value)
 
     @property
+    def sealed_text(self) -> str:
+        """As of an event."""
+        return _tokens_in(self.value)
+
+    @property
     def delta(self) -> ModelDelta:
         """The preview. Raises Undecodable."""
         if self._delta is None:
@@ -113,6 +124,11 @@ class DeltaItem:
 
 
 Item = EventItem | DeltaItem
+
+
+def _tokens_in(value: bytes) -> str:
+    # Tokens are ASCII, and Avro writes texts as they are.
+    return value.decode("latin-1") if MARK.encode() in value else ""
 
 
 def piece_of(frame: Frame) -> Piece:

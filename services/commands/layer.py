@@ -11,6 +11,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     audit     events, record
     histories replay, at, compare, export
     pausing   pause, resume, state   (wider than a run; control has those of one run)
+    erasing   report, erase, subjects, wrap_anew
 
 and every one of them raises Declined and nothing else for what a caller can cause.
 """
@@ -29,7 +30,9 @@ from services.commands import limits
 from services.commands.audit_log import AuditLog
 from services.commands.authentication import Gate
 from services.commands.barrier import Barrier
+from services.commands.content import Content
 from services.commands.control import Control
+from services.commands.erasing import Erasing
 from services.commands.follow import Sources
 from services.commands.forks import Forks
 from services.commands.histories import Histories
@@ -41,6 +44,7 @@ from services.commands.publisher import Publisher
 from services.commands.reads import Reads
 from services.commands.runs import Runs
 from services.stream.pauses import PauseBoard
+from services.stream.subject_keys import SubjectKeys
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +55,13 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family, and that of pauses wider than a run."""
+    """The topics of the run family, that of pauses wider than a run, and that of the keys of subjects."""
 
     commands: str
     events: str
     previews: str
     control: str
+    subjects: str
 
     @classmethod
     def under(cls, prefix: str) -> "RunTopics":
@@ -65,6 +70,7 @@ class RunTopics:
             events=f"{prefix}.run.events",
             previews=f"{prefix}.run.deltas",
             control=f"{prefix}.control.events",
+            subjects=f"{prefix}.subject.keys",
         )
 
 
@@ -103,7 +109,10 @@ class CommandLayer:
         decision_wait_s: float = limits.DECISION_WAIT_S,
         control_wait_s: float = limits.CONTROL_WAIT_S,
         on_batch: Callable[[int], None] = lambda records: None,
+        keys: SubjectKeys | None = None,
     ) -> None:
+        """`keys` None: content is not encrypted."""
+        self.keys = keys
         self.gate = gate
         self.hub = hub
         self.projection = projection
@@ -116,6 +125,7 @@ class CommandLayer:
             blobs=blobs,
             partition_of=lambda any_id: self.publisher.partition_of(partition_key(any_id)),
             keepalive_s=keepalive_s,
+            content=Content(keys),
         )
         self.reads = Reads(sources)
         self.pauses = PauseBoard(codec, topics.control)
@@ -136,6 +146,7 @@ class CommandLayer:
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
+        self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
         self.audit = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
         self.histories = Histories(sources, self.reads, ranges, codec, events_topic=topics.events, clock_ms=clock_ms)
 

@@ -16,12 +16,14 @@ Before: subscription.py. After: follow.py.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import orjson
 
 from projections.frames import Frame, FrameMemory
 from schemas.run_events import ModelCallFailed, ModelCallRequested, ModelReplied
-from services.commands.items import DeltaItem, EventItem, Piece, preview_piece
+from services.commands.content import Content
+from services.commands.items import DeltaItem, EventItem, Piece, piece_of, preview_piece
 from services.commands.limits import HELD_PREVIEWS_MAX
 
 ENDINGS = frozenset({"done", "error"})
@@ -32,12 +34,27 @@ class Missed(Exception):
     """An event lies between the last one that was sent and this one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Opens encrypted content for a client that may see what one tenant has."""
+
+    content: Content
+    tenant: str
+
+    def text(self, text: str) -> str:
+        return self.content.text(text, self.tenant)
+
+    def frame(self, frame: Frame) -> Frame:
+        return self.content.frame(frame, self.tenant)
+
+
 class Previews:
     """How much of the turn under way a client has seen."""
 
-    __slots__ = ("_attempt", "_held", "_open", "_sent")
+    __slots__ = ("_attempt", "_held", "_open", "_opening", "_sent")
 
-    def __init__(self) -> None:
+    def __init__(self, opening: Opening | None = None) -> None:
+        self._opening = opening
         self._attempt = (0, 0)
         """Turn and attempt of the newest model call."""
         self._open = False
@@ -89,11 +106,13 @@ class Previews:
             return []
         channel = "thinking" if delta.thinking else "text"
         sent = self._sent[channel]
-        fresh = delta.text[sent - delta.start :] if delta.start <= sent else ""
+        # Places are counted in characters of what was said, not of its token.
+        text = delta.text if self._opening is None else self._opening.text(delta.text)
+        fresh = text[sent - delta.start :] if delta.start <= sent else ""
         if not fresh:
             return []
         self._sent[channel] = sent + len(fresh)
-        whole = len(fresh) == len(delta.text)
+        whole = fresh == delta.text
         return [item.piece() if whole else preview_piece(fresh, thinking=delta.thinking)]
 
     def rest(self, piece: Piece, text: Callable[[], str]) -> Piece | None:
@@ -119,7 +138,7 @@ class Merge:
     sent already. `term_of` gives the term in force in a partition.
     """
 
-    __slots__ = ("_memory", "_next_event", "_previews", "_term_of", "after", "ended")
+    __slots__ = ("_memory", "_next_event", "_opening", "_previews", "_term_of", "after", "ended")
 
     def __init__(
         self,
@@ -129,7 +148,9 @@ class Merge:
         next_event: int = 1,
         after: int = -1,
         previews: Previews | None = None,
+        opening: Opening | None = None,
     ) -> None:
+        self._opening = opening
         self.after = after
         self.ended = False
         self._term_of = term_of
@@ -150,6 +171,10 @@ class Merge:
         if seq > self._next_event:
             raise Missed(f"event {seq} of {item.raw.aggregate} came, {self._next_event} was next")
         frames, pieces, self._memory = item.frames(self._memory)
+        if self._opening is not None and pieces:
+            # The item keeps the tokens: it is shared, and outlives an erasure.
+            frames = [self._opening.frame(frame) for frame in frames]
+            pieces = [piece_of(frame) for frame in frames]
         self._next_event = seq + 1
         found = [
             kept

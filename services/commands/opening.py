@@ -12,12 +12,14 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from connectors.errors import OutsideError, Permanent, Transient
 from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
 from connectors.postgres import PostgresOptions, connect, open_reader
 from connectors.protocols import Blobs
+from connectors.sealing import KeyEncryptionKeys
 from projections.builds import PREFIX
 from projections.positions import PositionWatch
 from projections.runs import RunFilter
@@ -26,9 +28,10 @@ from schemas.codec import Codec
 from services.commands.authentication import Gate
 from services.commands.declined import Declined
 from services.commands.hub import Hub, Start
-from services.commands.layer import TOPICS, CommandLayer, RunTopics
+from services.commands.layer import TOPICS, CommandLayer, RunTopics, clock_ms
 from services.commands.projection import SqlProjection, has_no_tables
 from services.stream.pauses import PARTITION
+from services.stream.subject_keys import SubjectKeys, opened_keys
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +57,8 @@ class Places:
     prefix: str = PREFIX
     """Of the schemas of the read models."""
     topics: RunTopics = TOPICS
+    wrapping: KeyEncryptionKeys | None = None
+    """None = content is not encrypted."""
 
 
 @dataclass(slots=True)
@@ -100,6 +105,7 @@ async def opened(
             "broker", readiness, lambda: _from_the_end(places.kafka, places.topics.previews, partitions)
         )
         stack.push_async_callback(previews.close)
+        keys = await waited_for("broker", readiness, lambda: _keys(places, codec, appender, ranges))
         watch = PositionWatch(lambda: connect(places.postgres), places.prefix)
         layer = CommandLayer(
             gate=gate,
@@ -113,18 +119,31 @@ async def opened(
             keepalive_s=keepalive_s,
             topics=places.topics,
             on_batch=on_batch,
+            keys=keys,
         )
         await layer.publisher.open()
         await waited_for("broker", readiness, lambda: layer.pauses.catch_up(ranges))
         control = KafkaTail(places.kafka, places.topics.control, {PARTITION: layer.pauses.next_offset})
         await waited_for("broker", readiness, control.start)
         stack.push_async_callback(control.close)
+        following_keys: list[Callable[[], Awaitable[None]]] = []
+        if keys is not None:
+            erasures = KafkaTail(places.kafka, places.topics.subjects, {PARTITION: keys.next_offset})
+            await waited_for("broker", readiness, erasures.start)
+            stack.push_async_callback(erasures.close)
+            following_keys.append(partial(keys.follow, erasures))
         log.info("the log has %d partitions; reading from %s", partitions, _described(starts))
 
         async def work() -> None:
-            await layer.run(events, previews, lambda: _watch(watch), lambda: layer.pauses.follow(control))
+            await layer.run(
+                events, previews, lambda: _watch(watch), lambda: layer.pauses.follow(control), *following_keys
+            )
 
         yield layer, work
+
+
+async def _keys(places: Places, codec: Codec, appender: KafkaAppender, ranges: KafkaRanges) -> SubjectKeys | None:
+    return await opened_keys(places.wrapping, codec, appender, ranges, topic=places.topics.subjects, clock_ms=clock_ms)
 
 
 async def waited_for(name: str, readiness: Readiness, open_it: Callable[[], Awaitable[Opened]]) -> Opened:

@@ -74,7 +74,7 @@ class Reads:
     async def run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
         """The run of that id. Raises Declined(not_found)."""
         demand(caller, RUNS_READ)
-        return await self.visible_run(caller, run_id, position=position)
+        return await self._sources.content.row(await self.visible_run(caller, run_id, position=position))
 
     async def visible_run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
         """As `run`, for use cases that have demanded another right."""
@@ -86,7 +86,7 @@ class Reads:
     async def agent(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
         """The newest run of that handle. Raises Declined(unknown_agent_id)."""
         demand(caller, RUNS_READ)
-        return await self.row_of_handle(caller, agent_id, position=position)
+        return await self._sources.content.row(await self.row_of_handle(caller, agent_id, position=position))
 
     async def row_of_handle(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
         """As `agent`, for use cases that have demanded another right."""
@@ -118,7 +118,7 @@ class Reads:
             )
         except BadPlace as error:
             raise bad_request(f"cursor: {error}") from error
-        return RunList(rows=page.rows, next=page.next)
+        return RunList(rows=await self._sources.content.rows(page.rows), next=page.next)
 
     async def transcript(
         self,
@@ -142,7 +142,8 @@ class Reads:
             )
         except BadPlace as error:
             raise bad_request(f"cursor: {error}") from error
-        return Transcript(session_id=session_id, newest=newest, rows=page.rows, next=page.next)
+        rows = await self._sources.content.transcript(page.rows)
+        return Transcript(session_id=session_id, newest=newest, rows=rows, next=page.next)
 
     async def stream(self, caller: Caller, run_id: str, *, after: int = -1, position: str = "") -> RunStream:
         """The frames of a run after the place `after`, then what happens; ids first. Raises Declined(not_found)."""

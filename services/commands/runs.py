@@ -25,7 +25,7 @@ from connectors.protocols import Blobs
 from projections.runs import RunRow
 from schemas.codec import Record
 from schemas.ids import partition_key
-from schemas.run_commands import StartRun
+from schemas.run_commands import ForkRun, StartRun
 from schemas.run_events import RunRefused, RunStarted
 from schemas.values import CommandEnvelope, RunPosition
 from services.commands import limits
@@ -41,6 +41,8 @@ from services.commands.requests import RunRequest, checked, request_digest, text
 from services.commands.subscription import Subscription
 from services.core.access.decide import Caller, Identity, identity
 from services.core.access.scopes import RUNS_CREATE
+from services.stream.sealed_content import sealed_segments, sealed_values
+from services.stream.subject_keys import Seal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,8 @@ class Launch:
     digest: str
     continues: RunPosition | None = None
     command: Callable[[RunRequest], Record] | None = None
+    seal: Seal | None = None
+    """Encrypts what the request says; None when content is not encrypted."""
 
 
 class Runs:
@@ -136,6 +140,13 @@ class Runs:
 
     async def launch(self, launch: Launch) -> Accepted:
         """Publishes the order and waits for what its owner decides. Raises Declined."""
+        content, who = self._sources.content, launch.who
+        if content.keys is not None:
+            launch = replace(
+                launch,
+                seal=await content.seal(who.tenant, who.user_id),
+                digest=await content.digest(who.tenant, who.user_id, launch.digest),
+            )
         request, names = launch.request, launch.names
         if request.idempotency_key and (earlier := await self._earlier(launch, wait=True)) is not None:
             return earlier
@@ -146,16 +157,29 @@ class Runs:
         subscription = self._sources.hub.subscribe(names.run_id, previews=True)
         try:
             if not is_known:
-                segments = await offloaded(request.segments, self._blobs)
-                whole = replace(request, segments=segments)
+                whole = await self._stored(request, launch.seal)
                 command = self._command(whole, launch) if launch.command is None else launch.command(whole)
+                if launch.seal is not None and isinstance(command, StartRun | ForkRun):
+                    command = replace(command, request_sha256=launch.digest)
                 await self._publisher.publish(names.key, names.run_id, command, traceparent=request.traceparent)
             return await self._decided(launch, subscription, repeated=is_known)
         except BaseException:
             subscription.close()
             raise
 
+    async def _stored(self, request: RunRequest, seal: Seal | None) -> RunRequest:
+        """The request as the log holds it: encrypted, and large payloads in the blob store. Raises Declined."""
+        if seal is None:
+            return replace(request, segments=await offloaded(request.segments, self._blobs))
+        segments = sealed_segments(request.segments, seal)
+        return replace(
+            request,
+            segments=await offloaded(segments, self._blobs),
+            parent_context=sealed_values(request.parent_context, seal),
+        )
+
     def _command(self, request: RunRequest, launch: Launch) -> StartRun:
+        metadata = texts_of(request.metadata)
         return StartRun(
             envelope=CommandEnvelope(
                 # One start for one run id, so the run id is the command's id too.
@@ -174,7 +198,7 @@ class Runs:
             user_tier=request.user_tier,
             tools=request.tools,
             allowed_hosts=request.allowed_hosts,
-            metadata=texts_of(request.metadata),
+            metadata=metadata if launch.seal is None else sealed_values(metadata, launch.seal),
             parent_context=request.parent_context,
             interactive=request.interactive,
             sampling=request.sampling,

@@ -140,4 +140,12 @@ def _object_or_none(text: str) -> orjson.Fragment | None:
 
 def _metadata(text: str) -> dict[str, Any] | None:
     """The caller's object; its values were kept as JSON texts."""
-    return None if text == "{}" else {name: orjson.loads(value) for name, value in orjson.loads(text).items()}
+    return None if text == "{}" else {name: _value(value) for name, value in orjson.loads(text).items()}
+
+
+def _value(text: str) -> Any:
+    """What the caller gave; a text that is no JSON is what is shown of erased content."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text

@@ -46,9 +46,9 @@ class Previews:
         self._waiting: dict[int, list[Outgoing]] = {}
         self._count = 0
 
-    def of(self, effect: CallModel) -> "Preview":
-        """The preview of one model call, as a context manager."""
-        return Preview(self, effect)
+    def of(self, effect: CallModel, seal: Callable[[str], str] = str) -> "Preview":
+        """The preview of one model call, as a context manager; `seal` encrypts what goes out."""
+        return Preview(self, effect, seal)
 
     async def run(self) -> None:
         """Sends groups until cancelled."""
@@ -84,7 +84,7 @@ class Previews:
                     turn=effect.turn,
                     attempt=effect.attempt,
                     start=start + at,
-                    text=storable(text[at : at + MAX_CHARACTERS]),
+                    text=preview.seal(storable(text[at : at + MAX_CHARACTERS])),
                     thinking=thinking,
                 )
                 self._waiting.setdefault(partition, []).append(Outgoing(key=key, value=self._codec.encode(delta)))
@@ -94,8 +94,9 @@ class Previews:
 class Preview:
     """Characters of one call that were not sent yet."""
 
-    def __init__(self, previews: Previews, effect: CallModel) -> None:
+    def __init__(self, previews: Previews, effect: CallModel, seal: Callable[[str], str]) -> None:
         self.effect = effect
+        self.seal = seal
         self.began = time.monotonic()
         self.sent = {True: 0, False: 0}
         self._gathered: dict[bool, list[str]] = {True: [], False: []}

@@ -42,6 +42,7 @@ from services.core.run.orders import Cancel, Input, Obey, PauseIt, Refusal, Reso
 from services.core.run.state import Ended, Pause, conversation
 from services.runtime.hand_over import order_of
 from services.runtime.relatives import Relatives
+from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
 from services.runtime.wishes import narrowed
@@ -114,7 +115,9 @@ class RunDesk:
         absent: Callable[[str, Any], Any],
         tracing: Tracing = NO_TRACING,
         pauses: Callable[[], PauseTable] | None = None,
+        secrecy: Secrecy = IN_CLEAR,
     ) -> None:
+        self._secrecy = secrecy
         self._number = number
         self._partitions = partitions
         self._known_since_ms = known_since_ms
@@ -137,6 +140,7 @@ class RunDesk:
             clock_ms=clock_ms,
             absent=absent,
             pauses=self._holding,
+            secrecy=secrecy,
         )
         self._live_sessions: dict[tuple[str, str], str] = {}
         self._live_handles: dict[tuple[str, str], str] = {}
@@ -241,6 +245,23 @@ class RunDesk:
     # --- preparing ---------------------------------------------------------------------------------------------------
 
     def prepare(
+        self, record: LogRecord, command: Command, partition: Partition
+    ) -> Prepared | Coroutine[Any, Any, Prepared]:
+        if self._secrecy.is_on and not isinstance(command, ForkRun):  # whose a fork is tells its origin
+            subject = _subject_of(command, partition)
+            sealed = command if subject is None else self._secrecy.command(command, subject)
+            if isinstance(sealed, Coroutine):
+                return self._prepare_sealed(record, sealed, partition)
+            command = sealed
+        return self._prepare(record, command, partition)
+
+    async def _prepare_sealed(
+        self, record: LogRecord, sealing: Coroutine[Any, Any, Command], partition: Partition
+    ) -> Prepared:
+        prepared = self._prepare(record, await sealing, partition)
+        return prepared if isinstance(prepared, Prepared) else await prepared
+
+    def _prepare(
         self, record: LogRecord, command: Command, partition: Partition
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
         match command:
@@ -483,6 +504,15 @@ class RunDesk:
             await self._reach_index()
             found = await self._index.find_run(run_id)
         return found.position if found is not None and found.tenant == tenant else None
+
+
+def _subject_of(command: Command, partition: Partition) -> str | None:
+    """The user of the run a command is for; None when nothing will come of it."""
+    if isinstance(command, StartRun):
+        return command.user_id
+    aggregate = partition.aggregates.get(command.run_id)
+    facts = None if aggregate is None else getattr(aggregate.state, "facts", None)
+    return None if facts is None else str(facts.user_id)
 
 
 def derived_run_id(key: str, tenant: str, command_id: str) -> str:

@@ -49,6 +49,7 @@ from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.redaction import Redaction
 from services.runtime.run_family import RunFamily
+from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
 from services.runtime.shelf import Shelf
 from services.runtime.start_paused import pause_everything
@@ -64,12 +65,14 @@ from services.stream.owner import Workplace
 from services.stream.past import Past
 from services.stream.pauses import PARTITION, PauseBoard
 from services.stream.snapshot import Snapshots
+from services.stream.subject_keys import SubjectKeys, WrongKey, opened_keys
 
 log = logging.getLogger("loomlog.runtime")
 
 TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"
+SUBJECTS_TOPIC = "loom.subject.keys"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
@@ -94,7 +97,7 @@ class Work:
         match effect:
             case CallModel():
                 assert isinstance(state, AwaitingModel)
-                return await self._models.run(effect, state)
+                return await self._models.run(effect, state, tenant)
             case CallTool():
                 assert isinstance(state, AwaitingTools)
                 return await self._tools.run(effect, state, tenant)
@@ -139,6 +142,7 @@ def calls_of(
     appender: LogAppender,
     tracing: Tracing,
     previews: Previews,
+    secrecy: Secrecy,
 ) -> Work:
     """The effects of this process."""
     configuration = loaded.configuration
@@ -172,6 +176,7 @@ def calls_of(
             tracing=tracing,
             clock_ms=clock_ms,
             mask=redaction.text,
+            secrecy=secrecy,
         ),
         ToolCalls(
             shelf,
@@ -182,6 +187,7 @@ def calls_of(
             tracing=tracing,
             clock_ms=clock_ms,
             mask=redaction.text,
+            secrecy=secrecy,
         ),
     )
 
@@ -222,6 +228,12 @@ async def run(loaded: Loaded) -> None:
         control = KafkaTail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
         await control.start()
         stack.push_async_callback(control.close)
+        keys = await opened_keys(settings.wrapping, codec, appender, ranges, topic=SUBJECTS_TOPIC, clock_ms=clock_ms)
+        erasures: KafkaTail | None = None
+        if keys is not None:
+            erasures = KafkaTail(settings.kafka, SUBJECTS_TOPIC, {PARTITION: keys.next_offset})
+            await erasures.start()
+            stack.push_async_callback(erasures.close)
         group = KafkaGroup(settings.kafka, TOPICS.commands, GROUP, session_timeout_ms=settings.session_timeout_ms)
         await group.start()
         stack.push_async_callback(group.close)
@@ -229,7 +241,20 @@ async def run(loaded: Loaded) -> None:
         stack.push_async_callback(reader.close)
         index = ProjectedIndex(reader, TOPICS.events)
         await _serve(
-            loaded, settings, codec, tracing, appender, ranges, commands, control, board, group, index, partitions
+            loaded,
+            settings,
+            codec,
+            tracing,
+            appender,
+            ranges,
+            commands,
+            control,
+            board,
+            group,
+            index,
+            partitions,
+            keys,
+            erasures,
         )
 
 
@@ -246,7 +271,10 @@ async def _serve(
     group: KafkaGroup,
     index: RunIndex,
     partitions: int,
+    keys: SubjectKeys | None,
+    erasures: KafkaTail | None,
 ) -> None:
+    secrecy = Secrecy(keys)
     family = RunFamily()
     metrics = RunMetrics()
     watched = metrics.watching(tracing)
@@ -262,7 +290,9 @@ async def _serve(
         return owner.partition.term if owner is not None and owner.partition is not None else -1
 
     previews = Previews(codec, appender, topic=DELTAS_TOPIC, partitions=partitions, term_of=term_of)
-    work = calls_of(loaded, settings, codec=codec, appender=appender, tracing=watched, previews=previews)
+    work = calls_of(
+        loaded, settings, codec=codec, appender=appender, tracing=watched, previews=previews, secrecy=secrecy
+    )
 
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
         tallies.owns(number, term)
@@ -279,6 +309,7 @@ async def _serve(
             absent=family.absent,
             tracing=watched,
             pauses=lambda: board.table,
+            secrecy=secrecy,
         )
 
     dead_letters = DeadLetters(codec, appender, topic=TOPICS.dead_letters, service="runtime", clock_ms=clock_ms)
@@ -319,6 +350,8 @@ async def _serve(
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),
         ]
+        if keys is not None and erasures is not None:
+            running.append(tasks.create_task(keys.follow(erasures), name="subject keys"))
         where = "off"
         if settings.metrics_port is not None:
             listening = bound_socket(settings.metrics_port)
@@ -345,7 +378,7 @@ def main() -> int:
             log.warning("%s", warning)
         collect_rarely()
         uvloop.run(run(loaded))
-    except (ConfigurationProblem, MissingSetting) as error:
+    except (ConfigurationProblem, MissingSetting, WrongKey) as error:
         print(f"runtime cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except Exception as error:

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from connectors.errors import Permanent, Transient
@@ -23,7 +23,9 @@ from services.core.run.react import CallModel
 from services.core.run.state import AwaitingModel
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
+from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
 from services.runtime.tracing import Tracing
+from services.stream.subject_keys import Sealer
 
 DEFAULT_MODEL_CALLS = 256
 """Model calls at once for a provider whose configuration names no bound; more wait for a slot."""
@@ -64,9 +66,11 @@ class ModelCalls:
         clock_ms: Callable[[], int],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
+        secrecy: Secrecy = IN_CLEAR,
     ) -> None:
-        """`mask` hides secrets in what goes to the log (redaction.py)."""
+        """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
         self._mask = mask
+        self._secrecy = secrecy
         self._providers = dict(providers)
         self._prices = prices
         self._currency = currency
@@ -81,45 +85,50 @@ class ModelCalls:
             for name, provider in self._providers.items()
         }
 
-    async def run(self, effect: CallModel, state: AwaitingModel) -> ModelAnswered | ModelErred:
+    async def run(self, effect: CallModel, state: AwaitingModel, tenant: str = "") -> ModelAnswered | ModelErred:
         """The order that tells the core how the call went. Cancelling it closes the connection."""
         wait_ms = effect.not_before_ms - self._clock_ms() if effect.not_before_ms else 0
         if wait_ms > 0:
             await self._sleep(wait_ms / 1000)
         provider = self._providers.get(effect.provider)
         began = time.monotonic()
+        sealer: Sealer | Clear = CLEAR
         if provider is None:
             known = ", ".join(sorted(self._providers)) or "none"
             error = Permanent(
                 f"{effect.provider}: no such provider in this runtime; it has {known}", kind="unsupported"
             )
-            return self._erred(effect, error, began, retries_rate_limits=False)
+            return self._erred(effect, error, began, sealer, retries_rate_limits=False)
         try:
+            sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
             async with self._slots[effect.provider]:
                 began = time.monotonic()
                 with self._tracing.model_call(effect, state) as span:
-                    reply = await self._call(provider.model, effect, state)
+                    reply = await self._call(provider.model, effect, state, tenant, sealer)
                     span.answered(reply)
-            return await self._answered(effect, provider.model, reply, began, span.traceparent)
+            return await self._answered(effect, provider.model, reply, began, span.traceparent, sealer)
         except (Transient, Permanent) as error:
-            return self._erred(effect, error, began, retries_rate_limits=provider.retries_rate_limits)
+            return self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
 
-    async def _call(self, model: Model, effect: CallModel, state: AwaitingModel) -> Reply:
+    async def _call(
+        self, model: Model, effect: CallModel, state: AwaitingModel, tenant: str, sealer: Sealer | Clear
+    ) -> Reply:
         facts = state.facts
+        system = await self._secrecy.texts(facts.system, tenant)
         definition = facts.definition
         request = ModelRequest(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
             idempotency_key=idempotency_key(effect, state),
             model=effect.model,
-            system=tuple(SystemBlock(text=text, cacheable=index == 0) for index, text in enumerate(facts.system)),
-            messages=await loaded(facts.messages, self._blobs),
+            system=tuple(SystemBlock(text=text, cacheable=index == 0) for index, text in enumerate(system)),
+            messages=await loaded(facts.messages, self._blobs, self._secrecy, tenant),
             tools=self._tools.specs(definition.tools),
             max_tokens=definition.max_tokens,
             effort=definition.effort,
             sampling=definition.sampling,
         )
         reply: Reply | None = None
-        with self._previews.of(effect) as preview:
+        with self._previews.of(effect, sealer.text) as preview:
             async with aclosing(model.stream(request)) as items:  # type: ignore[type-var]  # drivers are generators
                 async for item in items:
                     if isinstance(item, TextDelta):
@@ -131,9 +140,15 @@ class ModelCalls:
         return reply
 
     async def _answered(
-        self, effect: CallModel, model: Model, reply: Reply, began: float, traceparent: str
+        self,
+        effect: CallModel,
+        model: Model,
+        reply: Reply,
+        began: float,
+        traceparent: str,
+        sealer: Sealer | Clear,
     ) -> ModelAnswered:
-        text, blob = await inline_or_blob(self._mask(reply.text), self._blobs)
+        text, blob = await inline_or_blob(sealer.text(storable(self._mask(reply.text))), self._blobs)
         price = self._prices.get((effect.provider, effect.model))
         calls = tuple(
             ToolCall(id=storable(call.id), name=storable(call.name), input=storable(call.input))
@@ -145,9 +160,9 @@ class ModelCalls:
             attempt=effect.attempt,
             text=text,
             text_blob=blob,
-            reasoning=storable(reply.reasoning),
-            reasoning_signature=reply.reasoning_signature,
-            tool_calls=calls,
+            reasoning=sealer.text(storable(reply.reasoning)),
+            reasoning_signature=sealer.text(reply.reasoning_signature),
+            tool_calls=tuple([replace(call, input=sealer.text(call.input)) for call in calls]),
             effect_classes=tuple(self._tools.effect_class(call.name, call.input) for call in calls),
             reconcilable=tuple(self._tools.is_reconcilable(call.name) for call in calls),
             stop_reason=reply.stop_reason,
@@ -162,7 +177,13 @@ class ModelCalls:
         )
 
     def _erred(
-        self, effect: CallModel, error: Transient | Permanent, began: float, *, retries_rate_limits: bool
+        self,
+        effect: CallModel,
+        error: Transient | Permanent,
+        began: float,
+        sealer: Sealer | Clear,
+        *,
+        retries_rate_limits: bool,
     ) -> ModelErred:
         retry_after_s = error.retry_after_s if isinstance(error, Transient) else None
         return ModelErred(
@@ -171,7 +192,7 @@ class ModelCalls:
             attempt=effect.attempt,
             kind=error.kind,
             transient=isinstance(error, Transient),
-            message=storable(self._mask(str(error))),
+            message=sealer.short(storable(self._mask(str(error)))),
             retry_after_ms=int((retry_after_s or 0) * 1000),
             retries_rate_limits=retries_rate_limits,
             duration_ms=_since_ms(began),

@@ -7,12 +7,14 @@ otherwise stop its run.
 Before: a reply or a result. After: model_calls.py and tool_calls.py make an order of it.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from connectors.protocols import Blobs
 from schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock
 from schemas.values import BlobRef
 from services.core.run.prompt import fence
+from services.runtime.secrecy import IN_CLEAR, Secrecy
 
 INLINE_TEXT_BYTES = 64 * 1024
 """A longer text goes to the blob store and the event names it (design.md 3)."""
@@ -40,23 +42,31 @@ def storable(text: str) -> str:
     return text
 
 
-async def loaded(messages: tuple[Message, ...], blobs: Blobs) -> tuple[Message, ...]:
-    """The messages with every blob's text in place. Raises OutsideError."""
+async def loaded(
+    messages: tuple[Message, ...], blobs: Blobs, secrecy: Secrecy = IN_CLEAR, tenant: str = ""
+) -> tuple[Message, ...]:
+    """The messages in clear, with every blob's text in place. Raises OutsideError."""
+    if secrecy.is_on:
+        messages = await secrecy.messages(messages, tenant)
     if not any(getattr(block, "blob", None) for message in messages for block in message.blocks):
         return messages
+
+    async def text_of(ref: BlobRef) -> str:
+        return await secrecy.text((await blobs.get(ref)).decode(), tenant)
+
     return tuple(
-        [replace(m, blocks=tuple([await _loaded_block(block, blobs) for block in m.blocks])) for m in messages]
+        [replace(m, blocks=tuple([await _loaded_block(block, text_of) for block in m.blocks])) for m in messages]
     )
 
 
-async def _loaded_block(block: Block, blobs: Blobs) -> Block:
+async def _loaded_block(block: Block, text_of: Callable[[BlobRef], Awaitable[str]]) -> Block:
     match block:
         case TextBlock(blob=BlobRef() as ref, fence=label):
-            text = (await blobs.get(ref)).decode()
+            text = await text_of(ref)
             return replace(block, text=fence(text, label) if label else text, blob=None)
         case ToolResultBlock(blob=BlobRef() as ref):
-            return replace(block, text=(await blobs.get(ref)).decode(), blob=None)
+            return replace(block, text=await text_of(ref), blob=None)
         case ImageBlock(blob=BlobRef() as ref):
-            return replace(block, data=(await blobs.get(ref)).decode(), blob=None)
+            return replace(block, data=await text_of(ref), blob=None)
         case _:
             return block

@@ -7,7 +7,7 @@ what is read is checked against seq, hash chain and digest.
 Before: desk.py. After: services/core/run/forking.py, importing.py.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from services.core.run.forking import origin_of
 from services.core.run.orders import Fork, Import, Origin, Refusal
 from services.core.run.state import Pause, conversation
 from services.runtime.forks import Definitions, definition_of
+from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.stream.fold import BrokenHistory
 from services.stream.owner import Prepared
 from services.stream.partition import Aggregate, Partition
@@ -44,8 +45,10 @@ class Relatives:
         clock_ms: Callable[[], int],
         absent: Callable[[str, Any], Any],
         pauses: Callable[[str, str], tuple[Pause, ...]] = lambda tenant, agent: (),
+        secrecy: Secrecy = IN_CLEAR,
     ) -> None:
-        """`pauses`: what holds runs of that tenant and agent now."""
+        """`pauses`: what holds runs of that tenant and agent now. `secrecy` seals what a fork says."""
+        self._secrecy = secrecy
         self._number = number
         self._past = past
         self._definitions = definitions
@@ -71,12 +74,19 @@ class Relatives:
                 if found is not None and found.point is not None and isinstance(found.started, RunStarted):
                     origin = Origin(started=found.started, state=found.aggregate.state, point=found.point)
         history = None if origin is None else conversation(origin.state)
+        said = command if origin is None else await self._sealed(command, origin.started.user_id)
 
         def order() -> Fork:
-            return self._fork_order(command, run_id, origin, unreadable, traceparent)
+            return self._fork_order(said, run_id, origin, unreadable, traceparent)
 
         aggregate = self._aggregate(record, run_id, command.envelope.tenant, history)
         return Prepared(aggregate, order, command.envelope.command_id)
+
+    async def _sealed(self, command: ForkRun, subject: str) -> ForkRun:
+        sealed = self._secrecy.command(command, subject)
+        found = await sealed if isinstance(sealed, Coroutine) else sealed
+        assert isinstance(found, ForkRun)
+        return found
 
     def _fork_order(
         self, command: ForkRun, run_id: str, origin: Origin | None, unreadable: Refusal | None, traceparent: str

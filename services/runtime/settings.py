@@ -5,9 +5,11 @@ import socket
 from dataclasses import dataclass, field
 
 from connectors.configuration import Settings
+from connectors.errors import Permanent
 from connectors.kafka import KafkaOptions
-from connectors.options import kafka_options, postgres_options
+from connectors.options import encryption_keys, kafka_options, postgres_options
 from connectors.postgres import PostgresOptions
+from connectors.sealing import KeyEncryptionKeys
 
 GROUP = "loomlog-runtime"
 """The consumer group whose assignments hint at ownership."""
@@ -44,6 +46,8 @@ class RuntimeSettings:
     """None = no metrics over HTTP, 0 = any free port."""
     tracing: TracingSettings | None
     """None = no traces."""
+    wrapping: KeyEncryptionKeys | None
+    """None = content is not encrypted."""
 
 
 def runtime_settings(settings: Settings) -> RuntimeSettings:
@@ -63,6 +67,7 @@ def runtime_settings(settings: Settings) -> RuntimeSettings:
         http_hosts=settings.http_host_allowlist,
         metrics_port=settings.runtime_metrics_port if settings.metrics_enabled else None,
         tracing=_tracing_settings(settings),
+        wrapping=_wrapping(settings),
     )
 
 
@@ -75,3 +80,10 @@ def _tracing_settings(settings: Settings) -> TracingSettings | None:
         service=settings.otel_service_name,
         ratio=settings.otel_traces_sampler_ratio,
     )
+
+
+def _wrapping(settings: Settings) -> KeyEncryptionKeys | None:
+    try:
+        return encryption_keys(settings)
+    except Permanent as error:
+        raise MissingSetting(str(error)) from error

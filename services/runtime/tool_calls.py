@@ -10,7 +10,8 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from connectors.errors import OutsideError
 from connectors.protocols import (
@@ -27,11 +28,15 @@ from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPEN
 from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools, Facts
 from services.runtime.model_calls import ToolShelf
-from services.runtime.payloads import inline_or_blob
+from services.runtime.payloads import inline_or_blob, storable
+from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.tracing import Tracing
 
 MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
 """A longer result is cut; the built-in tools stay far below, this bounds foreign ones."""
+
+
+Called = TypeVar("Called", CallTool, ReconcileTool)
 
 
 class ToolCalls:
@@ -49,9 +54,11 @@ class ToolCalls:
         clock_ms: Callable[[], int],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
+        secrecy: Secrecy = IN_CLEAR,
     ) -> None:
-        """`mask` hides secrets in what goes to the log (redaction.py)."""
+        """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
         self._mask = mask
+        self._secrecy = secrecy
         self._tools = tools
         self._volumes = volumes
         self._operator_hosts = operator_hosts
@@ -65,6 +72,9 @@ class ToolCalls:
 
     async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolDone:
         """The order that tells the core how the call went."""
+        # Before the call: afterwards nothing may come between its result and the log.
+        sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
+        effect, state = await self._opened(effect, state, tenant)
         if len(state.asked) <= self._parallelism:
             began, result, outcome = await self._called(effect, state, tenant)  # all calls of the turn fit at once
         else:
@@ -79,9 +89,9 @@ class ToolCalls:
                     del self._in_use[effect.run_id], self._slots[effect.run_id]
         is_error = result.is_error
         try:
-            inline, blob = await inline_or_blob(self._kept(result.text), self._blobs)
+            inline, blob = await inline_or_blob(sealer.text(storable(self._kept(result.text))), self._blobs)
         except OutsideError as error:
-            inline, blob = f"{effect.name} returned, but its result could not be stored: {error}", None
+            inline, blob = sealer.text(f"{effect.name} returned, but its result could not be stored: {error}"), None
             is_error, outcome = True, "error"
         return ToolDone(
             at_ms=self._clock_ms(),
@@ -102,20 +112,22 @@ class ToolCalls:
             await self._sleep(wait_ms / 1000)
         began = time.monotonic()
         blob, is_error = None, False
+        sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
+        effect, state = await self._opened(effect, state, tenant)
         try:
             answer = await self._asked(effect, state.facts, tenant)
             match answer:
                 case ToolResult():
                     verdict, is_error = HAPPENED, answer.is_error
-                    text, blob = await inline_or_blob(self._kept(answer.text), self._blobs)
+                    text, blob = await inline_or_blob(sealer.text(storable(self._kept(answer.text))), self._blobs)
                 case DidNotHappen(reason=reason):
-                    verdict, text = DID_NOT_HAPPEN, self._kept(reason)
+                    verdict, text = DID_NOT_HAPPEN, sealer.short(storable(self._kept(reason)))
                 case CannotTell(reason=reason):
-                    verdict, text = CANNOT_TELL, self._kept(reason)
+                    verdict, text = CANNOT_TELL, sealer.short(storable(self._kept(reason)))
         except TimeoutError:
             verdict, text = FAILED, f"{effect.name} did not say in time what became of the call"
         except OutsideError as error:
-            verdict, text = FAILED, self._mask(str(error))
+            verdict, text = FAILED, sealer.short(storable(self._mask(str(error))))
         return Reconciled(
             at_ms=self._clock_ms(),
             turn=effect.turn,
@@ -128,6 +140,15 @@ class ToolCalls:
             is_error=is_error,
             duration_ms=int((time.monotonic() - began) * 1000),
         )
+
+    async def _opened(self, effect: Called, state: AwaitingTools, tenant: str) -> tuple[Called, AwaitingTools]:
+        """The call with its arguments, and the run with its metadata, in clear. Raises OutsideError."""
+        if not self._secrecy.is_on:
+            return effect, state
+        names, values = zip(*state.facts.metadata, strict=True) if state.facts.metadata else ((), ())
+        metadata = tuple(zip(names, await self._secrecy.texts(values, tenant), strict=True))
+        opened = replace(effect, input=await self._secrecy.text(effect.input, tenant))
+        return opened, replace(state, facts=replace(state.facts, metadata=metadata))
 
     async def _asked(self, effect: ReconcileTool, facts: Facts, tenant: str) -> ToolResult | DidNotHappen | CannotTell:
         tool: Tool | None = self._tools.find(effect.name)

@@ -14,6 +14,7 @@ import hashlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from connectors.blobs import MemoryBlobs
@@ -21,6 +22,7 @@ from connectors.configuration.principals import Principal, TokenTable
 from connectors.errors import Transient
 from connectors.memory_log import MemoryLog, MemoryRecord
 from connectors.protocols import Outgoing
+from connectors.sealing import KeyEncryptionKeys, name_of
 from projections.audit import AuditRow
 from projections.cursors import CursorRow, Position
 from projections.frames import FRAMES_PER_EVENT, FrameMemory
@@ -71,9 +73,11 @@ from services.core.run.orders import (
 from services.core.run.orders import Start as StartOrder
 from services.core.run.state import Absent, AwaitingModel, Ended, Refused, State, conversation, evolve
 from services.runtime.relatives import told
+from services.stream.subject_keys import SubjectKeys
 from tests.projections.twin import Twin
 
 PARTITIONS = 4
+KEK = b"k" * 32
 NOW_MS = 1_780_000_000_000
 WAIT_S = 5.0
 """Longest wait of any test; nothing here takes a tenth of a second."""
@@ -108,9 +112,10 @@ def tokens() -> TokenTable:
 class World:
     """See the module. Use `async with world() as w`."""
 
-    def __init__(self, *, projecting: bool = True, **layer: Any) -> None:
+    def __init__(self, *, projecting: bool = True, encrypted: bool = False, **layer: Any) -> None:
         self.log = MemoryLog(
-            dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS) | {TOPICS.control: 1}
+            dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS)
+            | {TOPICS.control: 1, TOPICS.subjects: 1}
         )
         self.codec = local_codec()
         self.twin = Twin()
@@ -127,6 +132,7 @@ class World:
         self._digests: dict[str, bytes] = {}
         self._projected = dict.fromkeys(range(PARTITIONS), 0)
         self._counter = itertools.count(1)
+        self.keys = self.keys_of_a_process() if encrypted else None
         self.layer = CommandLayer(
             **{
                 "gate": Gate(tokens()),
@@ -143,6 +149,7 @@ class World:
                 "decision_wait_s": 0.4,
                 "control_wait_s": 0.4,
                 "publish_wait_s": 0.4,
+                "keys": self.keys,
                 **layer,
             }
         )
@@ -151,6 +158,11 @@ class World:
 
     def token(self) -> str:
         return fresh_token(NOW_MS, next(self._counter).to_bytes(10, "big"))
+
+    def keys_of_a_process(self) -> SubjectKeys:
+        """What another process knows of the keys of subjects: nothing yet."""
+        given = KeyEncryptionKeys(current=name_of(KEK), keys={name_of(KEK): KEK})
+        return SubjectKeys(self.codec, self.log, self.log, given, topic=TOPICS.subjects, clock_ms=lambda: NOW_MS)
 
     # --- the owner ---------------------------------------------------------------------------------------------------
 
@@ -475,6 +487,8 @@ async def world(*, owner: bool = True, **more: Any) -> AsyncIterator[World]:
     previews = made.log.tail(TOPICS.previews, dict.fromkeys(range(PARTITIONS), 0))
     control = made.log.tail(TOPICS.control, {0: 0})
     beside = [lambda: made.layer.pauses.follow(control), *([made.own] if owner else [])]
+    if made.keys is not None:
+        beside.append(partial(made.keys.follow, made.log.tail(TOPICS.subjects, {0: 0})))
     work = asyncio.create_task(made.layer.run(events, previews, *beside))
     try:
         await asyncio.sleep(0)

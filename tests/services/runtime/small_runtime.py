@@ -35,6 +35,7 @@ from services.runtime.desk import PastRun, RunDesk
 from services.runtime.main import Work, clock_ms
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
+from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.shelf import Shelf
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
@@ -144,14 +145,24 @@ class SmallRuntime:
         tracing: Tracing,
         name: str,
         pauses: Callable[[], PauseTable] | None = None,
+        secrecy: Secrecy = IN_CLEAR,
+        blobs: MemoryBlobs | None = None,
+        previews_topic: str = "unused",
+        tools: Mapping[str, Tool] | None = None,
     ) -> None:
         family, codec = RunFamily(), local_codec()
         past = Past(family, codec, ranges, topics.events)
         tallies = Tallies(codec, appender, topic="unused", clock_ms=clock_ms)
-        blobs = MemoryBlobs()
-        tools: dict[str, Tool] = {"Echo": Echo()}
-        shelf = Shelf(tools)
-        previews = Previews(codec, appender, topic="unused", partitions=partitions, term_of=lambda partition: -1)
+        blobs = MemoryBlobs() if blobs is None else blobs
+        shelf = Shelf({"Echo": Echo()} if tools is None else tools)
+
+        def term_of(partition: int) -> int:
+            owner = self.host.owners.get(partition)
+            return -1 if owner is None or owner.partition is None else owner.partition.term
+
+        self.previews = previews = Previews(
+            codec, appender, topic=previews_topic, partitions=partitions, term_of=term_of
+        )
         work = Work(
             ModelCalls(
                 {"mock": Provider(model=model)},
@@ -162,9 +173,17 @@ class SmallRuntime:
                 previews=previews,
                 tracing=tracing,
                 clock_ms=clock_ms,
+                secrecy=secrecy,
             ),
             ToolCalls(
-                shelf, volumes={}, operator_hosts=(), parallelism=4, blobs=blobs, tracing=tracing, clock_ms=clock_ms
+                shelf,
+                volumes={},
+                operator_hosts=(),
+                parallelism=4,
+                blobs=blobs,
+                tracing=tracing,
+                clock_ms=clock_ms,
+                secrecy=secrecy,
             ),
         )
         self.dead_letters = DeadLetters(codec, appender, topic=topics.dead_letters, service=name, clock_ms=clock_ms)
@@ -189,6 +208,7 @@ class SmallRuntime:
                 absent=family.absent,
                 tracing=tracing,
                 pauses=pauses,
+                secrecy=secrecy,
             )
 
         workplace = Workplace(

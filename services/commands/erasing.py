@@ -1,0 +1,333 @@
+"""Erasing a subject: its runs are cancelled, then the keys of its content are destroyed, everywhere at once.
+
+    report    what there is of a subject, what an erasure makes unreadable, and what lies in clear and stays so
+    erase     cancel what is under way, append the erasure; from then on every copy reads [erased], also in backups
+
+The log keeps its bytes, so its chain still verifies and replays give the same states. What was written before
+encryption was switched on cannot be taken back this way; it is counted and said, never passed over. A count that is
+missing was not looked at, which is not the same as zero.
+
+A subject is the user_id of runs; TENANT_ITSELF stands for the runs of a tenant that name no user.
+
+Before: a transport. After: control.py cancels, services/stream/subject_keys.py erases.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from connectors.errors import OutsideError, UnknownOutcome
+from connectors.sealing import has_tokens
+from projections.runs import RunFilter, RunRow
+from projections.transcript import TranscriptRow
+from schemas.values import BlobRef
+from services.commands import limits
+from services.commands.authentication import demand
+from services.commands.control import Control
+from services.commands.declined import RETRY_SOON_S, Declined, away, bad_request
+from services.commands.follow import Sources
+from services.commands.reads import Reads
+from services.commands.requests import checked_reason
+from services.core.access.decide import Caller
+from services.core.access.scopes import ADMIN
+from services.core.subjects import Erasure
+from services.stream.subject_keys import PARTITION, SubjectKeys
+
+TENANT_ITSELF = "(tenant)"
+"""Names the runs of a tenant without a user_id; no user_id can be written so."""
+REASON = "subject erased"
+RUNS_EXAMINED_MAX = 10_000
+FRAMES_EXAMINED_MAX = 100_000
+"""Of all runs of a subject: some hundred megabytes of text at most, read in pages."""
+BLOBS_EXAMINED_MAX = 1_000
+CANCEL_ROUNDS_MAX = 3
+"""Looks for runs that began while others were cancelled."""
+CONTENT = frozenset({"user_input", "text", "thinking", "tool_call", "tool_result"})
+"""Frames that hold what was said."""
+NOT_EXAMINED = (
+    "orders that microservices sent in clear stay in the commands topic for 14 days, and those nobody could handle in "
+    "the dead letters for a year; neither is examined here",
+    "agent names, ids, times, tool names, token counts and the reasons of orders are not content and stay readable",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyView:
+    """A key of a subject; erased ones have an erasure."""
+
+    key_id: str
+    made_at_ms: int | None
+    erasure: Erasure | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Examined:
+    """What was found. `frames_in_clear` cannot be erased."""
+
+    runs: int = 0
+    live_runs: int = 0
+    events: int = 0
+    frames_encrypted: int = 0
+    frames_in_clear: int = 0
+    blobs_encrypted: int = 0
+    blobs_in_clear: int = 0
+    sessions: set[str] = field(default_factory=set)
+    truncated: bool = False
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A subject as it is now. `subject` as the caller named it."""
+
+    tenant: str
+    subject: str
+    keys: tuple[KeyView, ...]
+    found: Examined
+    is_encrypted: bool
+    """New content of this installation is encrypted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erased:
+    """An erasure that is in the log. `before` is the report it began with."""
+
+    before: Report
+    erasure: Erasure
+    cancelled: tuple[str, ...]
+    position: str
+
+
+class Erasing:
+    """The use cases of operators. Everything raises Declined."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        reads: Reads,
+        control: Control,
+        *,
+        fresh_token: Callable[[], str],
+    ) -> None:
+        self._sources = sources
+        self._reads = reads
+        self._control = control
+        self._fresh_token = fresh_token
+
+    async def subjects(self, caller: Caller, tenant: str) -> list[str]:
+        """Everybody in a tenant who has or had a key."""
+        demand(caller, ADMIN)
+        _check_tenant(tenant)
+        keys = await self._caught_up()
+        return [] if keys is None else [subject or TENANT_ITSELF for subject in keys.table.subjects(tenant)]
+
+    async def report(self, caller: Caller, tenant: str, subject: str) -> Report:
+        """What there is. Changes nothing."""
+        demand(caller, ADMIN)
+        _check_tenant(tenant)
+        _check_subject(subject)
+        keys = await self._caught_up()
+        found = Examined()
+        left = FRAMES_EXAMINED_MAX
+        for row in await self._runs_of(caller, tenant, subject, found):
+            found.runs += 1
+            found.live_runs += row.status == "running"
+            found.events += row.last_seq
+            found.sessions.add(row.session_id)
+            left = await self._examine(row, found, left)
+        return Report(
+            tenant=tenant,
+            subject=subject,
+            keys=() if keys is None else _keys_of(keys, tenant, _user_of(subject)),
+            found=found,
+            is_encrypted=keys is not None,
+        )
+
+    async def erase(self, caller: Caller, tenant: str, subject: str, *, reason: str = "") -> Erased:
+        """Cancel and erase, in this order. Raises Declined: encryption_off, cancel_pending, log_unavailable.
+
+        Doing it again does no harm: what is left of an earlier one that was broken off is done.
+        """
+        demand(caller, ADMIN)
+        keys = self._sources.content.keys
+        if keys is None:
+            raise Declined(
+                "encryption_off",
+                "content is not encrypted here, so it cannot be erased: set LOOMLOG_ENCRYPTION_KEY; what was written "
+                "before stays as it is",
+            )
+        reason = checked_reason(reason)
+        before = await self.report(caller, tenant, subject)
+        cancelled = await self._cancel_all(caller, tenant, subject, before.found)
+        try:
+            erasure = await keys.erase(
+                tenant, _user_of(subject), erasure_id=f"e_{self._fresh_token()}", reason=reason, by=caller.subject
+            )
+        except UnknownOutcome as error:
+            raise Declined(
+                "log_unavailable",
+                "the log did not acknowledge the erasure; ask again, that does no harm",
+                retry_after_s=RETRY_SOON_S,
+                details={"outcome": "unknown"},
+            ) from error
+        except OutsideError as error:
+            raise away("log", error) from error
+        return Erased(
+            before=before, erasure=erasure, cancelled=cancelled, position=f"subject.keys/{PARTITION}:{erasure.offset}"
+        )
+
+    async def wrap_anew(self, caller: Caller) -> int:
+        """Wraps every data key under the current key-encryption key; how many were under another."""
+        demand(caller, ADMIN)
+        keys = self._sources.content.keys
+        if keys is None:
+            raise Declined("encryption_off", "content is not encrypted here: there are no keys to wrap")
+        try:
+            return await keys.wrap_anew()
+        except OutsideError as error:
+            raise away("log", error) from error
+
+    # --- shared ------------------------------------------------------------------------------------------------------
+
+    async def _caught_up(self) -> SubjectKeys | None:
+        keys = self._sources.content.keys
+        if keys is not None:
+            try:
+                await keys.catch_up()
+            except OutsideError as error:
+                raise away("log", error) from error
+        return keys
+
+    async def _cancel_all(self, caller: Caller, tenant: str, subject: str, found: Examined) -> tuple[str, ...]:
+        """Every live run of the subject, so that nothing more is said under a key that is about to go."""
+        cancelled: list[str] = []
+        halted: set[str] = set()
+        for _ in range(CANCEL_ROUNDS_MAX):
+            rows = await self._runs_of(caller, tenant, subject, Examined(), statuses=frozenset({"running"}))
+            rows = [row for row in rows if row.run_id not in halted]
+            if not rows:
+                return tuple(cancelled)
+            for row in rows:
+                try:
+                    stopped = await self._control.cancel_run(caller, row, REASON)
+                except Declined as declined:
+                    if declined.code != "run_quarantined":
+                        raise
+                    # It stands still and stays so; what it has said is erased like the rest.
+                    halted.add(row.run_id)
+                    found.errors.append(f"{row.run_id} is quarantined and could not be cancelled")
+                else:
+                    if stopped.cancelled:
+                        cancelled.append(row.run_id)
+        return tuple(cancelled)
+
+    async def _runs_of(
+        self,
+        caller: Caller,
+        tenant: str,
+        subject: str,
+        found: Examined,
+        *,
+        statuses: frozenset[str] = frozenset(),
+    ) -> list[RunRow]:
+        rows: list[RunRow] = []
+        after = ""
+        user = _user_of(subject)
+        wanted = RunFilter(user_id=user, statuses=statuses)
+        while True:
+            page = await self._reads.runs(caller, wanted, tenant=tenant, limit=limits.LIST_MAX, after=after)
+            # An empty user_id in a filter is everybody.
+            rows += [row for row in page.rows if row.user_id == user]
+            after = page.next
+            if not after:
+                return rows
+            if len(rows) >= RUNS_EXAMINED_MAX:
+                found.truncated = True
+                return rows
+
+    async def _examine(self, row: RunRow, found: Examined, left: int) -> int:
+        """Counts what a run has said; how many more frames may be looked at."""
+        after = -1
+        while left > 0:
+            limit = min(left, limits.REPLAY_PAGE)
+            rows = await self._sources.projection.frames(row.tenant, row.run_id, from_seq=after, limit=limit)
+            for frame in rows:
+                await self._count(frame, found)
+            left -= len(rows)
+            if len(rows) < limit:
+                return left
+            after = rows[-1].seq
+        found.truncated = True
+        return left
+
+    async def _count(self, frame: TranscriptRow, found: Examined) -> None:
+        if frame.type not in CONTENT:
+            return
+        event = orjson.loads(frame.event)
+        payload = [] if frame.payload is None else orjson.loads(frame.payload)
+        said = [text for text in _texts(event, payload) if text]
+        if said:
+            is_encrypted = all(map(has_tokens, said))
+            found.frames_encrypted += is_encrypted
+            found.frames_in_clear += not is_encrypted
+        for ref in _refs([event, payload]):
+            if found.blobs_encrypted + found.blobs_in_clear >= BLOBS_EXAMINED_MAX:
+                found.truncated = True
+                return
+            try:
+                is_encrypted = has_tokens((await self._sources.blobs.get(ref)).decode())
+            except OutsideError as error:
+                found.errors.append(f"blob {ref.sha256} could not be looked at: {error.kind}")
+                continue
+            found.blobs_encrypted += is_encrypted
+            found.blobs_in_clear += not is_encrypted
+
+
+def _check_tenant(tenant: str) -> None:
+    if not tenant:
+        raise bad_request("tenant is required: the tenant of the subject")
+
+
+def _check_subject(subject: str) -> None:
+    if not subject or len(subject) > limits.NAME_BYTES_MAX or not subject.isprintable():
+        raise bad_request(f"subject is required: a user_id, or {TENANT_ITSELF} for runs that name no user")
+
+
+def _user_of(subject: str) -> str:
+    return "" if subject == TENANT_ITSELF else subject
+
+
+def _keys_of(keys: SubjectKeys, tenant: str, user: str) -> tuple[KeyView, ...]:
+    erased = [
+        KeyView(key_id=key_id, made_at_ms=None, erasure=erasure)
+        for erasure in keys.table.erasures_of(tenant, user)
+        for key_id in erasure.record.key_ids
+    ]
+    present = [KeyView(key_id=key.key_id, made_at_ms=key.at_ms) for key in keys.table.keys_of(tenant, user)]
+    return (*erased, *present)
+
+
+def _texts(event: Mapping[str, Any], payload: list[Mapping[str, Any]]) -> Iterator[str]:
+    """The texts of a frame that somebody said."""
+    yield event.get("text", "")
+    use = event.get("tool_use")
+    if use and use.get("input"):
+        given = use["input"]
+        yield given if isinstance(given, str) else orjson.dumps(given).decode()
+    for segment in payload:
+        for block in segment.get("content", ()):
+            yield block.get("text", "") or block.get("data", "")
+
+
+def _refs(value: Any) -> Iterator[BlobRef]:
+    """The payloads a frame has in the blob store."""
+    if isinstance(value, dict):
+        if "sha256" in value and "size_bytes" in value:
+            yield BlobRef(sha256=value["sha256"], size_bytes=value["size_bytes"])
+        for item in value.values():
+            yield from _refs(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _refs(item)

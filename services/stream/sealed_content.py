@@ -1,0 +1,69 @@
+"""Which parts of a request are user content. What is not named here stays readable: ids, names, roles, limits, reasons.
+
+Before: a client's request in services/commands, a command of a microservice in services/runtime. After: the log.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from schemas.run_commands import Command, ForkRun, PostInput, ResolveCall, StartRun
+from schemas.values import ContentBlock, Segment
+from services.stream.subject_keys import Seal
+
+WithContent = StartRun | ForkRun | PostInput | ResolveCall
+"""Commands that bring content. Results that are handed over were sealed by whoever got them; an import keeps the bytes
+it had, because the hash of its history is over them."""
+
+
+def sealed_segments(segments: Iterable[Segment], seal: Seal) -> tuple[Segment, ...]:
+    """Texts and images; a block whose payload is in the blob store already stays as it is."""
+    return tuple(replace(one, content=tuple(_sealed_block(block, seal) for block in one.content)) for one in segments)
+
+
+def sealed_values(values: Mapping[str, str], seal: Seal) -> dict[str, str]:
+    return {name: seal(value, False) for name, value in values.items()}
+
+
+def sealed_command(command: WithContent, seal: Seal) -> WithContent:
+    """The command without a word in clear."""
+    match command:
+        case StartRun():
+            return replace(
+                command,
+                prompt=seal(command.prompt, False),
+                segments=sealed_segments(command.segments, seal),
+                metadata=sealed_values(command.metadata, seal),
+                parent_context=sealed_values(command.parent_context, seal),
+            )
+        case ForkRun():
+            return replace(
+                command, prompt=seal(command.prompt, False), segments=sealed_segments(command.segments, seal)
+            )
+        case PostInput():
+            return replace(command, text=seal(command.text, False))
+        case ResolveCall():
+            return replace(command, result=seal(command.result, False))
+
+
+def texts_in(command: Command) -> list[str]:
+    """The content of a command; none when it brings none."""
+    match command:
+        case StartRun():
+            return [command.prompt, *_texts(command.segments), *command.metadata.values()]
+        case ForkRun():
+            return [command.prompt, *_texts(command.segments)]
+        case PostInput():
+            return [command.text]
+        case ResolveCall():
+            return [command.result]
+        case _:
+            return []
+
+
+def _sealed_block(block: ContentBlock, seal: Seal) -> ContentBlock:
+    # As in the core: what is not known to be trusted is not.
+    return replace(block, text=seal(block.text, block.type != "trusted-text"), data=seal(block.data, False))
+
+
+def _texts(segments: Iterable[Segment]) -> list[str]:
+    return [text for segment in segments for block in segment.content for text in (block.text, block.data)]

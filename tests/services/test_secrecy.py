@@ -1,0 +1,390 @@
+"""A run from its request to its answer with encrypted content, over everything but the network: nothing that is said
+lies in clear anywhere, its people see it all the same, and after an erasure nobody does.
+"""
+
+import asyncio
+import contextlib
+import gzip
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import orjson
+import pytest
+
+from connectors.errors import Permanent
+from connectors.protocols import (
+    Capabilities,
+    EffectClass,
+    ModelItem,
+    ModelRequest,
+    Outgoing,
+    Reply,
+    TextDelta,
+    ToolContext,
+    ToolResult,
+)
+from schemas.conversation import TextBlock, ToolResultBlock
+from schemas.ids import partition_key
+from schemas.run_commands import PostInput, StartRun
+from schemas.values import CommandEnvelope, ContentBlock, Segment, ToolCall, Usage
+from services.commands.audit_log import EventQuery
+from services.commands.history_shapes import comparison_json, moment_json
+from services.commands.items import Piece
+from services.commands.layer import TOPICS
+from services.commands.requests import RunRequest
+from services.commands.shapes import event_json, run_json
+from services.runtime.secrecy import Secrecy
+from services.runtime.tracing import NO_TRACING
+from services.stream.bundle_replay import replay_bundle
+from services.stream.family import Topics
+from services.stream.subject_keys import ERASED, SubjectKeys
+from tests.services.commands.world import (
+    ACME,
+    ADMIN_CALLER,
+    IVY,
+    PARTITIONS,
+    World,
+    declined,
+    pieces_of,
+    until,
+    until_type,
+    world,
+)
+from tests.services.runtime.small_runtime import SmallRuntime, running
+
+USER = "ivy"
+PROMPT, PAGE, META, CONTEXT = "prompt-aardvark", "page-badger", "meta-cormorant", "context-dormouse"
+THOUGHT, SAID, ARGUMENT, RESULT = "thought-echidna", "said-falcon", "argument-gazelle", "result-hedgehog"
+ANSWER, INPUT, SIGNATURE, ERROR = "answer-ibex", "input-jackal", "signature-kiwi", "error-lemur"
+WORDS = (PROMPT, PAGE, META, CONTEXT, THOUGHT, SAID, ARGUMENT, RESULT, ANSWER, INPUT, SIGNATURE, ERROR)
+LONG = " and so on" * 8_000
+
+
+class Talker:
+    """A model that thinks, calls a tool, answers at length, and fails once before that."""
+
+    provider = "mock"
+    capabilities = Capabilities()
+
+    def __init__(self) -> None:
+        self.requests: list[ModelRequest] = []
+        self.has_failed = False
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
+        self.requests.append(request)
+        results = sum(isinstance(block, ToolResultBlock) for message in request.messages for block in message.blocks)
+        if not results:
+            yield TextDelta(text=f"I {SAID}", thinking=False)
+            await self.go_on.wait()
+            yield Reply(
+                text=f"I {SAID} it",
+                reasoning=f"a {THOUGHT}",
+                reasoning_signature=SIGNATURE,
+                tool_calls=(ToolCall(id="c1", name="Echo", input=f'{{"text": "{ARGUMENT}"}}'),),
+                stop_reason="tool_use",
+                usage=Usage(input_tokens=1, output_tokens=1),
+            )
+            return
+        if "fail" in str(request.messages):
+            raise Permanent(f"mock 400: {ERROR} is not allowed", kind="invalid")
+        yield Reply(text=f"{ANSWER}{LONG}", stop_reason="end_turn", usage=Usage(input_tokens=1, output_tokens=1))
+
+    async def list_models(self) -> list[str]:
+        return []
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Answering:
+    """A tool that gives RESULT."""
+
+    name = "Echo"
+    description = "Answers."
+    input_schema: Mapping[str, Any] = {"type": "object"}
+    timeout_s = 5.0
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Mapping[str, Any], Mapping[str, str]]] = []
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+        return EffectClass.PURE
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        self.calls.append((arguments, context.metadata))
+        return ToolResult(text=f"the {RESULT}")
+
+
+class Stage:
+    """A command layer and a runtime over one log, each with its own idea of the keys."""
+
+    def __init__(self, made: World, model: Talker, tool: Answering, runtime_keys: SubjectKeys) -> None:
+        self.world = made
+        self.layer = made.layer
+        self.model = model
+        self.tool = tool
+        self.runtime_keys = runtime_keys
+
+    def stored(self) -> bytes:
+        """Everything that is kept anywhere."""
+        records = [record for log in self.world.log.records.values() for record in log]
+        in_log = b"\n".join((r.key or b"") + (r.value or b"") + repr(r.headers).encode() for r in records)
+        self.world.project()
+        return in_log + repr(self.world.twin.tables).encode() + b"\n".join(self.world.blobs.blobs.values())
+
+    def put(self, command: Any) -> None:
+        """A command as a microservice sends it."""
+        key = partition_key(command.run_id)
+        value = self.world.codec.encode(command)
+        partition = self.layer.publisher.partition_of(key)
+        self.world.log.put(TOPICS.commands, partition, [Outgoing(key=key.encode(), value=value)])
+
+
+@contextlib.asynccontextmanager
+async def stage() -> AsyncIterator[Stage]:
+    async with world(owner=False, encrypted=True) as made:
+        model, tool = Talker(), Answering()
+        runtime_keys = made.keys_of_a_process()
+        commands = made.log.tail(TOPICS.commands, dict.fromkeys(range(PARTITIONS), 0))
+        commands.pause(range(PARTITIONS))
+        runtime = SmallRuntime(
+            made.log,
+            made.log,
+            commands,
+            partitions=PARTITIONS,
+            topics=Topics.of("run"),
+            model=model,  # type: ignore[arg-type]  # it wants what streams
+            tracing=NO_TRACING,
+            name="one",
+            secrecy=Secrecy(runtime_keys),
+            blobs=made.blobs,
+            previews_topic=TOPICS.previews,
+            tools={"Echo": tool},
+        )
+        following = asyncio.create_task(runtime_keys.follow(made.log.tail(TOPICS.subjects, {0: 0})))
+        previews = asyncio.create_task(runtime.previews.run())
+        try:
+            async with running(runtime):
+                yield Stage(made, model, tool, runtime_keys)
+        finally:
+            following.cancel()
+            previews.cancel()
+
+
+REQUEST = RunRequest(
+    agent="helper",
+    prompt=f"a {PROMPT}",
+    segments=(
+        Segment(
+            role="user",
+            content=(ContentBlock(type="untrusted-block", kind="web_content", text=f"</web_content>{PAGE}<b>"),),
+        ),
+        Segment(role="system", content=(ContentBlock(type="trusted-text", text="Mind the rules."),)),
+    ),
+    metadata={"note": META, "number": 7},
+    parent_context={"root": CONTEXT},
+)
+
+
+async def ran(on: Stage, request: RunRequest = REQUEST) -> tuple[str, list[Piece]]:
+    accepted = await on.layer.runs.start(IVY, request)
+    return accepted.run_id, await pieces_of(accepted.stream)
+
+
+def told(pieces: list[Piece]) -> str:
+    return b"\n".join(piece.data for piece in pieces).decode()
+
+
+async def test_nothing_that_is_said_lies_anywhere_in_clear_and_its_people_see_all_of_it() -> None:
+    async with stage() as on:
+        _, pieces = await ran(on)
+        text = told(pieces)
+        for word in (THOUGHT, SAID, ARGUMENT, RESULT, ANSWER):
+            assert word in text
+        call = next(orjson.loads(piece.data) for piece in pieces if piece.type == "tool_call")
+        result = next(orjson.loads(piece.data) for piece in pieces if piece.type == "tool_result")
+        assert call["tool_use"]["input"] == result["tool_use"]["input"] == {"text": ARGUMENT}
+        assert "lenc1" not in text
+        stored = on.stored()
+        assert not [word for word in WORDS if word.encode() in stored]
+        assert on.world.blobs.blobs, "the long answer is in the blob store"
+
+
+async def test_a_model_and_a_tool_are_given_what_was_said() -> None:
+    async with stage() as on:
+        await ran(on)
+        first, second = on.model.requests
+        blocks = [block.text for block in first.messages[0].blocks if isinstance(block, TextBlock)]
+        assert blocks == [f"<web_content>\n&lt;/web_content>{PAGE}&lt;b>\n</web_content>", f"a {PROMPT}"]
+        assert META in first.system[-1].text
+        assert second.messages[1].reasoning == f"a {THOUGHT}"
+        assert second.messages[1].reasoning_signature == SIGNATURE
+        assert "lenc1" not in repr(on.model.requests)
+        assert on.tool.calls == [({"text": ARGUMENT}, {"note": f'"{META}"', "number": "7"})]
+
+
+async def test_every_read_shows_it_in_clear() -> None:
+    async with stage() as on:
+        run_id, _ = await ran(on)
+        row = run_json(await on.layer.reads.run(IVY, run_id))
+        assert row["metadata"] == {"note": META, "number": 7}
+        assert orjson.loads(orjson.dumps(row))["parent_context"] == {"root": CONTEXT}
+        transcript = repr((await on.layer.reads.transcript(IVY, row["session_id"])).rows)
+        moment = orjson.dumps(moment_json(await on.layer.histories.at(IVY, run_id, 0))).decode()
+        events = await on.layer.audit.events(ACME, EventQuery(run_id=run_id))
+        views = orjson.dumps([event_json(view) for view in events.events]).decode()
+        replayed = told(await pieces_of(await on.layer.reads.stream(IVY, run_id)))
+        for shown in (transcript, moment, views):
+            assert not [word for word in (PROMPT, PAGE, THOUGHT, SAID, ARGUMENT, RESULT) if word not in shown]
+            assert "lenc1" not in shown
+        assert PROMPT in replayed
+        assert ANSWER in replayed
+        again, _ = await ran(on)
+        two = await on.layer.histories.compare(IVY, run_id, again)
+        # The same was said under other tokens. Only the long answer differs: of what is in the blob store the hash is
+        # compared, and no two encryptions have the same.
+        assert comparison_json(two)["first"]["place"] == len(two.comparison.steps) - 1
+
+
+async def test_previews_are_encrypted_and_shown_once() -> None:
+    async with stage() as on:
+        on.model.go_on.clear()
+        accepted = await on.layer.runs.start(IVY, REQUEST)
+        before = await until_type(accepted.stream, "text")
+        on.model.go_on.set()
+        pieces = [*before, *await pieces_of(accepted.stream)]
+        said = [orjson.loads(piece.data)["text"] for piece in pieces if piece.type == "text"]
+        assert said[:2] == [f"I {SAID}", " it"]
+        assert on.world.log.records[TOPICS.previews, on.layer.publisher.partition_of(partition_key(accepted.run_id))]
+        assert SAID.encode() not in on.stored()
+
+
+async def test_what_a_microservice_says_in_clear_is_encrypted_before_it_is_decided() -> None:
+    async with stage() as on:
+        envelope = CommandEnvelope(command_id="c_1", tenant="acme", subject="shop", issued_at_ms=1)
+        start = StartRun(
+            envelope=envelope,
+            agent="helper",
+            prompt=PROMPT,
+            run_id="r_shop1",
+            user_id=USER,
+            metadata={"note": META},
+            interactive=True,
+        )
+        on.put(start)
+        stream = await follow(on, "r_shop1")
+        await until_type(stream, "awaiting_input")
+        on.put(PostInput(envelope=replace(envelope, command_id="c_2"), run_id="r_shop1", text=INPUT))
+        await until(lambda: len(on.model.requests) == 3)
+        stream.close()
+        assert INPUT in repr(on.model.requests[-1].messages)
+        del on.world.log.records[TOPICS.commands, on.layer.publisher.partition_of("shop1")][:]
+        stored = on.stored()
+        assert not [word for word in WORDS if word.encode() in stored]
+
+
+async def follow(on: Stage, run_id: str) -> Any:
+    await until(lambda: on.layer.hub.recent(run_id))
+    return await on.layer.reads.stream(IVY, run_id)
+
+
+async def test_an_error_that_repeats_what_was_said_is_encrypted_and_shown() -> None:
+    async with stage() as on:
+        run_id, pieces = await ran(on, replace(REQUEST, prompt="fail"))
+        assert ERROR in told(pieces)
+        assert ERROR in (await on.layer.reads.run(IVY, run_id)).error
+        assert ERROR.encode() not in on.stored()
+
+
+async def test_an_idempotent_request_is_recognised_although_its_digest_tells_nothing() -> None:
+    async with stage() as on:
+        request = replace(REQUEST, idempotency_key="k1")
+        run_id, _ = await ran(on, request)
+        again = await on.layer.runs.start(IVY, request)
+        again.stream.close()
+        assert (again.run_id, again.repeated) == (run_id, True)
+        other = await declined(on.layer.runs.start(IVY, replace(request, prompt="else")))
+        assert other.code == "idempotency_key_reused"
+
+
+async def test_after_an_erasure_it_is_unreadable_everywhere_and_the_history_is_whole() -> None:
+    async with stage() as on:
+        run_id, _ = await ran(on)
+        proof = await on.layer.histories.replay(IVY, run_id)
+        bundle = b"".join([piece async for piece in await on.layer.histories.export(IVY, run_id)])
+        assert not [word for word in WORDS if word.encode() in gzip.decompress(bundle)]
+        backup = list(on.world.log.records[TOPICS.subjects, 0])
+        log_before = on.stored()
+
+        erased = await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER, reason="asked by letter")
+        assert erased.before.found.frames_encrypted > 4
+        assert (erased.before.found.frames_in_clear, erased.before.found.blobs_in_clear) == (0, 0)
+        on.world.log.put(TOPICS.subjects, 0, [Outgoing(key=old.key, value=old.value) for old in backup])
+        await until(lambda: on.runtime_keys.next_offset == len(on.world.log.records[TOPICS.subjects, 0]))
+
+        row = run_json(await on.layer.reads.run(IVY, run_id))
+        assert row["metadata"] == {"note": ERASED, "number": ERASED}
+        shown = [
+            told(await pieces_of(await on.layer.reads.stream(IVY, run_id))),
+            repr((await on.layer.reads.transcript(IVY, row["session_id"])).rows),
+            orjson.dumps(moment_json(await on.layer.histories.at(IVY, run_id, 0))).decode(),
+        ]
+        for text in shown:
+            assert ERASED in text
+            assert not [word for word in WORDS if word in text]
+        after = await on.layer.histories.replay(IVY, run_id)
+        assert not after.drift
+        assert after.replayed.state_sha256 == proof.replayed.state_sha256
+        assert after.replayed.tail_digest == proof.replayed.tail_digest
+        assert not replay_bundle(BytesIO(bundle), through_bytes=True, bytes_max=1 << 24).drift
+        assert log_before, "nothing was rewritten"
+        for keys in (on.world.keys, on.runtime_keys, on.world.keys_of_a_process()):
+            assert keys is not None
+            await keys.catch_up()
+            assert keys.table.current("acme", USER) is None
+
+
+async def test_a_run_under_way_is_cancelled_before_its_key_goes() -> None:
+    async with stage() as on:
+        on.model.go_on.clear()
+        accepted = await on.layer.runs.start(IVY, REQUEST)
+        await until_type(accepted.stream, "text")
+        erased = await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
+        assert erased.cancelled == (accepted.run_id,)
+        row = await on.layer.reads.run(IVY, accepted.run_id)
+        assert (row.status, row.stop_reason) == ("cancelled", "subject erased")
+        on.model.go_on.set()
+        back, pieces = await ran(on)
+        assert ANSWER in told(pieces), "who comes back gets a fresh key"
+        assert back != accepted.run_id
+
+
+async def test_only_the_subject_is_erased() -> None:
+    async with stage() as on:
+        theirs = await on.layer.runs.start(ACME, REQUEST)
+        await pieces_of(theirs.stream)
+        await ran(on)
+        await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
+        assert await on.layer.erasing.subjects(ADMIN_CALLER, "acme") == [ACME.subject, USER]
+        assert RESULT in told(await pieces_of(await on.layer.reads.stream(ACME, theirs.run_id)))
+
+
+@pytest.mark.parametrize("caller", [ACME, IVY])
+async def test_only_an_administrator_erases(caller: Any) -> None:
+    async with stage() as on:
+        assert (await declined(on.layer.erasing.erase(caller, "acme", USER))).code == "insufficient_scope"
+        assert (await declined(on.layer.erasing.report(caller, "acme", USER))).code == "insufficient_scope"
+
+
+async def test_what_was_said_before_encryption_is_counted_as_not_erasable() -> None:
+    async with world() as made:
+        accepted = await made.layer.runs.start(IVY, RunRequest(agent="soaker", prompt="in clear"))
+        await pieces_of(accepted.stream)
+        report = await made.layer.erasing.report(ADMIN_CALLER, "acme", USER)
+        assert (report.found.runs, report.found.frames_in_clear, report.found.frames_encrypted) == (1, 2, 0)
+        assert not report.is_encrypted
+        assert (await declined(made.layer.erasing.erase(ADMIN_CALLER, "acme", USER))).code == "encryption_off"
