@@ -175,6 +175,15 @@ class ResumeBody(Body):
     agent: AgentName | None = None
 
 
+class ErasureBody(Body):
+    """Whom to erase."""
+
+    subject: str = Field(min_length=1, max_length=limits.NAME_BYTES_MAX, description="A user_id, or (tenant).")
+    dry_run: bool | None = Field(None, description="true without it: only say what would be done.")
+    confirm: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The subject again.")
+    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+
+
 def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:
     """The request the command layer takes."""
     named = body if isinstance(body, RunBody) else None

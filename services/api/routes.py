@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from services.api import (
     document_endpoints,
+    erasure_endpoints,
     event_endpoints,
     history_endpoints,
     operator_endpoints,
@@ -27,6 +28,7 @@ from services.api import (
 from services.api.bodies import (
     Body,
     CancelBody,
+    ErasureBody,
     ForkBody,
     InputBody,
     MessageBody,
@@ -408,6 +410,33 @@ ROUTES: tuple[Route, ...] = (
         says="Let what was paused go on.",
         body=ResumeBody,
         body_optional=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/_erasure",
+        access=ADMIN,
+        handler=erasure_endpoints.report,
+        says="What there is of a subject and what of it can be erased; without a subject those of the tenant.",
+        query=(
+            Query(name="tenant", says="Required: the tenant of the subject."),
+            Query(name="subject", says="A user_id, or (tenant) for runs that name no user."),
+        ),
+    ),
+    Route(
+        method="POST",
+        path="/v1/_erasure",
+        access=ADMIN,
+        handler=erasure_endpoints.erase,
+        says="Make the content of a subject unreadable, with dry_run false and confirm; otherwise tell what would be.",
+        body=ErasureBody,
+        query=(Query(name="tenant", says="Required: the tenant of the subject."),),
+    ),
+    Route(
+        method="POST",
+        path="/v1/_erasure/rewrap",
+        access=ADMIN,
+        handler=erasure_endpoints.wrap_anew,
+        says="Wrap the keys of subjects under the current key-encryption key.",
     ),
     Route(
         method="GET",

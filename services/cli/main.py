@@ -29,6 +29,7 @@ MODULES: Mapping[str, str] = {
     "replay": "services.cli.replay:replay_run",
     "dlq": "services.cli.dead_letters:dead_letters_app",
     "audit": "services.cli.audit:audit_app",
+    "subjects": "services.cli.subjects:subjects_app",
     "projections": "services.cli.read_models:projections_app",
     "topics": "services.cli.topics:topics_app",
 }

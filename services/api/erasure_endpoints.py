@@ -1,0 +1,139 @@
+"""Erasing a subject over HTTP, in the shapes of reference surfaces 1.8; what is added there is additive.
+
+A count that is missing was not looked at; 0 was, and there was nothing. Nothing is erased unless dry_run is false and
+confirm repeats the subject. The tenant is named in the query, always: an administrator belongs to no one tenant.
+
+Before: routes.py. After: services/commands/erasing.py.
+"""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from projections.frames import rfc3339
+from services.api.answers import POSITION_HEADER, json_answer
+from services.api.bodies import ErasureBody
+from services.api.reading import json_body, text
+from services.api.service import Service
+from services.commands.declined import Declined
+from services.commands.erasing import NOT_EXAMINED, KeyView, Report
+from services.core.access.decide import Caller
+
+BODY_MAX = 64 * 1024
+
+
+async def report(service: Service, caller: Caller, request: Request) -> Response:
+    """Without a subject: everybody in the tenant who has or had a key."""
+    erasing = service.layer.erasing
+    tenant, subject = text(request, "tenant"), text(request, "subject")
+    if not subject:
+        return json_answer({"tenant": tenant, "subjects": await erasing.subjects(caller, tenant)})
+    return json_answer(report_json(await erasing.report(caller, tenant, subject)))
+
+
+async def erase(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, ErasureBody, limit=BODY_MAX)
+    erasing = service.layer.erasing
+    tenant = text(request, "tenant")
+    if body.dry_run is not False:
+        found = await erasing.report(caller, tenant, body.subject)
+        return json_answer({**_answer(found), "dry_run": True, "deleted": {}, "retained": _retained(found)})
+    if body.confirm != body.subject:
+        raise Declined("confirm_mismatch", "confirm must repeat the subject; nothing was erased")
+    erased = await erasing.erase(caller, tenant, body.subject, reason=body.reason or "")
+    record, before = erased.erasure.record, erased.before
+    return json_answer(
+        {
+            **_answer(before),
+            "dry_run": False,
+            "erasure_id": record.erasure_id,
+            "deleted": {
+                "keys": len(record.key_ids),
+                "frames": before.found.frames_encrypted,
+                "blobs": before.found.blobs_encrypted,
+            },
+            "cancelled_runs": list(erased.cancelled),
+            "retained": _retained(before),
+        },
+        headers={POSITION_HEADER: erased.position},
+    )
+
+
+async def wrap_anew(service: Service, caller: Caller, request: Request) -> Response:
+    return json_answer({"wrapped": await service.layer.erasing.wrap_anew(caller)})
+
+
+def report_json(found: Report) -> dict[str, Any]:
+    """A subject as it is now."""
+    examined = found.found
+    covered = {
+        "keys": sum(key.erasure is None for key in found.keys),
+        "runs": examined.runs,
+        "live_runs": examined.live_runs,
+        "events": examined.events,
+        "frames": examined.frames_encrypted,
+        "blobs": examined.blobs_encrypted,
+    }
+    return {
+        **_answer(found),
+        "encrypted": found.is_encrypted,
+        "tier1_covered": {"counts": covered, "total": examined.frames_encrypted + examined.blobs_encrypted},
+        "tier2_uncovered": _in_clear(found),
+        "keys": [_key_json(key) for key in found.keys],
+    }
+
+
+def _answer(found: Report) -> dict[str, Any]:
+    examined = found.found
+    residue = {
+        # What an erasure leaves readable; events stay in the log as bytes that nobody can open.
+        "rows": examined.frames_in_clear,
+        "scopes": 0,
+        "sessions_examined": len(examined.sessions),
+        "truncated": examined.truncated,
+    }
+    return {
+        "tenant": found.tenant,
+        "subject": found.subject,
+        "residue": residue,
+        "tier3_residue": residue,
+        "errors": examined.errors,
+        "notes": list(NOT_EXAMINED),
+    }
+
+
+def _in_clear(found: Report) -> dict[str, Any]:
+    counts = {"frames": found.found.frames_in_clear, "blobs": found.found.blobs_in_clear}
+    return {"counts": counts, "total": sum(counts.values())}
+
+
+def _retained(found: Report) -> dict[str, str]:
+    """What stays, and why."""
+    kept = {
+        "events": f"{found.found.events} events stay in the log, so that its chain verifies; their content is sealed"
+    }
+    in_clear = _in_clear(found)["total"]
+    if in_clear:
+        kept["in_clear"] = f"{in_clear} texts were written before encryption was switched on and stay readable"
+    if not found.is_encrypted:
+        kept["everything"] = "content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set"
+    return kept
+
+
+def _key_json(key: KeyView) -> dict[str, Any]:
+    erasure = key.erasure
+    return {
+        "key_id": key.key_id,
+        "made_at": None if key.made_at_ms is None else rfc3339(key.made_at_ms),
+        "erased": erasure is not None,
+        "erasure": None
+        if erasure is None
+        else {
+            "erasure_id": erasure.record.erasure_id,
+            "at": rfc3339(erasure.record.at_ms),
+            "by": erasure.record.by,
+            "reason": erasure.record.reason,
+            "position": f"subject.keys/0:{erasure.offset}",
+        },
+    }

@@ -1,0 +1,168 @@
+"""`loomlog subjects`: whose content is encrypted, what there is of somebody, and erasing it, over the API.
+
+    loomlog subjects ls --tenant T               everybody in a tenant who has or had a key
+    loomlog subjects show SUBJECT --tenant T     what an erasure would make unreadable, and what lies in clear
+    loomlog subjects erase SUBJECT --tenant T --reason WHY --confirm SUBJECT
+    loomlog subjects proof SUBJECT --tenant T    that it was erased: when, by whom, where in the log
+    loomlog subjects rewrap                      after a new LOOMLOG_ENCRYPTION_KEY: lets go of the previous one
+
+A subject is the user_id of runs; `(tenant)` stands for runs that name no user.
+
+Before: main.py. After: api.py.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from rich.text import Text
+
+from services.cli.api import Answer
+from services.cli.commands import Commands, run
+from services.cli.failures import FAILED
+from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
+from services.cli.runs import Json, api_of_here
+from services.cli.wording import counted
+
+PATH = "/v1/_erasure"
+
+subjects_app = typer.Typer(
+    cls=Commands, no_args_is_help=True, help="Whose content is encrypted, and erasing somebody's."
+)
+Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="A user_id, or (tenant) for runs that name no user.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="The tenant of the subject.")]
+
+
+@subjects_app.command("ls")
+def list_subjects(tenant: Tenant, as_json: Json = False) -> None:
+    """List everybody in a tenant who has or had a key."""
+    found = run(_get({"tenant": tenant}))
+    if as_json:
+        print_json(found)
+        return
+    for subject in found["subjects"]:
+        console().print(subject)
+
+
+@subjects_app.command("show")
+def show_subject(subject: Subject, tenant: Tenant, as_json: Json = False) -> None:
+    """Show what there is of a subject, and what of it can be erased."""
+    found = run(_get({"tenant": tenant, "subject": subject}))
+    if as_json:
+        print_json(found)
+        return
+    _show(found)
+
+
+@subjects_app.command("erase")
+def erase_subject(
+    subject: Subject,
+    tenant: Tenant,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept for ever.")] = "",
+    confirm: Annotated[str, typer.Option("--confirm", help="The subject again; without it nothing is erased.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Cancel what is under way for a subject and make its content unreadable, everywhere and for ever."""
+    body: dict[str, Any] = {"subject": subject, "dry_run": not confirm}
+    body |= {"reason": reason} if reason else {}
+    body |= {"confirm": confirm} if confirm else {}
+    answer = run(_post(tenant, body))
+    found = answer.value
+    if as_json:
+        print_json({**found, "position": answer.position or None})
+        return
+    out = console()
+    if found["dry_run"]:
+        out.print(Text(f"Nothing was erased. To do it: --confirm {subject}", style=ODD))
+    else:
+        deleted = found["deleted"]
+        said = f"{subject} of {tenant} is erased: {counted(deleted['keys'], 'key')}, "
+        said += f"{counted(deleted['frames'], 'text')} unreadable"
+        out.print(Text.assemble((said, GOOD), ("  event ", DIM), answer.position))
+        for run_id in found["cancelled_runs"]:
+            out.print(f"cancelled {run_id}")
+    for why in found["retained"].values():
+        out.print(why)
+    _show_problems(found)
+
+
+@subjects_app.command("proof")
+def prove_erasure(subject: Subject, tenant: Tenant, as_json: Json = False) -> None:
+    """Show where the erasure of a subject is recorded. Exits 1 when there is none, or when content can be read."""
+    found = run(_get({"tenant": tenant, "subject": subject}))
+    erased = [key for key in found["keys"] if key["erased"]]
+    is_erased = bool(erased) and not any(not key["erased"] for key in found["keys"])
+    is_erased = is_erased and not found["tier2_uncovered"]["total"] and not found["tier3_residue"]["truncated"]
+    if as_json:
+        print_json({**found, "erased": is_erased})
+    else:
+        out = console()
+        for key in erased:
+            told = key["erasure"]
+            why = f": {told['reason']}" if told["reason"] else ""
+            out.print(
+                Text.assemble(
+                    (key["key_id"], NAME),
+                    f" erased {told['at']} by {told['by']}{why}",
+                    ("  event ", DIM),
+                    told["position"],
+                )
+            )
+        _show(found)
+        out.print(
+            Text("Nothing of it can be read.", style=GOOD)
+            if is_erased
+            else Text("It is not erased, or something of it can be read.", style=BAD)
+        )
+    if not is_erased:
+        raise typer.Exit(FAILED)
+
+
+@subjects_app.command("rewrap")
+def wrap_anew(as_json: Json = False) -> None:
+    """Wrap every key under LOOMLOG_ENCRYPTION_KEY; afterwards the previous one is not needed any more."""
+    found = run(_rewrap()).value
+    if as_json:
+        print_json(found)
+        return
+    console().print(f"{counted(found['wrapped'], 'key')} wrapped anew")
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    out = console()
+    covered, uncovered = found["tier1_covered"]["counts"], found["tier2_uncovered"]["counts"]
+    out.print(
+        f"{counted(covered['runs'], 'run')} ({covered['live_runs']} under way), {counted(covered['keys'], 'key')}, "
+        f"{counted(covered['frames'], 'encrypted text')}"
+    )
+    if not found["encrypted"]:
+        out.print(Text("Content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set.", style=ODD))
+    if found["tier2_uncovered"]["total"]:
+        out.print(Text(f"{counted(uncovered['frames'], 'text')} in clear, which cannot be erased", style=ODD))
+    _show_problems(found)
+
+
+def _show_problems(found: Mapping[str, Any]) -> None:
+    out = console()
+    if found["tier3_residue"]["truncated"]:
+        out.print(Text("There is more than was looked at; the counts are of a part.", style=ODD))
+    for error in found["errors"]:
+        out.print(Text(error, style=BAD))
+    for note in found["notes"]:
+        out.print(Text(f"Not looked at: {note}" if "not examined" in note else note, style=DIM))
+
+
+async def _get(params: Mapping[str, str]) -> Any:
+    async with api_of_here() as api:
+        return await api.get(PATH, dict(params))
+
+
+async def _post(tenant: str, body: Mapping[str, Any]) -> Answer:
+    async with api_of_here() as api:
+        return await api.post(f"{PATH}?tenant={quote(tenant, safe='')}", body)
+
+
+async def _rewrap() -> Answer:
+    async with api_of_here() as api:
+        return await api.post(f"{PATH}/rewrap", {})

@@ -1,0 +1,107 @@
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from services.cli import subjects
+from services.cli.main import app
+from tests.services.cli.fake_api import FakeApi, Scripted
+
+AT = {"X-Loomlog-Position": "subject.keys/0:7"}
+COVERED = {"keys": 1, "runs": 2, "live_runs": 1, "events": 9, "frames": 5, "blobs": 0}
+RESIDUE = {"rows": 0, "scopes": 0, "sessions_examined": 1, "truncated": False}
+ERASED = {
+    "key_id": "ab12",
+    "made_at": None,
+    "erased": True,
+    "erasure": {
+        "erasure_id": "e_1", "at": "2026-01-01", "by": "op", "reason": "asked", "position": "subject.keys/0:7"
+    },
+}  # fmt: skip
+PRESENT = {"key_id": "cd34", "made_at": "2026-01-01", "erased": False, "erasure": None}
+
+
+def report(*keys: dict[str, Any], in_clear: int = 0, truncated: bool = False) -> dict[str, Any]:
+    return {
+        "tenant": "acme",
+        "subject": "ivy",
+        "encrypted": True,
+        "tier1_covered": {"counts": COVERED, "total": 5},
+        "tier2_uncovered": {"counts": {"frames": in_clear, "blobs": 0}, "total": in_clear},
+        "tier3_residue": {**RESIDUE, "truncated": truncated},
+        "keys": list(keys),
+        "errors": [],
+        "notes": ["dead letters are not examined here"],
+    }
+
+
+@pytest.fixture
+def fake(monkeypatch) -> FakeApi:
+    fake = FakeApi()
+    monkeypatch.setattr(subjects, "api_of_here", fake.client)
+    return fake
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, ["subjects", *arguments])
+
+
+def test_subjects_are_listed_and_shown(fake):
+    fake.answers["GET", "/v1/_erasure"] = Scripted(body={"tenant": "acme", "subjects": ["ivy", "(tenant)"]})
+    assert invoke("ls", "--tenant", "acme").stdout == "ivy\n(tenant)\n"
+    fake.answers["GET", "/v1/_erasure"] = Scripted(body=report(PRESENT, in_clear=3, truncated=True))
+    shown = invoke("show", "ivy", "--tenant", "acme").stdout.splitlines()
+    assert shown[0] == "2 runs (1 under way), 1 key, 5 encrypted texts"
+    assert shown[1] == "3 texts in clear, which cannot be erased"
+    assert "of a part" in shown[2]
+
+
+def test_without_a_confirmation_nothing_is_erased(fake):
+    body = {**report(), "dry_run": True, "deleted": {}, "retained": {"events": "9 events stay"}}
+    fake.answers["POST", "/v1/_erasure"] = Scripted(body=body)
+    result = invoke("erase", "ivy", "--tenant", "acme")
+    assert result.stdout.splitlines()[:2] == ["Nothing was erased. To do it: --confirm ivy", "9 events stay"]
+    assert fake.bodies("/v1/_erasure") == [{"subject": "ivy", "dry_run": True}]
+
+
+def test_an_erasure_shows_what_it_did_and_where_it_is_recorded(fake):
+    done = {"dry_run": False, "deleted": {"keys": 1, "frames": 5, "blobs": 0}, "cancelled_runs": ["r_1"]}
+    body = {**report(), **done, "retained": {}}
+    fake.answers["POST", "/v1/_erasure"] = Scripted(body=body, headers=AT)
+    result = invoke("erase", "ivy", "--tenant", "acme", "--reason", "asked", "--confirm", "ivy")
+    assert result.stdout.splitlines()[:2] == [
+        "ivy of acme is erased: 1 key, 5 texts unreadable  event subject.keys/0:7",
+        "cancelled r_1",
+    ]
+    assert fake.bodies("/v1/_erasure") == [
+        {"subject": "ivy", "dry_run": False, "reason": "asked", "confirm": "ivy"}
+    ]  # fmt: skip
+    as_json = invoke("erase", "ivy", "--tenant", "acme", "--confirm", "ivy", "--json").stdout
+    assert json.loads(as_json)["position"] == "subject.keys/0:7"
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        (report(ERASED), 0),
+        (report(ERASED, PRESENT), 1),
+        (report(ERASED, in_clear=1), 1),
+        (report(ERASED, truncated=True), 1),
+        (report(PRESENT), 1),
+        (report(), 1),
+    ],
+)
+def test_a_proof_holds_only_when_nothing_can_be_read(fake, found, code):
+    fake.answers["GET", "/v1/_erasure"] = Scripted(body=found)
+    result = invoke("proof", "ivy", "--tenant", "acme")
+    assert result.exit_code == code
+    assert ("Nothing of it can be read." in result.stdout) == (code == 0)
+    if ERASED in found["keys"]:
+        assert result.stdout.startswith("ab12 erased 2026-01-01 by op: asked  event subject.keys/0:7")
+    assert json.loads(invoke("proof", "ivy", "--tenant", "acme", "--json").stdout)["erased"] == (code == 0)
+
+
+def test_keys_are_wrapped_anew(fake):
+    fake.answers["POST", "/v1/_erasure/rewrap"] = Scripted(body={"wrapped": 2})
+    assert invoke("rewrap").stdout == "2 keys wrapped anew\n"
