@@ -38,6 +38,8 @@ STOP_TIMEOUT_S = 5.0
 """The drain (plan.LOCAL_DRAIN_MS) and what comes after it."""
 SIGNING_KEYS = ("LOOMLOG_AUDIT_KEY", "LOOMLOG_AUDIT_KEY_FILE")
 """Handed to the auditor alone: runtimes run what models write."""
+CONTENT_KEYS = ("LOOMLOG_ENCRYPTION_KEY", "LOOMLOG_ENCRYPTION_KEY_FILE", "LOOMLOG_ENCRYPTION_KEY_PREVIOUS")
+"""Handed to those that see user content in clear: the API and the runtimes."""
 RUN_TOPICS = ("loom.run.commands", "loom.run.events", "loom.run.deltas", "loom.run.snapshots", "loom.audit.checkpoints")
 """Topics of the run family, and what is signed about it: the same number of partitions, LOOMLOG_PARTITIONS of them."""
 
@@ -92,7 +94,7 @@ async def services_of(plan: Plan, *, kafka: str, postgres: str, probes: AsyncExi
     What asks them whether they are ready is closed with `probes`, which has to outlive the supervisor.
     """
     environ = {
-        **{name: value for name, value in plan.environ.items() if name not in SIGNING_KEYS},
+        **{name: value for name, value in plan.environ.items() if name not in SIGNING_KEYS + CONTENT_KEYS},
         "LOOMLOG_KAFKA": kafka,
         "LOOMLOG_POSTGRES": postgres,
         "PYTHONPATH": python_path(plan.environ),
@@ -110,10 +112,11 @@ async def services_of(plan: Plan, *, kafka: str, postgres: str, probes: AsyncExi
     except OutsideError as error:
         raise Unreachable(f"{error}.") from error
     make = _Maker(environ)
+    reading = _Maker({**environ, **{name: plan.environ[name] for name in CONTENT_KEYS if name in plan.environ}})
     needed = (
-        *_runtimes(make, plan, claimed.ready if claimed is not None else None),
+        *_runtimes(reading, plan, claimed.ready if claimed is not None else None),
         make.service("projector", ready=projecting.ready),
-        make.service("api", url=plan.api_url, ready=answers(http, f"{plan.api_url}/readyz")),
+        reading.service("api", url=plan.api_url, ready=answers(http, f"{plan.api_url}/readyz")),
     )
     beside: tuple[Child, ...] = ()
     if plan.insights_url:

@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -64,6 +65,7 @@ from services.stream.host import Host
 from services.stream.owner import Workplace
 from services.stream.past import Past
 from services.stream.pauses import PARTITION, PauseBoard
+from services.stream.sealed_content import letters_value
 from services.stream.snapshot import Snapshots
 from services.stream.subject_keys import SubjectKeys, WrongKey, opened_keys
 
@@ -312,7 +314,10 @@ async def _serve(
             secrecy=secrecy,
         )
 
-    dead_letters = DeadLetters(codec, appender, topic=TOPICS.dead_letters, service="runtime", clock_ms=clock_ms)
+    letters: dict[str, Any] = {} if keys is None else {"kept": letters_value(keys, codec, TOPICS.commands)}
+    dead_letters = DeadLetters(
+        codec, appender, topic=TOPICS.dead_letters, service="runtime", clock_ms=clock_ms, **letters
+    )
     hand_over = HandOver(
         codec, appender, topic=TOPICS.commands, partitions=partitions, clock_ms=clock_ms, name=settings.name
     )

@@ -30,8 +30,17 @@ class DeadLetters:
     """Writes dead letters of one service."""
 
     def __init__(
-        self, codec: Codec, appender: LogAppender, *, topic: str, service: str, clock_ms: Callable[[], int]
+        self,
+        codec: Codec,
+        appender: LogAppender,
+        *,
+        topic: str,
+        service: str,
+        clock_ms: Callable[[], int],
+        kept: Callable[[LogRecord], bytes | None] = lambda record: record.value,
     ) -> None:
+        """`kept` gives the value as a letter may hold it; None leaves it in its topic."""
+        self._kept = kept
         self.parked = 0
         self._codec = codec
         self._appender = appender
@@ -42,7 +51,7 @@ class DeadLetters:
 
     def park(self, record: LogRecord, *, kind: str, error: str, parked: Callable[[], None] = lambda: None) -> None:
         """Queue a letter; `parked` is called when it is in the log."""
-        value, headers, key = _bounded(record)
+        value, headers, key = _bounded(record, self._kept(record))
         letter = DeadLetter(
             topic=record.topic,
             partition=record.partition,
@@ -83,10 +92,10 @@ class DeadLetters:
                 await asyncio.sleep(RETRY_S)
 
 
-def _bounded(record: LogRecord) -> tuple[bytes | None, tuple[Header, ...], bytes | None]:
+def _bounded(record: LogRecord, kept: bytes | None) -> tuple[bytes | None, tuple[Header, ...], bytes | None]:
     """Value, headers and key of the original as far as they fit. A header without a value is kept as an empty one."""
     room = MAX_ORIGINAL_BYTES
-    value = record.value if len(record.value or b"") <= room else None
+    value = kept if len(kept or b"") <= room else None
     room -= len(value or b"")
     headers = tuple(Header(key=name, value=data or b"") for name, data in record.headers)
     size = sum(len(header.key.encode()) + len(header.value) for header in headers)

@@ -3,12 +3,15 @@
 Before: a client's request in services/commands, a command of a microservice in services/runtime. After: the log.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from connectors.protocols import LogRecord
+from connectors.sealing import has_tokens
+from schemas.codec import Codec, Undecodable
 from schemas.run_commands import Command, ForkRun, PostInput, ResolveCall, StartRun
 from schemas.values import ContentBlock, Segment
-from services.stream.subject_keys import Seal
+from services.stream.subject_keys import Seal, SubjectKeys
 
 WithContent = StartRun | ForkRun | PostInput | ResolveCall
 """Commands that bring content. Results that are handed over were sealed by whoever got them; an import keeps the bytes
@@ -58,6 +61,34 @@ def texts_in(command: Command) -> list[str]:
             return [command.result]
         case _:
             return []
+
+
+def letters_value(keys: SubjectKeys, codec: Codec, commands_topic: str) -> Callable[[LogRecord], bytes | None]:
+    """The value of a record as a dead letter may hold it, which is kept for a year: without a word in clear.
+
+    A command in clear is sealed when it says whose it is and that subject has a key. Otherwise, and when nobody can
+    read what it says, it stays in its topic alone, which keeps it for 14 days; the letter says where it lies.
+    """
+
+    def kept(record: LogRecord) -> bytes | None:
+        if record.topic != commands_topic or record.value is None:
+            return record.value
+        try:
+            command = codec.decode(record.value).record
+        except Undecodable:
+            return None
+        in_clear = [text for text in texts_in(command) if text and not has_tokens(text)]
+        if not in_clear:
+            return record.value
+        if not isinstance(command, StartRun):
+            return None
+        tenant = command.envelope.tenant
+        sealer = keys.at_hand(tenant, command.user_id)
+        if sealer is None:
+            return None
+        return codec.encode(sealed_command(command, keys.unsealed(tenant, command.user_id, sealer)))
+
+    return kept
 
 
 def _sealed_block(block: ContentBlock, seal: Seal) -> ContentBlock:

@@ -92,3 +92,10 @@ async def test_a_broker_that_is_not_there_is_said_as_such():
 def test_another_process_of_ours_runs_this_code():
     assert python_path({}) == str(PROGRAM_ROOT)
     assert python_path({"PYTHONPATH": "/a:/b"}) == f"{PROGRAM_ROOT}:/a:/b"
+
+
+async def test_only_those_who_see_content_get_the_key_that_opens_it(tmp_path):
+    found = await services(planned(tmp_path, LOOMLOG_ENCRYPTION_KEY="secret", LOOMLOG_AUDIT_KEY="other"))
+    told = {child.name: child.environment.get("LOOMLOG_ENCRYPTION_KEY") for child in (*found.needed, *found.beside)}
+    assert {name for name, key in told.items() if key == "secret"} == {"runtime", "api"}
+    assert {name for name, key in told.items() if key is None} == {"projector", "insights", "auditor"}
