@@ -9,12 +9,11 @@ LOOMLOG_KAFKA and LOOMLOG_POSTGRES use servers that run already. What the stack 
 .loomlog/cache, so only the first session on a machine is slow.
 """
 
-import asyncio
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psycopg
@@ -27,24 +26,28 @@ from services.cli.stack.local import LocalStack, local_stack
 CACHE = Path(__file__).parent.parent / ".loomlog" / "cache"
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def session_stack() -> AsyncIterator[LocalStack]:
-    """Broker and Postgres of this session, on free ports, in a folder of its own."""
+@pytest.fixture(scope="session")
+def session_folder() -> Iterator[Path]:
+    """Where broker and Postgres of this session keep their files, when they are its own."""
     # Not pytest's own temporary folder: those of three sessions are kept, and a broker's is large.
     folder = Path(tempfile.mkdtemp(prefix="loomlog-tests-"))
-    try:
-        async with local_stack(
-            open_home(folder, cache=CACHE),
-            say=print,
-            environ=os.environ,
-            kafka=os.environ.get("LOOMLOG_KAFKA"),
-            postgres=os.environ.get("LOOMLOG_POSTGRES"),
-            kafka_port=0,
-            postgres_port=0,
-        ) as stack:
-            yield stack
-    finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def session_stack(session_folder: Path) -> AsyncIterator[LocalStack]:
+    """Broker and Postgres of this session, on free ports."""
+    async with local_stack(
+        open_home(session_folder, cache=CACHE),
+        say=print,
+        environ=os.environ,
+        kafka=os.environ.get("LOOMLOG_KAFKA"),
+        postgres=os.environ.get("LOOMLOG_POSTGRES"),
+        kafka_port=0,
+        postgres_port=0,
+    ) as stack:
+        yield stack
 
 
 @pytest.fixture(scope="session")

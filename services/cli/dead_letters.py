@@ -193,7 +193,7 @@ def to_put_back(found: Letter, *, again: bool) -> Outgoing:
         )
     if letter.value is None:
         raise Failure(
-            f"Letter {found.offset} holds no bytes: the original is too large for a letter, was a tombstone, or says in clear what "
+            f"Letter {found.offset} holds no bytes: the original is too large, was a tombstone, or says in clear what "
             f"is encrypted here. It is at {found.origin} as long as its topic keeps it."
         )
     if found.replayed and not again:
