@@ -28,17 +28,20 @@ from connectors.protocols import (
 from schemas.conversation import TextBlock, ToolResultBlock
 from schemas.ids import partition_key
 from schemas.run_commands import PostInput, StartRun
-from schemas.values import CommandEnvelope, ContentBlock, Segment, ToolCall, Usage
+from schemas.values import CommandEnvelope, ContentBlock, RunPosition, Segment, ToolCall, Usage
 from services.commands.audit_log import EventQuery
+from services.commands.forks import ForkRequest
 from services.commands.history_shapes import comparison_json, moment_json
 from services.commands.items import Piece
 from services.commands.layer import TOPICS
-from services.commands.requests import RunRequest
+from services.commands.requests import RunRequest, checked, request_digest
 from services.commands.shapes import event_json, run_json
+from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.tracing import NO_TRACING
 from services.stream.bundle_replay import replay_bundle
 from services.stream.family import Topics
+from services.stream.past import Past
 from services.stream.subject_keys import ERASED, SubjectKeys
 from tests.services.commands.world import (
     ACME,
@@ -307,8 +310,45 @@ async def test_an_idempotent_request_is_recognised_although_its_digest_tells_not
         again = await on.layer.runs.start(IVY, request)
         again.stream.close()
         assert (again.run_id, again.repeated) == (run_id, True)
+        plain = request_digest(checked(request))
+        assert plain.encode() not in on.stored()
         other = await declined(on.layer.runs.start(IVY, replace(request, prompt="else")))
         assert other.code == "idempotency_key_reused"
+
+
+async def test_forks_and_further_runs_of_a_session_go_on_with_what_was_said() -> None:
+    async with stage() as on:
+        accepted = await on.layer.runs.start(IVY, REQUEST)
+        await pieces_of(accepted.stream)
+        last = (await on.layer.reads.run(IVY, accepted.run_id)).last_seq
+        fork = await on.layer.forks.fork(IVY, accepted.run_id, ForkRequest(at_seq=last, prompt=f"fork {INPUT}"))
+        await pieces_of(fork.stream)
+        forked = repr(on.model.requests[-1].messages)
+        assert not [word for word in (PROMPT, ARGUMENT, RESULT, ANSWER, INPUT) if word not in forked]
+        more = await on.layer.runs.continue_session(IVY, accepted.session_id, RunRequest(prompt="more"))
+        await pieces_of(more.stream)
+        assert ANSWER in repr(on.model.requests[-1].messages)
+        assert not [word for word in WORDS if word.encode() in on.stored()]
+
+        await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
+        last = (await on.layer.reads.run(IVY, more.run_id)).last_seq
+        after = await on.layer.forks.fork(IVY, more.run_id, ForkRequest(at_seq=last, prompt="and now"))
+        await pieces_of(after.stream)
+        seen = repr(on.model.requests[-1].messages)
+        assert ERASED in seen
+        assert "and now" in seen
+        assert not [word for word in WORDS if word in seen]
+
+
+async def test_a_state_that_goes_into_a_snapshot_holds_tokens_only() -> None:
+    async with stage() as on:
+        run_id, _ = await ran(on)
+        row = await on.layer.reads.run(IVY, run_id)
+        past = Past(RunFamily(), on.world.codec, on.world.log, TOPICS.events)
+        place = RunPosition(run_id=run_id, first_offset=row.first_offset, last_offset=row.last_offset)
+        state = RunFamily.states.encode((await past.load(row.partition, place)).state)
+        assert b"lenc1" in state
+        assert not [word for word in WORDS if word.encode() in state]
 
 
 async def test_after_an_erasure_it_is_unreadable_everywhere_and_the_history_is_whole() -> None:

@@ -200,6 +200,8 @@ async def test_a_process_that_follows_drops_an_erased_key_by_itself() -> None:
     one, follower = keys_over(log), keys_over(log)
     token = (await one.sealer("acme", "ivy")).text("hello")
     await follower.know(token)
+    assert follower.opened(token, "acme") == "hello"
+    assert follower._open
     task = asyncio.create_task(follower.follow(log.tail(TOPIC, {PARTITION: 0})))
     try:
         await erased(one)
