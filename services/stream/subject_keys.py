@@ -183,12 +183,15 @@ class SubjectKeys:
     # --- sealing -----------------------------------------------------------------------------------------------------
 
     def at_hand(self, tenant: str, subject: str) -> Sealer | None:
-        """As `sealer`, without waiting; None when the subject has no key yet."""
+        """As `sealer`, without waiting; None when there is no key yet, or none this process can unwrap."""
         found = self.table.current(tenant, subject)
-        return None if found is None else Sealer(self._data_key(found), self._random)
+        return Sealer(self._data_key(found), self._random) if found is not None and self._is_ours(found) else None
 
     async def sealer(self, tenant: str, subject: str) -> Sealer:
-        """Seals for that subject; its key is made when it has none. Raises Transient, or Unsealable for a wrong key."""
+        """Seals for that subject; its key is made when it has none.
+
+        Raises Transient, also while another process uses a newer key-encryption key than this one was started with.
+        """
         found = self.at_hand(tenant, subject)
         if found is not None:
             return found
@@ -197,9 +200,21 @@ class SubjectKeys:
             if self.table.current(tenant, subject) is None:
                 await self._make(tenant, subject)
             found = self.at_hand(tenant, subject)
+        if found is None and (strange := self.table.current(tenant, subject)) is not None:
+            raise self._newer(strange)
         if found is None:
             raise Transient(f"the key of {subject or tenant} could not be written to {self.topic}", kind="unavailable")
         return found
+
+    def _is_ours(self, key: SubjectKeyMade) -> bool:
+        return key.key_id in self._open or key.wrapped_by in self._wrapping.keys
+
+    def _newer(self, key: SubjectKeyMade) -> Transient:
+        return Transient(
+            f"the key {key.key_id} is wrapped by {key.wrapped_by}, which this process was not started with: restart it "
+            "with the new LOOMLOG_ENCRYPTION_KEY",
+            kind="unavailable",
+        )
 
     def unsealed(self, tenant: str, subject: str, sealer: Sealer) -> Seal:
         """Seals for the subject what is not sealed for it already."""
@@ -251,7 +266,10 @@ class SubjectKeys:
         return self._replaced(text, tenant, for_model=False)
 
     def opened_for_model(self, text: str, tenant: str) -> str:
-        """As `opened`; untrusted text is escaped for its fence. Raises Permanent for what is unreadable, not erased."""
+        """As `opened`; untrusted text is escaped for its fence.
+
+        Raises Permanent for what is unreadable and not erased, Transient while a newer key-encryption key is needed.
+        """
         return self._replaced(text, tenant, for_model=True)
 
     def _replaced(self, text: str, tenant: str, *, for_model: bool) -> str:
@@ -264,6 +282,9 @@ class SubjectKeys:
             shown = self._shown(found[0], found[2], tenant)
             if for_model:
                 if shown == UNREADABLE:
+                    key = self.table.key(found[2])
+                    if key is not None and not self._is_ours(key):
+                        raise self._newer(key)
                     raise Permanent(f"content sealed by the key {found[2]} cannot be read here", kind="invalid")
                 shown = shown.replace("<", "&lt;") if found[1] else shown
             parts += (text[end : found.start()], shown)

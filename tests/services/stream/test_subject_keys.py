@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from connectors.errors import Permanent
+from connectors.errors import Permanent, Transient
 from connectors.memory_log import MemoryLog
 from connectors.protocols import Outgoing
 from connectors.sealing import KeyEncryptionKeys, name_of
@@ -167,6 +167,23 @@ async def test_the_key_encryption_key_is_rotated() -> None:
     await rotated.catch_up()
     rotated.check()
     assert rotated.opened(token, "acme") == "hello"
+
+
+async def test_a_process_that_was_not_restarted_yet_waits_for_the_new_key_encryption_key() -> None:
+    log = MemoryLog({TOPIC: 1})
+    old, new = keys_over(log, KEK), keys_over(log, NEXT_KEK, KEK)
+    before = (await old.sealer("acme", "rob")).text("before")
+    after = (await new.sealer("acme", "ivy")).text("after")
+    await old.know(after)
+    assert old.at_hand("acme", "ivy") is None
+    with pytest.raises(Transient, match="restart it with the new"):
+        await old.sealer("acme", "ivy")
+    with pytest.raises(Transient, match="restart it with the new"):
+        old.opened_for_model(after, "acme")
+    assert old.opened(after, "acme") == UNREADABLE
+    await new.wrap_anew()
+    await old.catch_up()
+    assert old.opened_for_model(before, "acme") == "before", "what it has unwrapped it goes on with"
 
 
 async def test_a_wrong_key_encryption_key_is_told_at_the_start() -> None:
