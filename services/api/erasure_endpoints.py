@@ -68,7 +68,8 @@ def report_json(found: Report) -> dict[str, Any]:
     """A subject as it is now."""
     examined = found.found
     covered = {
-        "keys": sum(key.erasure is None for key in found.keys),
+        # Without encryption the topic of keys is not read, so nothing can be said of it.
+        **({"keys": sum(key.erasure is None for key in found.keys)} if found.is_encrypted else {}),
         "runs": examined.runs,
         "live_runs": examined.live_runs,
         "events": examined.events,

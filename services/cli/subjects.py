@@ -132,10 +132,9 @@ def wrap_anew(as_json: Json = False) -> None:
 def _show(found: Mapping[str, Any]) -> None:
     out = console()
     covered, uncovered = found["tier1_covered"]["counts"], found["tier2_uncovered"]["counts"]
-    out.print(
-        f"{counted(covered['runs'], 'run')} ({covered['live_runs']} under way), {counted(covered['keys'], 'key')}, "
-        f"{counted(covered['frames'], 'encrypted text')}"
-    )
+    runs = f"{counted(covered['runs'], 'run')} ({covered['live_runs']} under way)"
+    keys = counted(covered.get("keys", 0), "key")
+    out.print(f"{runs}, {keys}, {counted(covered['frames'], 'encrypted text')}")
     if not found["encrypted"]:
         out.print(Text("Content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set.", style=ODD))
     if found["tier2_uncovered"]["total"]:

@@ -47,8 +47,8 @@ CANCEL_ROUNDS_MAX = 3
 CONTENT = frozenset({"user_input", "text", "thinking", "tool_call", "tool_result"})
 """Frames that hold what was said."""
 NOT_EXAMINED = (
-    "orders that microservices sent in clear stay in the commands topic for 14 days, and those nobody could handle in "
-    "the dead letters for a year; neither is examined here",
+    "orders that microservices sent in clear stay in the commands topic for 14 days, and dead letters from before "
+    "encryption was switched on for a year; they are not examined here",
     "agent names, ids, times, tool names, token counts and the reasons of orders are not content and stay readable",
 )
 

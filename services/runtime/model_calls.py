@@ -162,7 +162,7 @@ class ModelCalls:
             text_blob=blob,
             reasoning=sealer.text(storable(reply.reasoning)),
             reasoning_signature=sealer.text(reply.reasoning_signature),
-            tool_calls=tuple([replace(call, input=sealer.text(call.input)) for call in calls]),
+            tool_calls=calls if sealer is CLEAR else tuple([_sealed(call, sealer) for call in calls]),
             effect_classes=tuple(self._tools.effect_class(call.name, call.input) for call in calls),
             reconcilable=tuple(self._tools.is_reconcilable(call.name) for call in calls),
             stop_reason=reply.stop_reason,
@@ -197,6 +197,10 @@ class ModelCalls:
             retries_rate_limits=retries_rate_limits,
             duration_ms=_since_ms(began),
         )
+
+
+def _sealed(call: ToolCall, sealer: Sealer | Clear) -> ToolCall:
+    return replace(call, input=sealer.text(call.input))
 
 
 def idempotency_key(effect: CallModel, state: AwaitingModel) -> str:

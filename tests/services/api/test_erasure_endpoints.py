@@ -68,5 +68,6 @@ async def test_where_nothing_is_encrypted_nothing_can_be_erased_and_that_is_said
         await made.run(caller=IVY)
         found = (await made.client().get(f"{PLACE}&subject=ivy")).json()
         assert (found["encrypted"], found["tier2_uncovered"]["total"]) == (False, 2)
+        assert "keys" not in found["tier1_covered"]["counts"], "the topic of keys was not looked at"
         refused = await made.client().post(PLACE, json={"subject": "ivy", "dry_run": False, "confirm": "ivy"})
         assert (refused.status_code, refused.json()["code"]) == (503, "encryption_off")
