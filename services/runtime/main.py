@@ -327,6 +327,7 @@ async def _serve(
         done=lambda partition, aggregate, tenant, order: host.result(partition, aggregate, tenant, order),
         clock_ms=clock_ms,
         hand_over=hand_over.give,
+        told=secrecy.crash,
     )
     workplace = Workplace(
         family=family,

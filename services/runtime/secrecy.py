@@ -47,6 +47,10 @@ class Secrecy:
         """Raises Transient."""
         return CLEAR if self._keys is None else await self._keys.sealer(tenant, subject)
 
+    def crash(self, error: Exception) -> str:
+        """What a run is told of a crash. The text of an error may quote what the call was given."""
+        return type(error).__name__ if self.is_on else f"{type(error).__name__}: {error}"
+
     def command(self, command: Command, subject: str) -> Command | Coroutine[Any, Any, Command]:
         """The command sealed; to be awaited when the subject has no key yet, or one this process has not heard of."""
         keys = self._keys

@@ -42,9 +42,12 @@ class Calls:
         done: Callable[[int, str, str, Any], bool],
         clock_ms: Callable[[], int],
         hand_over: Callable[[str, str, Any], Awaitable[None]] = _keep_to_oneself,
+        told: Callable[[Exception], str] = lambda error: f"{type(error).__name__}: {error}",
     ) -> None:
         """`done` takes (partition, aggregate, tenant, order) and is false when this process has no such partition;
-        `hand_over` then takes (aggregate, tenant, order), and tells failures to the log alone."""
+        `hand_over` then takes (aggregate, tenant, order), and tells failures to the log alone. `told` is what the order
+        says of a crash."""
+        self._told = told
         self._family = family
         self._run = run
         self._done = done
@@ -97,7 +100,7 @@ class Calls:
             order = self._family.crashed(effect, "it was cancelled from inside", self._clock_ms())
         except Exception as error:
             log.exception("call %s of %s crashed", effect.key, aggregate)
-            order = self._family.crashed(effect, f"{type(error).__name__}: {error}", self._clock_ms())
+            order = self._family.crashed(effect, self._told(error), self._clock_ms())
         running = self._tasks.get(aggregate)
         if running is None or running.get(effect.key) is not task:
             return  # stopped meanwhile

@@ -30,6 +30,7 @@ from schemas.ids import partition_key
 from schemas.run_commands import PostInput, StartRun
 from schemas.values import CommandEnvelope, ContentBlock, RunPosition, Segment, ToolCall, Usage
 from services.commands.audit_log import EventQuery
+from services.commands.erasing import TENANT_ITSELF
 from services.commands.forks import ForkRequest
 from services.commands.history_shapes import comparison_json, moment_json
 from services.commands.items import Piece
@@ -113,12 +114,15 @@ class Answering:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Mapping[str, Any], Mapping[str, str]]] = []
+        self.crashes = False
 
     def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
         return EffectClass.PURE
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         self.calls.append((arguments, context.metadata))
+        if self.crashes:
+            raise ValueError(f"a bug met {RESULT}")
         return ToolResult(text=f"the {RESULT}")
 
 
@@ -301,6 +305,29 @@ async def test_an_error_that_repeats_what_was_said_is_encrypted_and_shown() -> N
         assert ERROR in told(pieces)
         assert ERROR in (await on.layer.reads.run(IVY, run_id)).error
         assert ERROR.encode() not in on.stored()
+
+
+async def test_a_crash_is_told_without_what_it_quotes() -> None:
+    async with stage() as on:
+        on.tool.crashes = True
+        _, pieces = await ran(on)
+        assert "the tool Echo crashed: ValueError" in told(pieces)
+        assert RESULT.encode() not in on.stored()
+
+
+async def test_runs_that_name_no_user_are_erased_as_the_tenant_itself() -> None:
+    async with stage() as on:
+        envelope = CommandEnvelope(command_id="c_1", tenant="acme", subject="shop", issued_at_ms=1)
+        on.put(StartRun(envelope=envelope, agent="helper", prompt=PROMPT, run_id="r_shop1"))
+        await until(lambda: on.layer.hub.recent("r_shop1"))
+        assert PROMPT in told(await pieces_of(await on.layer.reads.stream(ACME, "r_shop1")))
+        await ran(on)
+        report = await on.layer.erasing.report(ADMIN_CALLER, "acme", TENANT_ITSELF)
+        assert (report.found.runs, len(report.keys), report.found.frames_in_clear) == (1, 1, 0)
+        await on.layer.erasing.erase(ADMIN_CALLER, "acme", TENANT_ITSELF)
+        assert PROMPT not in told(await pieces_of(await on.layer.reads.stream(ACME, "r_shop1")))
+        hers = await on.layer.erasing.report(ADMIN_CALLER, "acme", USER)
+        assert [key.erasure for key in hers.keys] == [None]
 
 
 async def test_an_idempotent_request_is_recognised_although_its_digest_tells_nothing() -> None:

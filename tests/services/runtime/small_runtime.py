@@ -192,6 +192,7 @@ class SmallRuntime:
             run=work.run,
             done=lambda *result: self.host.result(*result),
             clock_ms=clock_ms,
+            told=secrecy.crash,
         )
 
         def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
