@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from connectors.sealing import has_tokens
 from projections.runs import RunRow
 from schemas.codec import Record
 from schemas.run_commands import ForkRun
@@ -155,6 +156,8 @@ def overrides_of(given: Mapping[str, Any]) -> DefinitionOverrides | None:
 def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str):
         raise bad_request(f"overrides.{name} is {str(value)[:60]}: expected a text")
+    if has_tokens(value):
+        raise bad_request(f"overrides.{name} holds a token of encrypted content, which would be opened for a model")
     if name == "effort" and value not in EFFORTS:
         raise bad_request(f"overrides.effort is {value[:60]!r}: expected low, medium, high or an empty text")
     if name in ("provider", "model") and not (0 < len(value) <= limits.NAME_BYTES_MAX and value.isprintable()):

@@ -21,6 +21,7 @@ from typing import Any
 
 import orjson
 
+from connectors.sealing import TOKEN, has_tokens
 from schemas.ids import ID_PATTERN
 from schemas.values import ContentBlock, Sampling, Segment
 from services.commands import limits
@@ -213,6 +214,8 @@ def _check_name(name: str, value: str) -> None:
         raise bad_request(f"{name}: at most {limits.NAME_BYTES_MAX} bytes")
     if not value.isprintable():
         raise bad_request(f"{name} is {_shown(value)}: expected printable characters")
+    if has_tokens(value):
+        raise bad_request(f"{name} is {_shown(value)}: a token of encrypted content is no name")
 
 
 def _check_credentials(request: RunRequest) -> None:
@@ -289,8 +292,9 @@ def checked_result(result: str, *, done: bool) -> None:
 
 
 def checked_reason(reason: str) -> str:
-    """A reason of a cancel. Control characters go, because read models keep it as plain text; the rest is kept."""
-    kept = "".join(character if character.isprintable() else " " for character in reason).strip()
+    """A reason of a cancel. Control characters go, because read models keep it as plain text, and so do tokens of
+    encrypted content, which would be opened for whoever is shown the reason; the rest is kept."""
+    kept = TOKEN.sub("", "".join(character if character.isprintable() else " " for character in reason)).strip()
     return kept[: limits.REASON_CHARACTERS_MAX]
 
 

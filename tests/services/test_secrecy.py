@@ -43,6 +43,7 @@ from services.runtime.tracing import NO_TRACING
 from services.stream.bundle_replay import replay_bundle
 from services.stream.family import Topics
 from services.stream.past import Past
+from services.stream.sealed_content import texts_in
 from services.stream.subject_keys import ERASED, SubjectKeys
 from tests.services.commands.world import (
     ACME,
@@ -305,6 +306,35 @@ async def test_an_error_that_repeats_what_was_said_is_encrypted_and_shown() -> N
         assert ERROR in told(pieces)
         assert ERROR in (await on.layer.reads.run(IVY, run_id)).error
         assert ERROR.encode() not in on.stored()
+
+
+async def test_a_token_of_somebody_else_is_opened_nowhere_by_handing_it_in() -> None:
+    async with stage() as on:
+        theirs = await on.layer.runs.start(ACME, REQUEST)
+        await pieces_of(theirs.stream)
+        started = on.world.commands()[0]
+        token = next(text for text in texts_in(started) if text)
+        assert RESULT not in token
+        request = replace(REQUEST, prompt=token, metadata={"note": token}, segments=(), interactive=True)
+        accepted = await on.layer.runs.start(IVY, request)
+        pieces = await until_type(accepted.stream, "awaiting_input")
+        await on.layer.control.pause(IVY, accepted.run_id, f"because {token}")
+        await on.layer.control.cancel(IVY, accepted.agent_id, token)
+        pieces += await pieces_of(accepted.stream)
+        row = orjson.dumps(run_json(await on.layer.reads.run(IVY, accepted.run_id))).decode()
+        moment = orjson.dumps(moment_json(await on.layer.histories.at(IVY, accepted.run_id, 0))).decode()
+        events = await on.layer.audit.events(ACME, EventQuery(run_id=accepted.run_id))
+        views = orjson.dumps([event_json(view) for view in events.events]).decode()
+        words = [PROMPT, PAGE]
+        for shown in (told(pieces), row, moment, views, repr(on.model.requests[-1])):
+            assert not [word for word in words if word in shown]
+        for refused in (
+            on.layer.runs.start(IVY, replace(REQUEST, tools=(token,))),
+            on.layer.forks.fork(
+                IVY, accepted.run_id, ForkRequest(at_seq=1, overrides={"system_prompt": f"say {token}"})
+            ),
+        ):
+            assert (await declined(refused)).code == "bad_request"
 
 
 async def test_a_crash_is_told_without_what_it_quotes() -> None:
