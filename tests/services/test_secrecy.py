@@ -27,7 +27,7 @@ from connectors.protocols import (
 )
 from schemas.conversation import TextBlock, ToolResultBlock
 from schemas.ids import partition_key
-from schemas.run_commands import PostInput, StartRun
+from schemas.run_commands import ForkRun, PostInput, StartRun
 from schemas.values import CommandEnvelope, ContentBlock, RunPosition, Segment, ToolCall, Usage
 from services.commands.audit_log import EventQuery
 from services.commands.erasing import TENANT_ITSELF
@@ -290,9 +290,30 @@ async def test_what_a_microservice_says_in_clear_is_encrypted_before_it_is_decid
         await until(lambda: len(on.model.requests) == 3)
         stream.close()
         assert INPUT in repr(on.model.requests[-1].messages)
+        fork = ForkRun(
+            envelope=replace(envelope, command_id="c_3"),
+            origin_run_id="r_shop1",
+            at_seq=1,
+            run_id="r_shop1-fork",
+            prompt=f"fork {ERROR}",
+        )
+        on.put(fork)
+        await until(lambda: ERROR in repr(on.model.requests[-1].messages))
         del on.world.log.records[TOPICS.commands, on.layer.publisher.partition_of("shop1")][:]
         stored = on.stored()
         assert not [word for word in WORDS if word.encode() in stored]
+
+
+async def test_what_a_person_says_to_a_run_under_way_is_encrypted_before_it_is_sent() -> None:
+    async with stage() as on:
+        accepted = await on.layer.runs.start(IVY, replace(REQUEST, interactive=True))
+        await until_type(accepted.stream, "awaiting_input")
+        await on.layer.control.post_input(IVY, accepted.run_id, INPUT)
+        pieces = await until_type(accepted.stream, "steer")
+        assert INPUT in told(pieces)
+        await until(lambda: INPUT in repr(on.model.requests[-1].messages))
+        accepted.stream.close()
+        assert INPUT.encode() not in on.stored()
 
 
 async def follow(on: Stage, run_id: str) -> Any:
