@@ -36,10 +36,13 @@ log = logging.getLogger("loomlog.projector")
 STATUS_EVERY_S = 2.0
 """How old the status gets, how long a switch of builds goes unnoticed; and the end offsets are asked for this often."""
 REST = 4.0
-REST_MAX_S = 0.1
-"""After a transaction the loop rests so many times as long as that took, at most so long. A lone event is projected at
-once; in a stream of them a transaction takes what came meanwhile, because a small one costs nearly as much as a large
-one. Nobody notices a tenth of a second, and a loop that is behind does not rest."""
+REST_MAX_S = 0.02
+REST_MAX_BUSY_S = 0.1
+BUSY_PER_S = 2_500
+"""After a transaction the loop rests so many times as long as that took, at most so long; longer when more records than
+that come in a second. A lone event is projected at once; in a stream of them a transaction takes what came meanwhile,
+because a small one costs nearly as much as a large one. A loop that is behind does not rest. Figures of the lag come
+from `make bench-projections`."""
 STAND_BY_S = 0.5
 """How often a projector that stands by looks whether it is its turn: how long a take-over takes."""
 RETRY_FIRST_S = 0.2
@@ -149,13 +152,16 @@ class Projector:
         settings = self._settings
         self._state, self._build = "projecting", build.number
         status_due = 0.0
+        ended = time.monotonic()
         while not stop.is_set():
             polled = await tail.poll(timeout_s=settings.poll_timeout_s, max_records=settings.max_records)
             if polled:
                 began = time.monotonic()
                 self._count(await projection.apply(polled))
-                if sum(map(len, polled.values())) < settings.max_records:
-                    await asyncio.sleep(min(REST_MAX_S, REST * (time.monotonic() - began)))
+                records, before, ended = sum(map(len, polled.values())), ended, time.monotonic()
+                if records < settings.max_records:
+                    is_busy = records > BUSY_PER_S * (ended - before)
+                    await asyncio.sleep(min(REST_MAX_BUSY_S if is_busy else REST_MAX_S, REST * (ended - began)))
             if time.monotonic() >= status_due:
                 await self._tell(projection, tail, builds)
                 status_due = time.monotonic() + STATUS_EVERY_S

@@ -35,7 +35,7 @@ CACHE = Path(__file__).parents[2] / ".loomlog" / "cache"
 WARM_UP_S = 2.0
 JIT_WARM_UP_S = 60.0
 """Of load before anything is measured: until then the compiler of the broker's Java machine takes half a core."""
-UP_TIMEOUT_S = 120
+UP_TIMEOUT_S = 120.0
 SYNCS = 200
 
 
@@ -44,6 +44,7 @@ class Stack:
     """A running stack: where it is and which processes it has."""
 
     kafka: str
+    postgres: str
     api: str
     home: Path
     pids: dict[str, int]
@@ -97,14 +98,14 @@ def environment_in(folder: Path, configuration: str) -> dict[str, str]:
     }
 
 
-def loomlog(command: str, environment: dict[str, str]) -> str:
+def loomlog(command: str, environment: dict[str, str], *, timeout_s: float = UP_TIMEOUT_S) -> str:
     """Run one `loomlog` command; its standard output."""
     done = subprocess.run(
         [sys.executable, "-m", "services.cli.main", *command.split()],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=UP_TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
     if done.returncode != 0:
@@ -119,6 +120,7 @@ def up(environment: dict[str, str]) -> Stack:
     status = json.loads(loomlog("status --json", environment))
     return Stack(
         kafka=status["kafka"],
+        postgres=next(child["url"] for child in status["children"] if child["name"] == "postgres"),
         api=environment["LOOMLOG_LISTEN_ADDR"],
         home=Path(environment["LOOMLOG_HOME"]),
         pids={child["name"]: child["pid"] for child in status["children"]},
