@@ -18,12 +18,13 @@ Before: main wires it. After: projections.run_projection.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from connectors.errors import Transient
 from connectors.postgres import translated
+from connectors.protocols import LogRecord
 from projections.builds import VERSION, Build, Builds, StatusRow
 from projections.cursors import Fenced
 from projections.rebuild import Connect, PausableTail, RebuildReport, rebuild
@@ -36,13 +37,18 @@ log = logging.getLogger("loomlog.projector")
 STATUS_EVERY_S = 2.0
 """How old the status gets, how long a switch of builds goes unnoticed; and the end offsets are asked for this often."""
 REST = 4.0
-REST_MAX_S = 0.02
+REST_MAX_S = 0.015
 REST_MAX_BUSY_S = 0.1
 BUSY_PER_S = 2_500
 """After a transaction the loop rests so many times as long as that took, at most so long; longer when more records than
 that come in a second. A lone event is projected at once; in a stream of them a transaction takes what came meanwhile,
 because a small one costs nearly as much as a large one. A loop that is behind does not rest. Figures of the lag come
 from `make bench-projections`."""
+AT_HAND_S = 0.001
+FRESH_S = 0.005
+"""Records that a poll gives within AT_HAND_S were waiting for it; then a second look waits so long for newer ones. What
+the client fetched during a rest was fetched at its beginning, and only when that is taken does it ask for what came
+since; without the second look records waited for a whole rest more."""
 STAND_BY_S = 0.5
 """How often a projector that stands by looks whether it is its turn: how long a take-over takes."""
 RETRY_FIRST_S = 0.2
@@ -154,7 +160,7 @@ class Projector:
         status_due = 0.0
         ended = time.monotonic()
         while not stop.is_set():
-            polled = await tail.poll(timeout_s=settings.poll_timeout_s, max_records=settings.max_records)
+            polled = await self._poll(tail)
             if polled:
                 began = time.monotonic()
                 self._count(await projection.apply(polled))
@@ -168,6 +174,18 @@ class Projector:
                 if (await builds.live()).number != build.number:
                     log.info("another build is live now, moving to it")
                     return
+
+    async def _poll(self, tail: PausableTail) -> Mapping[int, Sequence[LogRecord]]:
+        """What there is, with what came while the last records were waiting to be taken."""
+        settings = self._settings
+        began = time.monotonic()
+        polled = await tail.poll(timeout_s=settings.poll_timeout_s, max_records=settings.max_records)
+        was_waiting = time.monotonic() - began < AT_HAND_S
+        left = settings.max_records - sum(map(len, polled.values()))
+        if not polled or not was_waiting or left <= 0:
+            return polled
+        fresh = await tail.poll(timeout_s=FRESH_S, max_records=left)
+        return {p: [*polled.get(p, ()), *fresh.get(p, ())] for p in polled.keys() | fresh.keys()}
 
     def _count(self, applied: Applied) -> None:
         self._events += applied.events
