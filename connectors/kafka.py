@@ -179,6 +179,13 @@ class KafkaTail:
             self._consumer = None
 
 
+async def open_tail(options: KafkaOptions, topic: str, starts: Mapping[int, int]) -> KafkaTail:
+    """A tail that reads. Raises Transient."""
+    tail = KafkaTail(options, topic, starts)
+    await tail.start()
+    return tail
+
+
 class KafkaRanges:
     """Reads a range of one partition at a time: claims in a gap, a finished run, the tail for a take-over."""
 

@@ -27,7 +27,7 @@ from connectors.postgres import translated
 from connectors.protocols import LogRecord
 from projections.builds import VERSION, Build, Builds, StatusRow
 from projections.cursors import Fenced
-from projections.rebuild import Connect, PausableTail, RebuildReport, rebuild
+from projections.rebuild import Connect, Fill, OpenTail, PausableTail, RebuildReport, rebuild
 from projections.run_projection import Applied, RunProjection
 from schemas.codec import Codec
 from services.projector.settings import ProjectorSettings
@@ -57,8 +57,6 @@ RETRY_MAX_S = 5.0
 SAY_EVERY_S = 30.0
 """The same trouble is logged this often."""
 
-OpenTail = Callable[[Mapping[int, int]], Awaitable[PausableTail]]
-
 
 class Projector:
     """Projects one topic. `connect`, `open_tail` and `count_partitions` raise Transient when the outside is away."""
@@ -71,8 +69,10 @@ class Projector:
         open_tail: OpenTail,
         count_partitions: Callable[[], Awaitable[int]],
         codec: Codec | None = None,
+        fill: Fill | None = None,
     ) -> None:
         self._settings = settings
+        self._fill = fill
         self._connect = connect
         self._open_tail = open_tail
         self._count_partitions = count_partitions
@@ -258,6 +258,7 @@ class Projector:
             owner=settings.owner,
             prefix=settings.prefix,
             codec=self._codec,
+            fill=self._fill,
             **more,
         )
 
