@@ -37,7 +37,8 @@ from connectors.protocols import Outgoing
 from projections.builds import Builds, TableHash
 from schemas.producing import start_run_record
 from tests.benchmarks.closed_loop import percentile
-from tests.benchmarks.main import Stack, client, environment_in, loomlog, machine, up
+from tests.benchmarks.machine import machine
+from tests.benchmarks.main import Stack, client, environment_in, loomlog, up
 from tests.benchmarks.workload import AGENT, CONFIGURATION, PROMPT
 
 EVENTS, COMMANDS = "loom.run.events", "loom.run.commands"

@@ -39,14 +39,24 @@ NOT_COVERED = """
 """
 
 
-def page(results: Sequence[Result]) -> str:
-    """The page as Markdown. `results` are those of one command, in the order of their columns."""
+def page(results: Sequence[Result], beside: str = "") -> str:
+    """The page as Markdown. `results` are those of one command, in the order of their columns.
+
+    `beside` are the sections of other commands' figures (tests/figures.py).
+    """
     assert results, "a page needs at least one result"
     minutes = max(1, round(sum(result["took_s"] for result in results) / 60))
     parts = [HEAD.format(minutes=minutes, session=results[0]["session_s"])]
     parts += [_conditions(results), "\n## Verdict\n\n", _table(results, GOALS)]
     parts += ["\n## Figures\n\n", _table(results, FIGURES)]
-    parts += ["\n## How long it stood still\n\n", STOOD_STILL, _pauses(results), _violations(results), NOT_COVERED]
+    parts += [
+        "\n## How long it stood still\n\n",
+        STOOD_STILL,
+        _pauses(results),
+        _violations(results),
+        beside,
+        NOT_COVERED,
+    ]
     return "".join(parts)
 
 
