@@ -2,7 +2,8 @@
 
 All tasks live in one TaskGroup: an unexpected exception in any of them ends the process, and whoever supervises it
 starts it again (no silent death). The consumer group is a hint: what it assigns is claimed, what the next assignment
-lacks is given up, and in between everything is served, because terms make that safe. A batch that makes no progress
+lacks is given up, and in between everything is served, because terms make that safe. So does what a standby claims when
+an owner has died: it is kept until the group has noticed and says who is to have it. A batch that makes no progress
 although the broker answers means that our producer is broken: the process leaves.
 
 Before: services/runtime/main.py builds it. After: owner.py, flusher.py, calls.py.
@@ -12,16 +13,18 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Protocol
 
 from connectors.errors import Transient
-from connectors.protocols import LogTail
+from connectors.protocols import Share
 from services.stream.flusher import Flusher, claimed_in
 from services.stream.owner import Figures, Owner, Workplace
 from services.stream.partition import Partition
+from services.stream.partition_fold import PartitionFold
 from services.stream.progress import CommandProgress
 from services.stream.snapshot import Cut
+from services.stream.standby import PausableTail, Standby, followed_by
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +50,11 @@ NOTE_S = 2.0
 LOOK_AROUND_S = 5.0
 """How often an owner that appends nothing looks whether somebody has claimed over it; one small request for each quiet
 partition, and the longest a run waits that another owner began and left."""
+UNFORCED_EVERY_S = 5.0
+"""A partition that the group has not given us is claimed at most so often, however often its owner seems to die: longer
+than the group takes to notice a death."""
+FIRST_CLAIMS = frozenset({"assigned", "standby"})
+"""Reasons for which somebody claims who did not own before, and so does not wait."""
 RECLAIM_BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Pause before the next claim after being fenced or refused by the broker; two owners must not fight."""
 
@@ -55,22 +63,19 @@ class Membership(Protocol):
     """Tells which partitions to own; connectors.kafka.KafkaGroup, or a fixed set."""
 
     assigned: frozenset[int]
+    members: Mapping[str, Share]
+    """What everybody is to own, by life; empty when that is not known."""
     changed: asyncio.Event
 
     async def stay(self) -> None: ...
 
 
-class PausableTail(LogTail, Protocol):
-    """A tail whose partitions can be left alone for a while."""
-
-    def pause(self, partitions: list[int]) -> None: ...
-    def resume(self, partitions: list[int]) -> None: ...
-
-
 class Host:
     """Owns partitions of one family. `commands` is a tail over all partitions of the commands topic, all paused."""
 
-    def __init__(self, work: Workplace, *, membership: Membership, commands: PausableTail) -> None:
+    def __init__(
+        self, work: Workplace, *, membership: Membership, commands: PausableTail, standby: Standby | None = None
+    ) -> None:
         self.figures = Figures()
         self.owners: dict[int, Owner] = {}
         self._work = work
@@ -82,6 +87,18 @@ class Host:
         self._checkpointed: dict[int, float] = {}
         self._group: asyncio.TaskGroup | None = None
         self._stopping = False
+        self._standby = standby
+        self._adopted: dict[int, str] = {}
+        """Partitions claimed because their owner had died, with his life, until the group has noticed."""
+        self._unforced: dict[int, float] = {}
+        """When each was last claimed so, monotonic."""
+        if standby is not None:
+            standby.owner_died = self._adopt
+
+    @property
+    def warm(self) -> int:
+        """Partitions of others that are folded along."""
+        return self._standby.warm if self._standby is not None else 0
 
     async def run(self) -> None:
         """Until cancelled; an unexpected exception of any task comes out."""
@@ -96,6 +113,8 @@ class Host:
             group.create_task(self._checkpoints(), name="checkpoints")
             group.create_task(self._watch(), name="watch")
             group.create_task(self._look_around(), name="look around")
+            if self._standby is not None:
+                group.create_task(self._standby.run(), name="standby")
 
     def result(self, partition: int, aggregate: str, tenant: str, order: object) -> bool:
         """A call has returned; False when its partition is somebody else's now."""
@@ -150,12 +169,38 @@ class Host:
         while True:
             await self._membership.changed.wait()
             self._membership.changed.clear()
-            wanted = self._membership.assigned
-            for number in sorted(set(self.owners) - wanted):
+            wanted, members = self._membership.assigned, self._membership.members
+            # An assignment that still counts the dead owner in was made before the group noticed.
+            self._adopted = {
+                number: life
+                for number, life in self._adopted.items()
+                if number not in wanted and life in members and number in members[life].partitions
+            }
+            for number in sorted(set(self.owners) - wanted - set(self._adopted)):
                 self._release(number)
             for number in sorted(wanted - set(self.owners)):
-                self.owners[number] = Owner(number, self._work, wake=self.flusher.wake, figures=self.figures)
-                self._claim(number, "assigned")
+                self._own(number, "assigned")
+            self._stand_by()
+
+    def _stand_by(self) -> None:
+        if self._standby is not None:
+            followed = followed_by(self._standby.life, self._membership.members)
+            self._standby.follow(followed - set(self.owners))
+
+    def _adopt(self, number: int, life: str) -> None:
+        """The owner of a partition, of that life, has died: claim it without asking the group."""
+        now = time.monotonic()
+        recent = now - self._unforced.get(number, -UNFORCED_EVERY_S) < UNFORCED_EVERY_S
+        if self._stopping or number in self.owners or recent:
+            return
+        self._unforced[number] = now
+        self._adopted[number] = life
+        self._own(number, "standby")
+
+    def _own(self, number: int, reason: str) -> None:
+        folded = self._standby.take(number) if self._standby is not None else None
+        self.owners[number] = Owner(number, self._work, wake=self.flusher.wake, figures=self.figures)
+        self._claim(number, reason, folded)
 
     def _release(self, number: int) -> None:
         log.info("partition %d given up", number)
@@ -173,22 +218,30 @@ class Host:
             self.figures.unknown_outcomes += 1
         self._commands.pause([owner.number])
         owner.drop()
-        if self.owners.get(owner.number) is owner:
+        if self.owners.get(owner.number) is not owner:
+            return
+        if reason == "fenced" and owner.number in self._adopted:
+            # Its owner lives after all, or the group was as quick: it is theirs.
+            del self._adopted[owner.number]
+            self._release(owner.number)
+            self._stand_by()
+        else:
             self._claim(owner.number, reason)
 
-    def _claim(self, number: int, reason: str) -> None:
+    def _claim(self, number: int, reason: str, folded: PartitionFold | None = None) -> None:
         assert self._group is not None
         if number not in self._claiming:
-            self._claiming[number] = self._group.create_task(self._keep_claiming(number, reason))
+            self._claiming[number] = self._group.create_task(self._keep_claiming(number, reason, folded))
 
-    async def _keep_claiming(self, number: int, reason: str) -> None:
+    async def _keep_claiming(self, number: int, reason: str, folded: PartitionFold | None) -> None:
         """Claim until it works or the partition is not ours to claim any more."""
         owner = self.owners[number]
-        if reason != "assigned":
+        if reason not in FIRST_CLAIMS:
             await self._back_off(number)
         while self.owners.get(number) is owner:
+            first, folded = folded, None  # one that was fed in vain may be fed half
             try:
-                commands_from = await owner.claim(reason)
+                commands_from = await owner.claim(reason, first)
             except Transient as error:
                 log.warning("partition %d cannot be taken yet: %s", number, error)
                 await self._back_off(number)
@@ -337,6 +390,7 @@ class FixedMembership:
 
     def __init__(self, partitions: frozenset[int]) -> None:
         self.assigned = partitions
+        self.members: Mapping[str, Share] = {}
         self.changed = asyncio.Event()
         self.changed.set()
 

@@ -141,6 +141,23 @@ class Snapshots:
             sha256=snapshot.state_sha256,
         )
 
+    def forget(self, partition: int) -> None:
+        """Others have written since this process looked; the next `write` looks again."""
+        self._written.pop(partition, None)
+
+    async def _names(self, partition: int) -> set[str]:
+        """The runs that have a snapshot in the topic. Raises Transient."""
+        found: set[str] = set()
+        end = await self._ranges.end_offset(self._topic, partition)
+        beginning = await self._ranges.beginning_offset(self._topic, partition)
+        async with await self._ranges.read(self._topic, partition, beginning, end) as chunks:
+            async for chunk in chunks:
+                for record in chunk:
+                    name = (record.key or b"").decode(errors="replace")
+                    (found.discard if record.value is None else found.add)(name)
+        found.discard(CHECKPOINT_KEY.decode())
+        return found
+
     async def write(
         self, partition: int, *, term: int, next_offset: int, progress: CommandProgress, cut: Cut, at_ms: int
     ) -> bool:
@@ -190,7 +207,9 @@ class Snapshots:
         if len(outgoing[-1].value or b"") > MAX_SNAPSHOT_BYTES:
             return False
         live = {aggregate.id for aggregate, *_ in cut.aggregates}
-        known = self._written.setdefault(partition, set())
+        if partition not in self._written:
+            self._written[partition] = await self._names(partition)
+        known = self._written[partition]
         outgoing += [Outgoing(key=name.encode(), value=None) for name in sorted(known - live)]
         known |= live  # also when an append fails: what may be there must be buried one day
         for batch in batches(outgoing):

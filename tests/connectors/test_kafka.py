@@ -9,7 +9,7 @@ from services.cli.stack.ports import pick_port
 
 
 async def group(options: KafkaOptions) -> None:
-    await KafkaGroup(options, "topic", "group", session_timeout_ms=1_000).start()
+    await KafkaGroup(options, "topic", "group", session_timeout_ms=1_000, life="a").start()
 
 
 @pytest.mark.parametrize(
