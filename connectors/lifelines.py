@@ -15,6 +15,7 @@ Before: services/runtime/main.py listens. After: services/stream/standby.py hold
 import asyncio
 import socket
 import time
+from typing import cast
 
 RELEASED = b"released"
 CONNECT_S = 1.0
@@ -79,8 +80,8 @@ class _Holder(asyncio.Protocol):
         self._life = life
         self._transport: asyncio.Transport | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, made: asyncio.BaseTransport) -> None:
+        transport = cast("asyncio.Transport", made)  # uvloop's only looks like one
         if len(self._held) >= MAX_HELD:
             transport.abort()
             return
