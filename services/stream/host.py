@@ -156,7 +156,9 @@ class Host:
 
     def _note_what_was_not_begun(self) -> None:
         due: dict[int, dict[str, frozenset[Hashable]]] = {}
-        for number, name, key in self.flusher.not_begun:
+        # Taken away, so that whoever asks for a stop twice has it written down once.
+        not_begun, self.flusher.not_begun = self.flusher.not_begun, []
+        for number, name, key in not_begun:
             calls = due.setdefault(number, {})
             calls[name] = calls.get(name, frozenset()) | {key}
         for number, calls in due.items():
