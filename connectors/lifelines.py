@@ -2,7 +2,10 @@
 
 A process listens, greets whoever connects with its *life* (a name no other process and no later start has) and then
 says nothing more. When it dies, by whatever signal, the kernel closes its sockets and every holder reads the end of the
-stream. A planned end says `released` first. That is the whole protocol; nothing that is received is looked at.
+stream. A planned end says `released` first.
+
+Who is to own a partition next asks for it: `yield 3`, and the answer `yielded 3` comes once the calls under way there
+have ended and are in the log. That is the whole protocol.
 
 A broken connection is no dead process, so the holder connects once more: refused, or greeted by another life, means
 dead; accepted means that it carries on. Who was never greeted knows nothing: the address may be another machine's
@@ -13,13 +16,17 @@ Before: services/runtime/main.py listens. After: services/stream/standby.py hold
 """
 
 import asyncio
+import re
 import socket
 import time
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 RELEASED = b"released"
 CONNECT_S = 1.0
 """A machine that does not answer within this is not there to refuse, and nothing is known of its processes."""
+GREETING_S = 0.5
+"""Who asks does not wait longer for a greeting: a process that is stopped accepts, because its kernel does."""
 PAUSE_S = 1.0
 """Between tries to reach one that could not be reached."""
 BRIEF_S = 0.1
@@ -28,6 +35,7 @@ is one that broke without a greeting: a dying process may still accept."""
 MAX_HELD = 1_000
 """Connections one process keeps open; every other process of the group has one."""
 MAX_LINE_BYTES = 256
+QUESTION = re.compile(rb"yield (\d{1,9})")
 
 
 class Lifeline:
@@ -36,6 +44,8 @@ class Lifeline:
     def __init__(self, address: str, life: str) -> None:
         self.name = ""
         """host:port/life once it is open; what Claims tell."""
+        self.asked: Callable[[int], Awaitable[None]] = _nobody
+        """Gives up a partition when that is right; returns when it is given up, or when that will not happen."""
         self._address = address
         self._life = life
         self._server: asyncio.Server | None = None
@@ -45,7 +55,7 @@ class Lifeline:
         """Listens. Raises OSError when that address cannot be listened on."""
         host, _, port = self._address.rpartition(":")
         listening = asyncio.get_running_loop().create_server(
-            lambda: _Holder(self._held, self._life), host.strip("[]"), int(port)
+            lambda: _Holder(self._held, self._life, lambda number: self.asked(number)), host.strip("[]"), int(port)
         )
         try:
             self._server = await listening
@@ -75,9 +85,12 @@ class Lifeline:
 class _Holder(asyncio.Protocol):
     """One connection of somebody who wants to know."""
 
-    def __init__(self, held: set[asyncio.Transport], life: str) -> None:
+    def __init__(self, held: set[asyncio.Transport], life: str, asked: Callable[[int], Awaitable[None]]) -> None:
         self._held = held
         self._life = life
+        self._asked = asked
+        self._answering: asyncio.Task[None] | None = None
+        self._received = b""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, made: asyncio.BaseTransport) -> None:
@@ -89,9 +102,64 @@ class _Holder(asyncio.Protocol):
         self._held.add(transport)
         transport.write(self._life.encode() + b"\n")
 
+    def data_received(self, data: bytes) -> None:
+        """One question of one line; whatever else comes is not looked at."""
+        if self._answering is not None or self._transport is None or len(self._received) > MAX_LINE_BYTES:
+            return
+        self._received += data
+        line, ended, _ = self._received.partition(b"\n")
+        found = QUESTION.fullmatch(line)
+        if ended and found is not None:
+            self._answering = asyncio.get_running_loop().create_task(self._answer(int(found[1])))
+
+    async def _answer(self, number: int) -> None:
+        await self._asked(number)
+        assert self._transport is not None
+        if not self._transport.is_closing():
+            self._transport.write(b"yielded %d\n" % number)
+
     def connection_lost(self, error: Exception | None) -> None:
+        if self._answering is not None:
+            self._answering.cancel()
         if self._transport is not None:
             self._held.discard(self._transport)
+
+
+async def _nobody(number: int) -> None: ...
+
+
+async def ask_for(name: str, number: int, *, timeout_s: float) -> str:
+    """Asks the process of that name for a partition and waits until it has given it up.
+
+    `yielded`; or why there is nothing to wait for: `gone` (nobody listens there, or another life does), `silent` (it
+    does not greet: stopped, or not reachable from here), `late` (not given up within `timeout_s`).
+    """
+    address, _, life = name.rpartition("/")
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=MAX_LINE_BYTES)
+    except ConnectionRefusedError:
+        return "gone"
+    except (OSError, TimeoutError):
+        return "silent"
+    missing = "silent"
+    try:
+        async with asyncio.timeout(GREETING_S):
+            greeting = await reader.readline()
+        missing = "late"
+        if greeting.strip() != life.encode():
+            return "gone"
+        writer.write(b"yield %d\n" % number)
+        async with asyncio.timeout(timeout_s):
+            # The end of the stream is an answer too: whoever has ended holds nothing any more.
+            return "yielded" if await reader.readline() else "gone"
+    except TimeoutError:
+        return missing
+    except (OSError, ValueError):
+        return "gone"
+    finally:
+        writer.close()
 
 
 async def until_gone(name: str) -> bool:

@@ -29,7 +29,7 @@ from connectors.configuration import price_of as configured_price
 from connectors.errors import OutsideError, Transient
 from connectors.garbage import collect_rarely
 from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail
-from connectors.lifelines import Lifeline, until_gone
+from connectors.lifelines import Lifeline, ask_for, until_gone
 from connectors.models.catalog import build_models
 from connectors.postgres import open_reader
 from connectors.process_secrecy import hide_from_other_programs
@@ -373,7 +373,16 @@ async def _serve(
     standby = None
     if beside is not None:
         standby = Standby(workplace, life=life, tail=beside.tail, ranges=beside.ranges, until_gone=until_gone)
-    host = Host(workplace, membership=group, commands=commands, standby=standby)
+    host = Host(
+        workplace,
+        membership=group,
+        commands=commands,
+        standby=standby,
+        ask_for=ask_for if beside is not None else None,
+        drain_s=settings.drain_timeout_s,
+    )
+    if beside is not None:
+        beside.lifeline.asked = host.asked
     group.holds(lambda: host.owners)
     board.changed = host.obey
     stop = asyncio.Event()

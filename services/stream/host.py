@@ -14,6 +14,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Protocol
 
 from connectors.errors import Transient
@@ -45,6 +46,10 @@ STALL_S = 30.0
 SUSPICIOUS_S = 2.0
 """From this age of a batch on the broker is asked whether it is there."""
 WATCH_EVERY_S = 1.0
+DRAIN_S = 10.0
+"""How long calls under way may take before their partition is given up."""
+ASSIGNED_TOO_S = 2.0
+"""A partition is asked for by whom the group told that it is his; we hear of it within so long, or he is wrong."""
 NOTE_S = 2.0
 """After the drain, for writing down which calls were due and not begun; one append of each partition."""
 LOOK_AROUND_S = 5.0
@@ -57,6 +62,12 @@ FIRST_CLAIMS = frozenset({"assigned", "standby"})
 """Reasons for which somebody claims who did not own before, and so does not wait."""
 RECLAIM_BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Pause before the next claim after being fenced or refused by the broker; two owners must not fight."""
+
+
+class AskFor(Protocol):
+    """connectors.lifelines.ask_for."""
+
+    async def __call__(self, name: str, number: int, *, timeout_s: float) -> str: ...
 
 
 class Membership(Protocol):
@@ -74,8 +85,17 @@ class Host:
     """Owns partitions of one family. `commands` is a tail over all partitions of the commands topic, all paused."""
 
     def __init__(
-        self, work: Workplace, *, membership: Membership, commands: PausableTail, standby: Standby | None = None
+        self,
+        work: Workplace,
+        *,
+        membership: Membership,
+        commands: PausableTail,
+        standby: Standby | None = None,
+        ask_for: AskFor | None = None,
+        drain_s: float = DRAIN_S,
     ) -> None:
+        """`ask_for` is connectors.lifelines.ask_for, for a process that has a lifeline of its own; `drain_s` is how
+        long calls under way may take before their partition is given up."""
         self.figures = Figures()
         self.owners: dict[int, Owner] = {}
         self._work = work
@@ -92,6 +112,12 @@ class Host:
         """Partitions claimed because their owner had died, with his life, until the group has noticed."""
         self._unforced: dict[int, float] = {}
         """When each was last claimed so, monotonic."""
+        self._ask_for = ask_for
+        self._drain_s = drain_s
+        self._followed = asyncio.Event()
+        """The assignment, or whether we stop, may have changed."""
+        self._leaving: dict[int, asyncio.Task[None]] = {}
+        """Partitions that others are to own, until the calls under way there have ended."""
         if standby is not None:
             standby.owner_died = self._adopt
 
@@ -134,6 +160,7 @@ class Host:
         True when all did.
         """
         self._stopping = True
+        self._followed.set()
         self.flusher.draining = True
         self._commands.pause(list(self.owners))
         end = time.monotonic() + timeout_s
@@ -141,10 +168,11 @@ class Host:
         self._note_what_was_not_begun()
         return await self._settled(max(end, time.monotonic() + NOTE_S), lambda: True) and finished
 
-    async def _settled(self, end: float, holds: Callable[[], bool]) -> bool:
+    async def _settled(self, end: float, holds: Callable[[], bool], only: Owner | None = None) -> bool:
         """Everything decided is in the log and it holds; False when not so by `end` (monotonic)."""
         while time.monotonic() < end:
-            if holds() and all(owner.partition is None or owner.partition.is_idle for owner in self.owners.values()):
+            owners = list(self.owners.values()) if only is None else [only]
+            if holds() and all(owner.partition is None or owner.partition.is_idle for owner in owners):
                 return True
             self.flusher.drained.clear()
             try:
@@ -154,11 +182,14 @@ class Host:
                 continue  # look again until the time is up
         return False
 
-    def _note_what_was_not_begun(self) -> None:
+    def _note_what_was_not_begun(self, only: int | None = None) -> None:
         due: dict[int, dict[str, frozenset[Hashable]]] = {}
         # Taken away, so that whoever asks for a stop twice has it written down once.
         not_begun, self.flusher.not_begun = self.flusher.not_begun, []
         for number, name, key in not_begun:
+            if only is not None and number != only:
+                self.flusher.not_begun.append((number, name, key))
+                continue
             calls = due.setdefault(number, {})
             calls[name] = calls.get(name, frozenset()) | {key}
         for number, calls in due.items():
@@ -179,10 +210,11 @@ class Host:
                 if number not in wanted and life in members and number in members[life].partitions
             }
             for number in sorted(set(self.owners) - wanted - set(self._adopted)):
-                self._release(number)
+                self._leave(number)
             for number in sorted(wanted - set(self.owners)):
                 self._own(number, "assigned")
             self._stand_by()
+            self._followed.set()
 
     def _stand_by(self) -> None:
         if self._standby is not None:
@@ -204,6 +236,53 @@ class Host:
         self.owners[number] = Owner(number, self._work, wake=self.flusher.wake, figures=self.figures)
         self._claim(number, reason, folded)
 
+    def _leave(self, number: int) -> None:
+        """Somebody else is to own it, and asks for it; without a lifeline nobody can, and it is given up at once."""
+        if self._ask_for is None or number in self._claiming:
+            self._release(number)
+        elif number not in self._leaving:
+            assert self._group is not None
+            self.flusher.leaving.add(number)
+            self._commands.pause([number])
+            self._leaving[number] = self._group.create_task(self._let_go(number))
+
+    async def _let_go(self, number: int) -> None:
+        """Begin no more calls, let those under way finish and reach the log, give the partition up."""
+        owner = self.owners[number]
+        end = time.monotonic() + self._drain_s
+        calls = self._work.calls
+        is_lost = partial(_differs, self.owners, number, owner)
+        try:
+            await self._settled(end, lambda: is_lost() or calls.under_way_of(number) == 0, owner)
+            self._note_what_was_not_begun(number)
+            await self._settled(max(end, time.monotonic() + NOTE_S), lambda: True, owner)
+        finally:
+            del self._leaving[number]
+            self.flusher.leaving.discard(number)
+        if not is_lost():
+            self._release(number)
+        self._membership.changed.set()  # meanwhile it may be ours again
+
+    async def asked(self, number: int) -> None:
+        """Somebody wants a partition: returns when it is given up. It is not when the group knows nothing of that."""
+        try:
+            async with asyncio.timeout(ASSIGNED_TOO_S):
+                while number in self._membership.assigned and not self._stopping:
+                    self._followed.clear()
+                    await self._followed.wait()
+        except TimeoutError:
+            return
+        if number in self.owners:
+            self._leave(number)
+        if number in self._leaving:
+            await asyncio.wait({self._leaving[number]})
+
+    async def _ask(self, number: int, lifeline: str) -> None:
+        """Before a Claim over somebody who may be at work."""
+        assert self._ask_for is not None
+        answer = await self._ask_for(lifeline, number, timeout_s=self._drain_s + NOTE_S + ASSIGNED_TOO_S)
+        log.info("partition %d: asked %s for it: %s", number, lifeline, answer)
+
     def _release(self, number: int) -> None:
         log.info("partition %d given up", number)
         owner = self.owners.pop(number)
@@ -221,6 +300,9 @@ class Host:
         self._commands.pause([owner.number])
         owner.drop()
         if self.owners.get(owner.number) is not owner:
+            return
+        if owner.number in self._leaving:
+            self._release(owner.number)  # whoever is to have it has not waited
             return
         if reason == "fenced" and owner.number in self._adopted:
             # Its owner lives after all, or the group was as quick: it is theirs.
@@ -243,7 +325,8 @@ class Host:
         while self.owners.get(number) is owner:
             first, folded = folded, None  # one that was fed in vain may be fed half
             try:
-                commands_from = await owner.claim(reason, first)
+                before = partial(self._ask, number) if reason == "assigned" and self._ask_for is not None else None
+                commands_from = await owner.claim(reason, first, before)
             except Transient as error:
                 log.warning("partition %d cannot be taken yet: %s", number, error)
                 await self._back_off(number)
@@ -385,6 +468,10 @@ class Host:
         except (Transient, TimeoutError):
             return False
         return True
+
+
+def _differs(owners: Mapping[int, Owner], number: int, owner: Owner) -> bool:
+    return owners.get(number) is not owner
 
 
 class FixedMembership:

@@ -137,10 +137,16 @@ class Owner:
 
     # --- taking over -------------------------------------------------------------------------------------------------
 
-    async def claim(self, reason: str, folded: PartitionFold | None = None) -> int:
+    async def claim(
+        self,
+        reason: str,
+        folded: PartitionFold | None = None,
+        before: Callable[[str], Awaitable[None]] | None = None,
+    ) -> int:
         """Take the partition; the offset from which commands are to be read. Raises Transient or UnknownOutcome.
 
-        `folded` is what a standby has of it; without, it is folded from the latest checkpoint on.
+        `folded` is what a standby has of it; without, it is folded from the latest checkpoint on. `before` is given the
+        lifeline of the present owner, when that has one, and the Claim waits for it.
         """
         work, began_s = self._work, time.monotonic()
         self.drop()
@@ -149,6 +155,10 @@ class Owner:
             folded = await self._from_checkpoint()
         else:
             work.snapshots.forget(self.number)
+        if before is not None:
+            await self._catch_up(folded)
+            if folded.lifeline not in ("", work.lifeline):
+                await before(folded.lifeline)
         term = await work.appender.append(work.topics.events, self.number, [self._claim_record(folded.term, reason)])
         if folded.next_offset > term:
             ignored = f"what was folded up to {folded.next_offset} is of another, longer log"
@@ -205,6 +215,19 @@ class Owner:
         )
         self._wake()
         return partition.progress.low
+
+    async def _catch_up(self, folded: PartitionFold) -> None:
+        """Fold what there is already, and learn who owns it."""
+        work, topic = self._work, self._work.topics.events
+        if not folded.lifeline and folded.term >= await work.ranges.beginning_offset(topic, self.number):
+            async with await work.ranges.read(topic, self.number, folded.term, folded.term + 1) as chunks:
+                async for chunk in chunks:
+                    folded.learn(chunk[0])
+        end = await work.ranges.end_offset(topic, self.number)
+        async with await work.ranges.read(topic, self.number, folded.next_offset, end) as chunks:
+            async for chunk in chunks:
+                folded.feed(chunk)
+                await asyncio.sleep(0)  # heartbeats share this loop
 
     async def _from_checkpoint(self) -> PartitionFold:
         work = self._work
