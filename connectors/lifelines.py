@@ -29,9 +29,9 @@ GREETING_S = 0.5
 """Who asks does not wait longer for a greeting: a process that is stopped accepts, because its kernel does."""
 PAUSE_S = 1.0
 """Between tries to reach one that could not be reached."""
-BRIEF_S = 0.1
-"""A connection that broke sooner is followed by a pause as long: who accepts and hangs up is not called in a loop. So
-is one that broke without a greeting: a dying process may still accept."""
+FIRST_PAUSE_S = 0.005
+"""After a connection that broke before the greeting, or soon after it; twice as long each time, up to PAUSE_S. A dying
+process may still accept, and who accepts and hangs up must not be called in a loop."""
 MAX_HELD = 1_000
 """Connections one process keeps open; every other process of the group has one."""
 MAX_LINE_BYTES = 256
@@ -171,7 +171,7 @@ async def until_gone(name: str) -> bool:
     host, _, port = address.rpartition(":")
     if not (host and life and port.isascii() and port.isdigit()):
         await asyncio.get_running_loop().create_future()
-    met = False
+    met, pause_s = False, FIRST_PAUSE_S
     while True:
         began = time.monotonic()
         said = await _hold(host.strip("[]"), int(port), life.encode())
@@ -179,12 +179,13 @@ async def until_gone(name: str) -> bool:
             return False
         if said == life.encode():
             met = True
-            if time.monotonic() - began < BRIEF_S:
-                await asyncio.sleep(BRIEF_S)
-            continue
-        if said is not None and met:
+            if time.monotonic() - began > PAUSE_S:
+                pause_s = FIRST_PAUSE_S
+                continue
+        elif said is not None and met:
             return True
-        await asyncio.sleep(BRIEF_S if met else PAUSE_S)
+        await asyncio.sleep(pause_s if met else PAUSE_S)
+        pause_s = min(PAUSE_S, 2 * pause_s)
 
 
 async def _hold(host: str, port: int, life: bytes) -> bytes | None:

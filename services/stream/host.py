@@ -55,9 +55,9 @@ NOTE_S = 2.0
 LOOK_AROUND_S = 5.0
 """How often an owner that appends nothing looks whether somebody has claimed over it; one small request for each quiet
 partition, and the longest a run waits that another owner began and left."""
-UNFORCED_EVERY_S = 5.0
-"""A partition that the group has not given us is claimed at most so often, however often its owner seems to die: longer
-than the group takes to notice a death."""
+UNFORCED_EVERY_S = 2.0
+"""A partition that the group has not given us is claimed at most so often, however quickly its owners die one after the
+other: the next one is then noticed by the group, which is hardly slower."""
 FIRST_CLAIMS = frozenset({"assigned", "standby"})
 """Reasons for which somebody claims who did not own before, and so does not wait."""
 RECLAIM_BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)

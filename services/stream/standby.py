@@ -45,6 +45,8 @@ MAX_KEPT_BYTES = 256 * 1024 * 1024
 MAX_AHEAD = 1_000
 """Commands above one that was handled without an event: a take-over would read them all again. The owner's checkpoints
 know of it."""
+MAX_DEAD = 1_000
+"""Dead lives remembered; a Claim of one that died longer ago was read long since."""
 ANEW_EVERY_S = 30.0
 """A fold is not begun anew more often than the owner makes a checkpoint."""
 
@@ -102,15 +104,23 @@ class Standby:
         self._folds: dict[int, PartitionFold] = {}
         self._begun: dict[int, float] = {}
         """When each fold was begun last, monotonic."""
+        self._ends: dict[int, int] = {}
+        """Where the log of each fold ended when it was begun; it is warm from there on."""
         self._held: dict[str, asyncio.Task[None]] = {}
-        """By lifeline; one that ended stays, so that it is not held again while its process is still named."""
+        """By lifeline; one that let go stays, so that it is not held again while its process is still named."""
+        self._dead: dict[str, set[int]] = {}
+        """Lifelines that broke for good, oldest first, with the partitions for which that was told: once, because a
+        life that was taken for dead by mistake must not be claimed against again and again."""
         self._changed = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
 
     @property
     def warm(self) -> int:
-        """Partitions that are folded along."""
-        return len(self._folds)
+        """Partitions that are folded along and were read to their end."""
+        return sum(map(self._is_warm, self._folds))
+
+    def _is_warm(self, number: int) -> bool:
+        return self._folds[number].next_offset >= self._ends[number]
 
     def follow(self, partitions: frozenset[int]) -> None:
         """Stand by for these and no others."""
@@ -146,6 +156,7 @@ class Standby:
                 is_away = False
                 for number, records in found.items():
                     self._feed(number, records)
+                self._tell_of_the_dead()
                 self._lighten()
                 if not self._followed:
                     self._changed.clear()
@@ -167,7 +178,8 @@ class Standby:
         topic, ranges = self._work.topics.events, self._ranges
         first = await ranges.beginning_offset(topic, number)
         start = await self._snapshots.load(number, first)
-        if start.next_offset > await ranges.end_offset(topic, number):
+        end = await ranges.end_offset(topic, number)
+        if start.next_offset > end:
             start = Start(first)  # a checkpoint of another, longer log
         folded = PartitionFold(self._work.family, self._work.codec, start, keep_over=KEEP_OVER)
         if start.term >= 0:
@@ -177,7 +189,7 @@ class Standby:
         if number not in self._followed:
             return  # meanwhile it was claimed, or somebody else stands by
         self._begun[number] = time.monotonic()
-        self._folds[number] = folded
+        self._folds[number], self._ends[number] = folded, end
         self._tail.seek(number, start.next_offset)
         self._tail.resume([number])
         self._hold()
@@ -212,7 +224,7 @@ class Standby:
 
     def _hold(self) -> None:
         """Hold the lifelines of the owners of what is folded along, and no others."""
-        wanted = {folded.lifeline for folded in self._folds.values()} - {"", self._work.lifeline}
+        wanted = {folded.lifeline for folded in self._folds.values()} - {"", self._work.lifeline} - set(self._dead)
         for lifeline in set(self._held) - wanted:
             task = self._held.pop(lifeline)
             if task is not asyncio.current_task():  # which has just told of a death
@@ -224,7 +236,19 @@ class Standby:
     async def _wait_for(self, lifeline: str) -> None:
         if not await self._until_gone(lifeline):
             return
-        orphans = sorted(number for number, folded in self._folds.items() if folded.lifeline == lifeline)
-        log.warning("the process at %s has died; it owned the partitions %s", lifeline, orphans)
-        for number in orphans:
-            self.owner_died(number, lifeline.rpartition("/")[2])
+        log.warning("the process at %s has died", lifeline)
+        self._dead[lifeline] = set()
+        if len(self._dead) > MAX_DEAD:
+            del self._dead[next(iter(self._dead))]
+        self._tell_of_the_dead()
+
+    def _tell_of_the_dead(self) -> None:
+        """Of every partition whose owner is dead, once, and when its log was read so far that he is its owner."""
+        if not self._dead:
+            return
+        for number in sorted(self._folds):
+            folded = self._folds.get(number)
+            told = self._dead.get(folded.lifeline) if folded is not None else None
+            if folded is not None and told is not None and number not in told and self._is_warm(number):
+                told.add(number)
+                self.owner_died(number, folded.lifeline.rpartition("/")[2])

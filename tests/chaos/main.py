@@ -1,8 +1,8 @@
 """`make chaos`: kill anything in the middle of many runs, and prove that nothing was lost or done twice.
 
     python -m tests.chaos.main [--minutes 10] [--brokers 1|3] [--runs 200] [--rounds 1] [--targets runtime,api,...]
-                               [--session 1.0] [--no-standby] [--effect unsafe|idempotent] [--in-flight 24] [--seed N] [--keep]
-                               [--json FILE] [--write docs/RELIABILITY.md]
+                               [--session 1.0] [--no-standby] [--effect unsafe|idempotent] [--in-flight 24] [--seed N]
+                               [--keep] [--json FILE] [--write docs/RELIABILITY.md]
 
 Every round starts that many runs (more while faults last) and strikes every target, in random order at random moments;
 all rounds hit the same stack, whose log grows. With --minutes there are as many rounds as fit; without --brokers half

@@ -14,7 +14,7 @@ WAIT_S = 10.0
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifelines, "PAUSE_S", 0.01)
-    monkeypatch.setattr(lifelines, "BRIEF_S", 0.01)
+    monkeypatch.setattr(lifelines, "FIRST_PAUSE_S", 0.001)
 
 
 async def opened(life: str, port: int = 0) -> Lifeline:

@@ -101,7 +101,7 @@ async def runtime(name: str, environ: Mapping[str, str], prefix: str) -> AsyncIt
 
 
 async def warm(port: int) -> float:
-    """How many partitions that process folds along; -1 while it is not up."""
+    """How many partitions that process has folded up to now; -1 while it is not up."""
 
     def scraped() -> bytes:
         with urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as answer:

@@ -212,28 +212,63 @@ async def test_an_owner_that_only_seemed_dead_claims_again_and_the_standby_gives
     assert second.host.figures.claims_for == {"standby": 1}
 
 
-async def test_a_partition_is_not_claimed_again_and_again_on_false_alarms(
+async def test_a_life_that_was_taken_for_dead_by_mistake_is_claimed_against_once(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_module, "LOOK_AROUND_S", 0.001)
+    monkeypatch.setattr(host_module, "UNFORCED_EVERY_S", 0.0)
     world = world_of()
     gate(world)
     first, second = await pair(world)
     world.lifelines.end("a")
     await world.until(lambda: second.host.figures.claims_for == {"standby": 1})
     await world.until(lambda: first.partition() is not None and not second.host.owners)
-    await world.until(warmed(world, second))
-    world.lifelines.end("a")
-    await world.ticks(50)
+    await world.until(lambda: second.host.warm == 1)
+    await world.ticks(100)
     assert not second.host.owners
-    monkeypatch.setattr(host_module, "UNFORCED_EVERY_S", 0.0)
-    world.share_out(a=[], b=[])
-    await world.until(lambda: not first.host.owners and second.host.warm == 0)
-    world.share_out(a=[0], b=[])
-    await world.until(lambda: first.partition() is not None)
-    await world.until(lambda: world.lifelines.held.get("a"))
+    assert not world.lifelines.held.get("a")
+
+
+async def test_a_partition_is_not_claimed_again_and_again_when_its_owners_die_quickly(world_of: Worlds) -> None:
+    world = world_of()
+    gate(world)
+    first, second = await pair(world)
+    await first.kill()
     world.lifelines.end("a")
-    await world.until(lambda: second.host.figures.claims_for == {"standby": 2})
+    await world.until(second.partition)
+    third = world.host("c", owns=[], stands_by=True)
+    world.share_out(b=[], c=[0])
+    await world.until(third.partition)
+    await world.until(warmed(world, second))
+    await third.kill()
+    world.lifelines.end("c")
+    await world.ticks(100)
+    assert not second.host.owners
+
+
+async def test_a_death_that_is_known_before_the_claim_is_read_counts_when_it_is(
+    world_of: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partition 1 is handed to a process that dies at once; its lifeline is held because of partition 0."""
+    world = world_of(partitions=2)
+    first, second = world.host("a", owns=[], stands_by=True), world.host("b", owns=[], stands_by=True)
+    world.share_out(a=[0], b=[1])
+    await world.until(lambda: first.partition(0) and second.partition(1))
+    await world.until(warmed(world, second))
+    world.share_out(a=[0, 1], b=[])
+    await world.until(lambda: first.partition(1))
+    standby = second.host._standby
+    assert standby is not None
+    await world.until(lambda: 1 in standby._folds)
+    monkeypatch.setitem(standby._ends, 1, 1_000)
+    world.lifelines.end("a")
+    await first.kill()
+    await world.until(lambda: second.partition(0))
+    await world.ticks(20)
+    assert set(second.host.owners) == {0}
+    monkeypatch.setitem(standby._ends, 1, 0)
+    await world.until(lambda: second.partition(1))
+    assert [reason for _, reason, _ in claims(world, 1)] == ["assigned", "assigned", "standby"]
 
 
 async def test_a_process_that_stops_claims_nothing_more(world_of: Worlds) -> None:
