@@ -285,7 +285,7 @@ def figures_of(
 
 
 def _repeats(call: Call) -> int:
-    return max(0, call.attempts - 1)
+    return max(0, call.attempts - call.not_begun - 1)
 
 
 def _back(strikes: Iterable[Strike]) -> dict[str, tuple[float, ...]]:

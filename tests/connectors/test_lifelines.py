@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from connectors import lifelines
-from connectors.lifelines import Lifeline, until_gone
+from connectors.lifelines import Lifeline, ask_for, until_gone
 
 WAIT_S = 10.0
 
@@ -130,4 +130,90 @@ async def test_an_address_that_is_taken_is_named_with_its_setting() -> None:
     line = await opened("one")
     with pytest.raises(OSError, match="LOOMLOG_STANDBY_ADDR"):
         await opened("two", port_of(line))
+    await line.close()
+
+
+# --- asking for a partition -------------------------------------------------------------------------------------------
+
+
+async def test_who_asks_for_a_partition_is_answered_when_it_is_given_up() -> None:
+    line, given_up, asked = await opened("one"), asyncio.Event(), []
+
+    async def give_up(number: int) -> None:
+        asked.append(number)
+        await given_up.wait()
+
+    line.asked = give_up
+    asking = asyncio.create_task(ask_for(line.name, 3, timeout_s=WAIT_S))
+    async with asyncio.timeout(WAIT_S):
+        while not asked:
+            await asyncio.sleep(0)
+    assert asked == [3]
+    assert not asking.done()
+    given_up.set()
+    assert await asking == "yielded"
+    await line.close()
+
+
+async def test_who_is_not_there_or_another_now_is_gone() -> None:
+    line = await opened("one")
+    name, port = line.name, port_of(line)
+    assert await ask_for(name.replace("/one", "/two"), 3, timeout_s=WAIT_S) == "gone"
+    await line.close()
+    assert await ask_for(name, 3, timeout_s=WAIT_S) == "gone"
+    other = await opened("two", port)
+    assert await ask_for(name, 3, timeout_s=WAIT_S) == "gone"
+    await other.close()
+
+
+async def test_who_dies_while_asked_is_gone() -> None:
+    line, asked = await opened("one"), asyncio.Event()
+
+    async def never(number: int) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    line.asked = never
+    asking = asyncio.create_task(ask_for(line.name, 3, timeout_s=WAIT_S))
+    async with asyncio.timeout(WAIT_S):
+        await asked.wait()
+        broken(line)
+        assert await asking == "gone"
+    await line.close()
+
+
+async def test_who_does_not_give_it_up_in_time_is_late() -> None:
+    line = await opened("one")
+
+    async def never(number: int) -> None:
+        await asyncio.Event().wait()
+
+    line.asked = never
+    assert await ask_for(line.name, 3, timeout_s=0.05) == "late"
+    await line.close()
+
+
+async def test_who_accepts_and_does_not_greet_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifelines, "GREETING_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        name = f"127.0.0.1:{stopped.getsockname()[1]}/one"
+        assert await ask_for(name, 3, timeout_s=WAIT_S) == "silent"
+
+
+@pytest.mark.parametrize("line_sent", [b"yield\n", b"yield 99999999999\n", b"hello\n" * 100, b"\x00\xff\n"])
+async def test_what_is_no_question_is_not_answered(line_sent: bytes) -> None:
+    line, asked = await opened("one"), []
+
+    async def give_up(number: int) -> None:
+        asked.append(number)
+
+    line.asked = give_up
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(line))
+    assert await reader.readline() == b"one\n"
+    writer.write(line_sent)
+    line.release()
+    async with asyncio.timeout(WAIT_S):
+        assert await reader.readline() == b"released\n"
+    assert asked == []
+    writer.close()
     await line.close()

@@ -177,9 +177,9 @@ async def test_an_assignment_made_before_the_group_noticed_takes_nothing_back(wo
     await world.ticks(50)
     assert set(second.host.owners) == {0}
     world.share_out(b=[], c=[0])
+    opened.set()  # what is under way ends before it goes
     await world.until(lambda: not second.host.owners)
     world.share_out(b=[0], c=[])
-    opened.set()
     await world.finished("r_x")
 
 
@@ -292,11 +292,11 @@ async def test_it_follows_the_lifeline_of_whoever_claimed_last(world_of: Worlds)
     first, second = await pair(world)
     names = {"a": first, "b": second, "c": third}
     owner = "b" if standby_of(0, ["a", "c"]) else "c"
+    opened.set()  # what is under way ends before it goes
     world.share_out(**{name: [0] if name == owner else [] for name in names})
     await world.until(names[owner].partition)
     await world.until(lambda: world.lifelines.held.get(owner))
     assert not world.lifelines.held.get("a")
-    opened.set()
     await world.finished("r_x")
 
 

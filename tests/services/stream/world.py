@@ -91,6 +91,9 @@ class Lifelines:
 
     def __init__(self) -> None:
         self.held: dict[str, list[asyncio.Future[bool]]] = {}
+        self.lives: dict[str, Hosted] = {}
+        """Whom to ask for a partition; who has ended is gone."""
+        self.answers: list[tuple[str, int, str]] = []
 
     async def until_gone(self, name: str) -> bool:
         held = self.held.setdefault(name.rpartition("/")[2], [])
@@ -100,6 +103,20 @@ class Lifelines:
             return await end
         finally:
             held.remove(end)
+
+    async def ask_for(self, name: str, number: int, *, timeout_s: float) -> str:
+        """As connectors.lifelines.ask_for."""
+        life = name.rpartition("/")[2]
+        answer = "gone"
+        if life in self.lives and not self.lives[life].task.done():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self.lives[life].host.asked(number)
+                answer = "yielded"
+            except TimeoutError:
+                answer = "late"
+        self.answers.append((life, number, answer))
+        return answer
 
     def end(self, life: str, *, died: bool = True) -> None:
         """The process of that life has died (or seems to), or let go."""
@@ -231,10 +248,18 @@ class World:
         commands = self.log.tail(TOPICS.commands, dict.fromkeys(range(self.partitions), 0))
         commands.pause(list(range(self.partitions)))
         membership = FixedMembership(frozenset(range(self.partitions) if owns is None else owns))
-        host = Host(work, membership=membership, commands=commands, standby=standby)
+        host = Host(
+            work,
+            membership=membership,
+            commands=commands,
+            standby=standby,
+            ask_for=self.lifelines.ask_for if stands_by else None,
+        )
         task = asyncio.get_running_loop().create_task(host.run(), name=f"host {name}")
         hosted = Hosted(name, host, wire, work, membership, task)
         self.hosts.append(hosted)
+        if stands_by:
+            self.lifelines.lives[name] = hosted
         return hosted
 
     async def close(self) -> None:
