@@ -18,7 +18,6 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from connectors.errors import Transient, UnknownOutcome
@@ -354,7 +353,7 @@ class KafkaGroup:
     ) -> None:
         self.assigned: frozenset[int] = frozenset()
         self.members: Mapping[str, Share] = {}
-        """Everybody's share by life; empty while a member of an earlier version is in the group."""
+        """Everybody's share by life; empty before the first rebalance."""
         self.changed = asyncio.Event()
         self._topic = topic
         self._sharing = SharingAssignor(life, stands_by=stands_by)
@@ -367,8 +366,9 @@ class KafkaGroup:
             heartbeat_interval_ms=max(100, session_timeout_ms // 5),
             rebalance_timeout_ms=30_000,
             fetch_max_wait_ms=1_000,
-            # The second for the time in which members of an earlier version are in the group.
-            partition_assignment_strategy=[self._sharing, RoundRobinPartitionAssignor],
+            # One only: aiokafka 0.14 sends a JoinGroup for each strategy, the list grown by one each time. Every one of
+            # them begins the rebalance anew, and two members can drive each other round for ever.
+            partition_assignment_strategy=[self._sharing],
         )
         self._options = options
 

@@ -59,9 +59,8 @@ class SharingAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aioka
         self._shares: Mapping[str, Share] = {}
 
     def latest(self) -> Mapping[str, Share]:
-        """Everybody's share by life as the last assignment told it, once; empty when another strategy made it."""
-        found, self._shares = self._shares, {}
-        return found
+        """Everybody's share by life as the last assignment told it."""
+        return self._shares
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
         told = {"life": self._life, "held": sorted(self.held()), "stands_by": self._stands_by}

@@ -420,6 +420,7 @@ class Host:
                 progress=progress,
                 cut=cut,
                 at_ms=self._work.clock_ms(),
+                issued_until_ms=owner.issued_until_ms,
             )
         except Transient as error:
             log.warning("partition %d: no checkpoint: %s", owner.number, error)

@@ -63,6 +63,9 @@ class Intake(Protocol):
 class Desk(Watcher, Intake, Protocol):
     """What a family keeps for each partition it owns: it watches decisions and prepares commands."""
 
+    issued_until_ms: int
+    """No aggregate that is over is known to have been ordered after this, by the clock of who ordered it."""
+
     def standing(self, aggregate: Aggregate) -> Any:
         """The order that something wider than the aggregate gives it now, obeyed already or not; None without one."""
         ...
@@ -134,6 +137,11 @@ class Owner:
     def waiting_commands(self) -> int:
         """Commands held back by a look-up, their own or that of one before them with the same key."""
         return len(self._lookups) + sum(map(len, self._waiting.values()))
+
+    @property
+    def issued_until_ms(self) -> int:
+        """The desk's; 0 while nothing is held."""
+        return self._desk.issued_until_ms if self._desk is not None else 0
 
     # --- taking over -------------------------------------------------------------------------------------------------
 

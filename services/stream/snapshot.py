@@ -126,7 +126,7 @@ class Snapshots:
             checkpoint.term,
             bases,
             CommandProgress(checkpoint.command_offset, checkpoint.handled_above),
-            checkpoint.at_ms,
+            max(checkpoint.at_ms, checkpoint.issued_until_ms),
         )
 
     def _base(self, snapshot: RunSnapshot) -> Base:
@@ -159,9 +159,19 @@ class Snapshots:
         return found
 
     async def write(
-        self, partition: int, *, term: int, next_offset: int, progress: CommandProgress, cut: Cut, at_ms: int
+        self,
+        partition: int,
+        *,
+        term: int,
+        next_offset: int,
+        progress: CommandProgress,
+        cut: Cut,
+        at_ms: int,
+        issued_until_ms: int = 0,
     ) -> bool:
         """Write a checkpoint of the cut, all of which is in the log below `next_offset`. False when it cannot be.
+
+        `issued_until_ms` is the desk's: this owner's clock may have gone back since it was told of later times.
 
         `progress` is the commands handled when the log stood at `next_offset`, not earlier: a command handled in
         between would be read again and its run, perhaps over already, started twice.
@@ -202,6 +212,7 @@ class Snapshots:
             runs=tuple(refs),
             at_ms=at_ms,
             reducer_version=self._family.reducer_version,
+            issued_until_ms=issued_until_ms,
         )
         outgoing.append(Outgoing(key=CHECKPOINT_KEY, value=self._codec.encode(checkpoint)))
         if len(outgoing[-1].value or b"") > MAX_SNAPSHOT_BYTES:
