@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 MAX_PORT = 65535
+ALL_INTERFACES = ("", "0.0.0.0", "[::]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,14 @@ def _address(text: str) -> str:
     return text
 
 
+def _address_or_off(text: str) -> str:
+    if text.casefold() == "off":
+        return ""
+    if _address(text).rpartition(":")[0] in ALL_INTERFACES:
+        raise ValueError("expected one address that the other processes can reach, with its port, or off")
+    return text
+
+
 def _url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -119,6 +128,7 @@ FLAG = Kind(label="1 or 0", parse=_flag)
 RATIO = Kind(label="0 to 1", parse=_ratio)
 NAMES = Kind(label="names with commas between", parse=_names)
 ADDRESS = Kind(label="host:port", parse=_address)
+ADDRESS_OR_OFF = Kind(label="host:port or off", parse=_address_or_off)
 SERVERS = Kind(label="host:port, several with commas between", parse=_bootstrap)
 URL = Kind(label="URL", parse=_url)
 PATH = Kind(label="path", parse=str, is_path=True)

@@ -19,6 +19,8 @@ from typing import Any
 
 from connectors.configuration.kinds import (
     ADDRESS,
+    ADDRESS_OR_OFF,
+    ALL_INTERFACES,
     FLAG,
     MAX_PORT,
     NAMES,
@@ -41,7 +43,6 @@ MIB = 1024 * 1024
 HOUR_MS = 3_600_000
 MAX_PARTITIONS = 1024
 """Far above what one group of owners can serve; a typo of a few zeros would take a broker down."""
-ALL_INTERFACES = ("", "0.0.0.0", "[::]")
 SAME = "same"
 """The old name differs from ours only in its prefix."""
 
@@ -134,6 +135,13 @@ class Settings:
         whole(500, 300_000, "milliseconds"),
         3_000,
         "Silence after which the group gives an owner's partitions away. Under 6000 the broker must allow it.",
+    )
+    standby_addr: str = setting(
+        _K,
+        ADDRESS_OR_OFF,
+        "127.0.0.1:0",
+        "Where a runtime holds sockets by which the others notice its death at once and take over: an address of this "
+        "machine that they can reach, port 0 = any free one. With off it neither listens nor stands by for others.",
     )
     schema_registry: str = setting(
         _K, URL, "", "Schema registry to take schema ids from; empty = the lock file schemas/ids.json."

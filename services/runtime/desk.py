@@ -5,7 +5,9 @@ that were handled before. What it cannot know from memory it asks the index (a p
 has come far enough; until then the command waits. So a look-up can be late, never wrong.
 
 Memory is exact for everything that ended at or after `forgotten_until`. A command issued later than the newest
-forgotten end cannot belong to a forgotten run, so the usual start needs no look-up.
+forgotten end, and than every start of a forgotten run, cannot belong to a forgotten run, so the usual start needs no
+look-up. The end is told by the owner's clock and the start by the sender's: an owner whose clock goes back does not
+take an old start for a new one.
 """
 
 import asyncio
@@ -78,6 +80,8 @@ class PastRun:
     first_offset: int
     last_offset: int
     ended_at_ms: int
+    issued_at_ms: int = 0
+    """When its start was issued, by the clock of the sender; 0 = not known here."""
 
     @property
     def position(self) -> RunPosition:
@@ -117,6 +121,9 @@ class RunDesk:
     ) -> None:
         self._number = number
         self._partitions = partitions
+        self.issued_until_ms = known_since_ms
+        self._issued: dict[str, int] = {}
+        """When the starts of live runs were issued, as far as this desk has seen them; the last of repeated ones."""
         self._known_since_ms = known_since_ms
         self._forgotten_until = forgotten_until
         self._definitions = definitions
@@ -181,6 +188,7 @@ class RunDesk:
                 first_offset=aggregate.first_offset,
                 last_offset=aggregate.last_offset,
                 ended_at_ms=self._clock_ms(),
+                issued_at_ms=self._issued.pop(aggregate.id, 0),
             )
         )
 
@@ -229,6 +237,7 @@ class RunDesk:
 
     def _remember(self, run: PastRun) -> None:
         self._over[run.run_id] = run
+        self.issued_until_ms = max(self.issued_until_ms, run.issued_at_ms)
         if run.session_id:
             self._last_of_session[run.session_id] = run.run_id
         if len(self._over) > KEEP_OVER:
@@ -236,7 +245,7 @@ class RunDesk:
             if self._last_of_session.get(oldest.session_id) == name:
                 del self._last_of_session[oldest.session_id]
             self._forgotten_until = max(self._forgotten_until, oldest.last_offset + 1)
-            self._known_since_ms = max(self._known_since_ms, oldest.ended_at_ms + 1)
+            self._known_since_ms = max(self._known_since_ms, oldest.ended_at_ms + 1, oldest.issued_at_ms + 1)
 
     # --- preparing ---------------------------------------------------------------------------------------------------
 
@@ -286,6 +295,7 @@ class RunDesk:
         self._check_place(key, run_id, "session", command.session_id, record)
         known = partition.aggregates.get(run_id)
         if known is not None:
+            self._was_issued(run_id, command)
             return Prepared(known, lambda: self._order(command, run_id, None, found=True), command.envelope.command_id)
         if run_id in self._over or run_id in self._ending:
             return Prepared(None)
@@ -304,6 +314,9 @@ class RunDesk:
         if self._known_since_ms == 0:
             return False  # nothing was ever forgotten
         return bool(command.idempotency_key) or command.envelope.issued_at_ms < self._known_since_ms + CLOCK_SKEW_MS
+
+    def _was_issued(self, run_id: str, command: StartRun | ForkRun) -> None:
+        self._issued[run_id] = max(self._issued.get(run_id, 0), command.envelope.issued_at_ms)
 
     def _holder_that_ends(self, command: StartRun) -> str:
         """The run that has the session or the handle asked for, when its end is on its way to the log; else empty."""
@@ -381,6 +394,7 @@ class RunDesk:
 
     def _ready(self, record: LogRecord, command: StartRun, run_id: str, last: PastRun | None) -> Prepared:
         tenant = command.envelope.tenant
+        self._was_issued(run_id, command)
         if last is not None and last.tenant != tenant:
             last = None
         ended = self._past.kept(last.run_id) if last is not None else None
@@ -445,6 +459,7 @@ class RunDesk:
             await ended.wait()
         if self._may_be_forgotten(command) and await self._is_in_index(run_id):
             return Prepared(None)
+        self._was_issued(run_id, command)
         trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
         return await self._relatives.fork(record, command, run_id, partition, traceparent=trace)
 

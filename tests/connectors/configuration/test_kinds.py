@@ -68,3 +68,11 @@ def test_a_url_is_http_and_names_a_host(text: str):
 
 def test_a_url_loses_its_last_slash():
     assert kinds.URL.parse("https://a.example/x/") == "https://a.example/x"
+
+
+def test_an_address_can_be_off_and_must_be_one_that_others_can_reach():
+    assert kinds.ADDRESS_OR_OFF.parse("Off") == ""
+    assert kinds.ADDRESS_OR_OFF.parse("10.0.0.7:0") == "10.0.0.7:0"
+    for text in ("0.0.0.0:1", ":1", "[::]:1", "no"):
+        with pytest.raises(ValueError, match="expected"):
+            kinds.ADDRESS_OR_OFF.parse(text)

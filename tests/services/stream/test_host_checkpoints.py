@@ -215,3 +215,25 @@ async def test_a_take_over_with_a_checkpoint_reads_the_tail_alone(world_of: Worl
     await world.until(second.partition)
     assert partition_of(second).events_since_checkpoint == 0  # nothing was folded
     assert partition_of(second).progress.low == 20
+
+
+async def test_after_the_clock_went_back_a_checkpoint_still_knows_how_new_the_starts_were(world_of: Worlds) -> None:
+    """Both owners' clocks are an hour behind that of the sender."""
+    world = world_of(turns=1)
+    first = world.host("a")
+    issued = world.now
+    world.now -= 3_600_000
+    command = world.start_run("r_x", issued_at_ms=issued)
+    await world.finished("r_x")
+    await world.until(first.settled)
+    await checkpointed(first)
+    await first.kill()
+    world.index.limits[0] = 0
+    second = world.host("b")
+    await world.until(second.partition)
+    again = world.put(command)
+    await world.ticks(40)
+    assert not second.handled(again)
+    del world.index.limits[0]
+    await world.until(lambda: second.handled(again))
+    assert len(world.story().runs["r_x"].events) == 4
