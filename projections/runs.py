@@ -36,6 +36,7 @@ from schemas.run_events import (
     RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunReleased,
     RunResumed,
     RunStarted,
     ToolCallRequested,
@@ -194,6 +195,8 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
                 values |= NOT_PAUSED
         case RunQuarantined():
             values |= {"quarantined": True, "quarantine_error": event.error}
+        case RunReleased():
+            values |= {"quarantined": False, "quarantine_error": ""}
         case RunCompleted():
             _ended(values, envelope, "completed", event)
             values["stop_reason"] = event.stop_reason

@@ -68,6 +68,9 @@ class Aggregate:
     first_offset: int = -1
     last_offset: int = -1
     quarantined: str = ""
+    """Why nothing is decided in it; empty when it is well."""
+    unfolded: bool = False
+    """Not all its events could be folded: the state is the last one that could, seq and digest are those of the log."""
     snapshot_seq: int = 0
     """Seq of the snapshot in the log, 0 for none, and the hash of its state."""
     snapshot_sha256: str = ""
