@@ -366,8 +366,11 @@ class Owner:
             self._had_no_effect(partition, record)
 
     def _had_no_effect(self, partition: Partition, record: LogRecord) -> None:
-        """A command that changes nothing is done with."""
-        partition.progress.handled(record.offset)
+        """A command that changes nothing, because of what was decided before it: handled once that is in the log.
+
+        Not before: a checkpoint may overtake that decision, and whoever takes over without it would miss the command.
+        """
+        partition.mark(lambda _: partition.progress.handled(record.offset))
 
     # --- results -----------------------------------------------------------------------------------------------------
 
