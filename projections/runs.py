@@ -298,6 +298,8 @@ def _ended(
         "status": status,
         "ended_at_ms": envelope.at_ms,
         "parked": False,
+        "quarantined": False,
+        "quarantine_error": "",
         **NOT_PAUSED,
         # The owner's sums win over ours: they are what was decided.
         "iterations": event.iterations,
