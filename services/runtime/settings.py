@@ -36,8 +36,8 @@ class RuntimeSettings:
     name: str
     session_timeout_ms: int
     drain_timeout_s: float
-    start_paused: bool
-    """Pause everything before the first partition is taken."""
+    start_paused: str
+    """Pause everything before the first partition is taken, once for each value; empty = no."""
     tool_parallelism: int
     http_hosts: tuple[str, ...]
     metrics_port: int | None
