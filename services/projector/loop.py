@@ -4,7 +4,8 @@
     follow       poll -> one transaction -> poll ...; every two seconds the status and a look at which build is live
 
 A lost broker, a lost Postgres and a fence end the session, never the process: the next one begins after a growing pause
-from what the cursors say. Everything else (a bug, a wrong password) ends the process loudly; there is no task beside
+from what the cursors say. A build that was dropped meanwhile (its writer slept through two rebuilds) is left for the
+live one, without a word. Everything else (a bug, a wrong password) ends the process loudly; there is no task beside
 this one that could die alone. A stop finishes the transaction under way.
 
 Two projectors do not hurt each other: the second to claim fences the first (cursors.py). So that two replicas do not
@@ -22,10 +23,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from connectors.errors import Transient
+from connectors.errors import Permanent, Transient
 from connectors.postgres import translated
 from projections.builds import VERSION, Build, Builds, StatusRow
-from projections.cursors import Fenced
+from projections.cursors import Dropped, Fenced
 from projections.rebuild import Connect, PausableTail, RebuildReport, rebuild
 from projections.run_projection import Applied, RunProjection
 from schemas.codec import Codec
@@ -153,7 +154,13 @@ class Projector:
             polled = await tail.poll(timeout_s=settings.poll_timeout_s, max_records=settings.max_records)
             if polled:
                 began = time.monotonic()
-                self._count(await projection.apply(polled))
+                try:
+                    self._count(await projection.apply(polled))
+                except Dropped as error:
+                    if (await builds.live()).number == build.number:
+                        raise Permanent(f"{error}, and it is the live one: rebuild", kind="invalid") from error
+                    log.info("%s is gone, moving to the live build", build.schema)
+                    return
                 if sum(map(len, polled.values())) < settings.max_records:
                     await asyncio.sleep(min(REST_MAX_S, REST * (time.monotonic() - began)))
             if time.monotonic() >= status_due:
