@@ -279,12 +279,13 @@ class Partition:
         assert self._flight is None, "the last batch is still on the wire"
         decisions: list[Decision] = []
         records: list[Outgoing] = []
-        size = 0
-        while self._pending and len(decisions) < MAX_DECISIONS_PER_BATCH:
+        size = marks = 0
+        while self._pending and len(decisions) - marks < MAX_DECISIONS_PER_BATCH:
             if decisions and size + self._pending[0].size > max_bytes:
                 break
             decision = self._pending.popleft()
             decisions.append(decision)
+            marks += decision.mark is not None
             records += decision.records
             size += decision.size
         if not records:
