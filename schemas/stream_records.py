@@ -464,6 +464,8 @@ class PauseSet:
     """When it was asked for, UTC milliseconds."""
     command_id: str = ''
     """Of the one who asked."""
+    switch: str = ''
+    """The value of LOOMLOG_START_PAUSED that asked for it; a value counts once, empty for anybody else."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -475,6 +477,7 @@ class PauseSet:
             "by": self.by,
             "at_ms": self.at_ms,
             "command_id": self.command_id,
+            "switch": self.switch,
         }
 
     @classmethod
@@ -488,6 +491,7 @@ class PauseSet:
             by=value["by"],
             at_ms=value["at_ms"],
             command_id=value["command_id"],
+            switch=value["switch"],
         )
 
 

@@ -6,6 +6,7 @@ name of the setting and, unless it is a secret, the text it had.
 After: settings.py uses these in its table, document.py prints their labels.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 MAX_PORT = 65535
 ALL_INTERFACES = ("", "0.0.0.0", "[::]")
+_OCCASION = re.compile(r"[A-Za-z0-9._:@+-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,17 @@ def _flag(text: str) -> bool:
     raise ValueError("expected 1 or 0")
 
 
+def _occasion(text: str) -> str:
+    word = text.casefold()
+    if word in FALSE_WORDS:
+        return ""
+    if word in TRUE_WORDS:
+        return "1"
+    if not _OCCASION.fullmatch(text):
+        raise ValueError("expected 0, 1 or a name of at most 64 letters, digits and . _ : @ + -")
+    return text
+
+
 def _ratio(text: str) -> float:
     try:
         value = float(text)
@@ -124,6 +137,7 @@ def _bootstrap(text: str) -> str:
 
 
 TEXT = Kind(label="text", parse=str)
+OCCASION = Kind(label="0, 1 or a name", parse=_occasion)
 FLAG = Kind(label="1 or 0", parse=_flag)
 RATIO = Kind(label="0 to 1", parse=_ratio)
 NAMES = Kind(label="names with commas between", parse=_names)

@@ -24,6 +24,7 @@ from connectors.configuration.kinds import (
     FLAG,
     MAX_PORT,
     NAMES,
+    OCCASION,
     PATH,
     PATHS,
     RATIO,
@@ -90,8 +91,12 @@ class Settings:
         old=SAME,
     )
     log_level: str = setting(_P, one_of("debug", "info", "warning", "error"), "info", "Least severity that is logged.")
-    start_paused: bool = setting(
-        _P, FLAG, False, "The runtime pauses everything before it takes its first partition; `loomlog resume` lifts it."
+    start_paused: str = setting(
+        _P,
+        OCCASION,
+        "",
+        "Come up with everything paused until `loomlog resume`: once for each value, which the log remembers, so that "
+        "a replica that restarts pauses nothing again. `loomlog up` makes a value of its own at each start.",
     )
     drain_timeout_ms: int = setting(
         _P, whole(0, HOUR_MS, "milliseconds"), 10_000, "How long a planned stop waits for calls in flight."

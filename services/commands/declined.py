@@ -42,6 +42,8 @@ CODES = frozenset(
         "run_id_taken",
         "already_pausing",
         "not_paused",
+        "already_quarantined",
+        "not_quarantined",
         # bounds
         "backpressure",
         "per_user_quota_exhausted",
@@ -65,6 +67,7 @@ CODES = frozenset(
         "resolve_pending",
         "import_pending",
         "pause_pending",
+        "quarantine_pending",
         "not_yet",
         "internal",
     }

@@ -4,7 +4,8 @@
     follow       poll -> one transaction -> poll ...; every two seconds the status and a look at which build is live
 
 A lost broker, a lost Postgres and a fence end the session, never the process: the next one begins after a growing pause
-from what the cursors say. Everything else (a bug, a wrong password) ends the process loudly; there is no task beside
+from what the cursors say. A build that was dropped meanwhile (its writer slept through two rebuilds) is left for the
+live one, without a word. Everything else (a bug, a wrong password) ends the process loudly; there is no task beside
 this one that could die alone. A stop finishes the transaction under way.
 
 Two projectors do not hurt each other: the second to claim fences the first (cursors.py). So that two replicas do not
@@ -22,11 +23,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from connectors.errors import Transient
+from connectors.errors import Permanent, Transient
 from connectors.postgres import translated
 from connectors.protocols import LogRecord
 from projections.builds import VERSION, Build, Builds, StatusRow
-from projections.cursors import Fenced
+from projections.cursors import Dropped, Fenced
 from projections.rebuild import Connect, Fill, OpenTail, PausableTail, RebuildReport, rebuild
 from projections.run_projection import Applied, RunProjection
 from schemas.codec import Codec
@@ -163,7 +164,13 @@ class Projector:
             polled = await self._poll(tail)
             if polled:
                 began = time.monotonic()
-                self._count(await projection.apply(polled))
+                try:
+                    self._count(await projection.apply(polled))
+                except Dropped as error:
+                    if (await builds.live()).number == build.number:
+                        raise Permanent(f"{error}, and it is the live one: rebuild", kind="invalid") from error
+                    log.info("%s is gone, moving to the live build", build.schema)
+                    return
                 records, before, ended = sum(map(len, polled.values())), ended, time.monotonic()
                 if records < settings.max_records:
                     is_busy = records > BUSY_PER_S * (ended - before)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import uvloop
 
+from connectors import logs
 from connectors.configuration.environment import read_settings
 from connectors.configuration.findings import ConfigurationProblem
 from connectors.configuration.settings import Settings
@@ -44,14 +45,12 @@ def main(arguments: Sequence[str] = ()) -> int:
     if list(arguments) not in ([], ["rebuild"]):
         sys.stderr.write("usage: python -m services.projector.main [rebuild]\n")
         return 2
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # It would repeat every reconnect; the loop says once what is wrong.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    logs.begin()
     try:
         settings, warnings = read_settings(os.environ, working_directory=Path.cwd())
+        logs.begin(settings.log_level)
         for warning in warnings:
             log.warning("%s", warning)
-        logging.getLogger().setLevel(settings.log_level.upper())
         told = projector_settings(settings)
         return uvloop.run(_run(settings, told, rebuild=bool(arguments)))
     except (ConfigurationProblem, OutsideError) as error:

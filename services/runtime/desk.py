@@ -32,6 +32,8 @@ from schemas.run_commands import (
     ImportRun,
     PauseRun,
     PostInput,
+    QuarantineRun,
+    ReleaseRun,
     ResolveCall,
     ResumeRun,
     StartRun,
@@ -40,7 +42,18 @@ from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused
 from schemas.values import AgentDefinition, RunPosition
 from services.core.pauses import PauseTable
 from services.core.run.importing import is_import
-from services.core.run.orders import Cancel, Input, Obey, PauseIt, Refusal, Resolve, ResumeIt, Start
+from services.core.run.orders import (
+    Cancel,
+    Input,
+    Obey,
+    PauseIt,
+    Quarantine,
+    Refusal,
+    Release,
+    Resolve,
+    ResumeIt,
+    Start,
+)
 from services.core.run.state import Ended, Pause, conversation
 from services.runtime.hand_over import order_of
 from services.runtime.relatives import Relatives
@@ -60,7 +73,17 @@ KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
 
 
-ToARun = CancelRun | PauseRun | PostInput | ResolveCall | ResumeRun | HandOverModelReply | HandOverToolResult
+ToARun = (
+    CancelRun
+    | PauseRun
+    | PostInput
+    | QuarantineRun
+    | ReleaseRun
+    | ResolveCall
+    | ResumeRun
+    | HandOverModelReply
+    | HandOverToolResult
+)
 """Commands to a run that exists."""
 
 
@@ -261,7 +284,10 @@ class RunDesk:
                 return self._import(record, command, partition)
             case CancelRun():
                 cancel = Cancel(at_ms=self._clock_ms(), command=command)
-                return self._existing(command.run_id, command, partition, lambda: cancel)
+                prepared = self._existing(command.run_id, command, partition, lambda: cancel)
+                # A run that stands still may be ended when it is known how far it came.
+                prepared.despite_quarantine = prepared.aggregate is not None and not prepared.aggregate.unfolded
+                return prepared
             case PauseRun():
                 pause = PauseIt(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: pause)
@@ -275,6 +301,10 @@ class RunDesk:
                 # Sent again it is refused or has no place: what it resolved does not wait any more.
                 resolve = Resolve(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: resolve)
+            case QuarantineRun():
+                return self._quarantine(command, partition)
+            case ReleaseRun():
+                return self._release(command, partition)
             case HandOverModelReply() | HandOverToolResult():
                 result = order_of(command, self._clock_ms())
                 return self._existing(command.run_id, command, partition, lambda: result)
@@ -286,6 +316,48 @@ class RunDesk:
         if aggregate is None or aggregate.tenant != command.envelope.tenant:
             return Prepared(None)
         return Prepared(aggregate, order, command.envelope.command_id)
+
+    def _quarantine(self, command: QuarantineRun, partition: Partition) -> Prepared:
+        held = self._existing(command.run_id, command, partition, lambda: None).aggregate
+        if held is None:
+            return Prepared(None)
+        quarantine = Quarantine(at_ms=self._clock_ms(), command=command, was=held.quarantined)
+        return Prepared(held, lambda: quarantine, command.envelope.command_id, despite_quarantine=True)
+
+    def _release(self, command: ReleaseRun, partition: Partition) -> Prepared | Coroutine[Any, Any, Prepared]:
+        held = self._existing(command.run_id, command, partition, lambda: None).aggregate
+        if held is None:
+            return Prepared(None)
+        if not held.quarantined:
+            release = Release(at_ms=self._clock_ms(), command=command)
+            return Prepared(held, lambda: release, command.envelope.command_id)
+        return self._release_from_log(command, held, partition)
+
+    async def _release_from_log(self, command: ReleaseRun, held: Aggregate, partition: Partition) -> Prepared:
+        """The run folded again, which may have been repaired. Raises Transient."""
+        settled = asyncio.Event()
+        partition.mark(lambda _: settled.set())
+        await settled.wait()
+        seq = held.seq
+        again = await self._past.again(self._number, held)
+        error = again if isinstance(again, str) else ""
+        found = held if isinstance(again, str) else again
+        found.quarantined = held.quarantined
+
+        def order() -> Release:
+            if partition.aggregates.get(held.id) is not held or held.seq != seq:
+                raise ValueError(f"{held.id} has changed while it was folded again: release it once more")
+            if error and getattr(held.state, "facts", None) is None:
+                raise ValueError(f"{held.id} cannot be folded from its first event on: {error}")
+            return Release(
+                at_ms=self._clock_ms(),
+                command=command,
+                was=held.quarantined,
+                error=error,
+                obey=self.standing(found),
+            )
+
+        return Prepared(found, order, command.envelope.command_id, despite_quarantine=True)
 
     def _start(
         self, record: LogRecord, command: StartRun, partition: Partition

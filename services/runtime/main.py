@@ -54,7 +54,7 @@ from services.runtime.redaction import Redaction
 from services.runtime.run_family import RunFamily
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
 from services.runtime.shelf import Shelf
-from services.runtime.start_paused import pause_everything
+from services.runtime.start_paused import pause_once
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import Tracing, open_tracing
@@ -257,7 +257,8 @@ async def run(loaded: Loaded) -> None:
         board = PauseBoard(codec, CONTROL_TOPIC)
         await board.catch_up(ranges)
         if settings.start_paused:
-            await pause_everything(board, appender, ranges, codec, by=settings.name, at_ms=clock_ms())
+            switch = settings.start_paused
+            await pause_once(board, appender, ranges, codec, switch=switch, by=settings.name, at_ms=clock_ms())
         control = KafkaTail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
         await control.start()
         stack.push_async_callback(control.close)

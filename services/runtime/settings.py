@@ -38,8 +38,8 @@ class RuntimeSettings:
     standby_address: str
     """Where the lifeline is; empty = neither that nor standing by."""
     drain_timeout_s: float
-    start_paused: bool
-    """Pause everything before the first partition is taken."""
+    start_paused: str
+    """Pause everything before the first partition is taken, once for each value; empty = no."""
     tool_parallelism: int
     http_hosts: tuple[str, ...]
     metrics_port: int | None

@@ -174,7 +174,17 @@ class Fold:
                 raise  # nothing is wrong with the run: the log did not answer
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one run must not stop the others
                 aggregate.quarantined = f"offset {event.offset}: {type(error).__name__}: {error}"
+                _stop_at_end(aggregate, events)
                 return
+
+
+def _stop_at_end(aggregate: Aggregate, events: list[RawEvent]) -> None:
+    """Its place in the log is that of its last event, so that what becomes of it can be told behind that."""
+    first, last = events[0], events[-1]
+    aggregate.unfolded = True
+    aggregate.tenant = read_envelope(last.value)[0].tenant
+    aggregate.first_offset = first.offset if aggregate.first_offset < 0 else aggregate.first_offset
+    aggregate.seq, aggregate.digest, aggregate.last_offset = last.seq, digest(last.value), last.offset
 
 
 async def fold_event(

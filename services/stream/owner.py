@@ -50,6 +50,8 @@ class Prepared:
     aggregate: Aggregate | None
     order: Callable[[], Any] | None = None
     cause_id: str = ""
+    despite_quarantine: bool = False
+    """The order is one for aggregates that stand still."""
 
 
 class Intake(Protocol):
@@ -264,6 +266,7 @@ class Owner:
             return frozenset()
         aggregate.quarantined = work.family.quarantined(aggregate.state)
         if aggregate.quarantined:
+            self._figures.quarantined += 1
             return frozenset()
         held = frozenset(order.key for name, _, order in self._late if name == aggregate.id)
         running = work.calls.running(aggregate.id) | held
@@ -402,11 +405,11 @@ class Owner:
         partition = self.partition
         assert partition is not None
         aggregate = prepared.aggregate
-        if aggregate is not None and aggregate.quarantined:
+        if aggregate is not None and aggregate.quarantined and not prepared.despite_quarantine:
             self._refuse(record, "refused", f"{aggregate.id} is quarantined: {aggregate.quarantined}")
             return
         if aggregate is None or prepared.order is None:
-            partition.progress.handled(record.offset)
+            self._had_no_effect(partition, record)
             return
         try:
             order = prepared.order()
@@ -415,7 +418,14 @@ class Owner:
             return
         at_ms = self._work.clock_ms()
         if not self._submit(aggregate, order, at_ms=at_ms, cause_id=prepared.cause_id, record=record):
-            partition.progress.handled(record.offset)
+            self._had_no_effect(partition, record)
+
+    def _had_no_effect(self, partition: Partition, record: LogRecord) -> None:
+        """A command that changes nothing, because of what was decided before it: handled once that is in the log.
+
+        Not before: a checkpoint may overtake that decision, and whoever takes over without it would miss the command.
+        """
+        partition.mark(lambda _: partition.progress.handled(record.offset))
 
     # --- results -----------------------------------------------------------------------------------------------------
 
@@ -467,13 +477,25 @@ class Owner:
                 aggregate, order, at_ms=at_ms, cause_id=cause_id, command_offset=offset, is_result=is_result
             )
         except Exception as error:  # noqa: BLE001 - a broken rule parks one aggregate, never the partition
-            self._quarantine(aggregate, error, at_ms, record)
+            self._quarantine(aggregate, error, at_ms, record, cause_id)
             return record is not None  # its dead letter marks the command
         if decided:
+            if not is_result:
+                self._look_at(aggregate)
             self._wake()
         return decided
 
-    def _quarantine(self, aggregate: Aggregate, error: Exception, at_ms: int, record: LogRecord | None) -> None:
+    def _look_at(self, aggregate: Aggregate) -> None:
+        """What was decided may have parked the aggregate, or released it."""
+        before, now = aggregate.quarantined, self._work.family.quarantined(aggregate.state)
+        if now and not before:
+            self._figures.quarantined += 1
+            log.error("%s is quarantined: %s", aggregate.id, now)
+        aggregate.quarantined = now or (before if aggregate.unfolded else "")
+
+    def _quarantine(
+        self, aggregate: Aggregate, error: Exception, at_ms: int, record: LogRecord | None, cause_id: str
+    ) -> None:
         text = f"{type(error).__name__}: {error}"
         if record is not None:
             too_large = isinstance(error, DecisionTooLarge)
@@ -489,7 +511,8 @@ class Owner:
         aggregate.quarantined = text
         self._work.calls.stop(aggregate.id)
         try:
-            partition.append(aggregate, [self._work.family.quarantine(text, topic, offset)], at_ms=at_ms)
+            parked = self._work.family.quarantine(text, topic, offset)
+            partition.append(aggregate, [parked], at_ms=at_ms, cause_id=cause_id)
         except Exception:
             log.exception("%s: its quarantine cannot be recorded", aggregate.id)
         self._wake()

@@ -179,7 +179,7 @@ class Snapshots:
         outgoing: list[Outgoing] = []
         refs: list[SnapshotRef] = []
         for aggregate, state, seq, tail in cut.aggregates:
-            if aggregate.quarantined and not self._family.quarantined(state):
+            if aggregate.unfolded or (aggregate.quarantined and not self._family.quarantined(state)):
                 return False  # its events cannot be folded, so they must stay in the tail
             if aggregate.snapshot_seq == seq:
                 refs.append(SnapshotRef(run_id=aggregate.id, seq=seq, state_sha256=aggregate.snapshot_sha256))

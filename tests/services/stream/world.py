@@ -22,7 +22,7 @@ from connectors.protocols import Outgoing, Share
 from schemas.codec import Undecodable, local_codec
 from schemas.ids import partition_key
 from schemas.reader import TermReader
-from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.run_commands import CancelRun, PostInput, QuarantineRun, ReleaseRun, StartRun
 from schemas.run_events import ModelCallRequested, RunStarted, ToolCallRequested, ToolReconcileRequested
 from schemas.values import CommandEnvelope
 from services.runtime.desk import RunDesk
@@ -179,6 +179,14 @@ class World:
     def say(self, run_id: str, text: str, tenant: str = "t") -> int:
         envelope = CommandEnvelope(command_id=f"say-{text}", tenant=tenant, issued_at_ms=self.now)
         return self.put(PostInput(envelope=envelope, run_id=run_id, text=text))
+
+    def quarantine_run(self, run_id: str, reason: str = "it looks wrong") -> int:
+        envelope = CommandEnvelope(command_id=f"quarantine-{run_id}", tenant="t", subject="op", issued_at_ms=self.now)
+        return self.put(QuarantineRun(envelope=envelope, run_id=run_id, reason=reason))
+
+    def release_run(self, run_id: str, command_id: str = "release") -> int:
+        envelope = CommandEnvelope(command_id=command_id, tenant="t", subject="op", issued_at_ms=self.now)
+        return self.put(ReleaseRun(envelope=envelope, run_id=run_id, reason="mended"))
 
     # --- hosts -------------------------------------------------------------------------------------------------------
 
