@@ -44,6 +44,8 @@ CODES = frozenset(
         "run_id_taken",
         "already_pausing",
         "not_paused",
+        "already_quarantined",
+        "not_quarantined",
         # bounds
         "backpressure",
         "per_user_quota_exhausted",
@@ -67,6 +69,7 @@ CODES = frozenset(
         "resolve_pending",
         "import_pending",
         "pause_pending",
+        "quarantine_pending",
         "not_yet",
         "internal",
     }

@@ -211,7 +211,7 @@ class Erasing:
                 return tuple(cancelled)
             for row in rows:
                 try:
-                    stopped = await self._control.cancel_run(caller, row, REASON)
+                    stopped = await self._control.cancel_run(caller, row.run_id, REASON)
                 except Declined as declined:
                     if declined.code != "run_quarantined":
                         raise

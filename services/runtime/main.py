@@ -16,7 +16,9 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import uvloop
@@ -28,6 +30,7 @@ from connectors.configuration import price_of as configured_price
 from connectors.errors import OutsideError, Transient
 from connectors.garbage import collect_rarely
 from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail
+from connectors.lifelines import Lifeline, ask_for, until_gone
 from connectors.models.catalog import build_models
 from connectors.postgres import open_reader
 from connectors.process_secrecy import hide_from_other_programs
@@ -53,7 +56,7 @@ from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
 from services.runtime.shelf import Shelf
-from services.runtime.start_paused import pause_everything
+from services.runtime.start_paused import pause_once
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import Tracing, open_tracing
@@ -67,6 +70,7 @@ from services.stream.past import Past
 from services.stream.pauses import PARTITION, PauseBoard
 from services.stream.sealed_content import letters_value
 from services.stream.snapshot import Snapshots
+from services.stream.standby import Standby
 from services.stream.subject_keys import SubjectKeys, WrongKey, opened_keys
 
 log = logging.getLogger("loomlog.runtime")
@@ -78,6 +82,8 @@ SUBJECTS_TOPIC = "loom.subject.keys"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
+STANDBY_FETCH_WAIT_MS = 500
+"""Longest wait of an empty fetch of the standby's tail: nobody waits for it, and two a second cost nothing."""
 WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
 """Drivers whose 429s are not waited for (runtime parity 2.9)."""
 
@@ -207,6 +213,39 @@ async def connected(kafka: KafkaOptions) -> KafkaAppender:
             return appender
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingBy:
+    """What a process needs to be stood by for, and to stand by for others."""
+
+    lifeline: Lifeline
+    tail: KafkaTail
+    ranges: KafkaRanges
+
+
+async def standing_by(
+    stack: contextlib.AsyncExitStack, settings: RuntimeSettings, life: str, partitions: int
+) -> StandingBy | None:
+    """Everything open, to be closed with the stack; None when it is switched off."""
+    if not settings.standby_address:
+        return None
+    ranges = KafkaRanges(settings.kafka)
+    await ranges.start()
+    stack.push_async_callback(ranges.close)
+    tail = KafkaTail(
+        settings.kafka,
+        TOPICS.events,
+        dict.fromkeys(range(partitions), 0),
+        fetch_max_wait_ms=STANDBY_FETCH_WAIT_MS,
+    )
+    await tail.start()
+    stack.push_async_callback(tail.close)
+    tail.pause(range(partitions))
+    lifeline = Lifeline(settings.standby_address, life)
+    await lifeline.open()
+    stack.push_async_callback(lifeline.close)
+    return StandingBy(lifeline=lifeline, tail=tail, ranges=ranges)
+
+
 async def run(loaded: Loaded) -> None:
     """Until SIGTERM or SIGINT, or until something fails."""
     settings = runtime_settings(loaded.settings)
@@ -226,7 +265,8 @@ async def run(loaded: Loaded) -> None:
         board = PauseBoard(codec, CONTROL_TOPIC)
         await board.catch_up(ranges)
         if settings.start_paused:
-            await pause_everything(board, appender, ranges, codec, by=settings.name, at_ms=clock_ms())
+            switch = settings.start_paused
+            await pause_once(board, appender, ranges, codec, switch=switch, by=settings.name, at_ms=clock_ms())
         control = KafkaTail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
         await control.start()
         stack.push_async_callback(control.close)
@@ -236,7 +276,16 @@ async def run(loaded: Loaded) -> None:
             erasures = KafkaTail(settings.kafka, SUBJECTS_TOPIC, {PARTITION: keys.next_offset})
             await erasures.start()
             stack.push_async_callback(erasures.close)
-        group = KafkaGroup(settings.kafka, TOPICS.commands, GROUP, session_timeout_ms=settings.session_timeout_ms)
+        life = token_hex(8)
+        beside = await standing_by(stack, settings, life, partitions)
+        group = KafkaGroup(
+            settings.kafka,
+            TOPICS.commands,
+            GROUP,
+            session_timeout_ms=settings.session_timeout_ms,
+            life=life,
+            stands_by=beside is not None,
+        )
         await group.start()
         stack.push_async_callback(group.close)
         reader = await open_reader(settings.postgres, schema=PREFIX, max_connections=4)
@@ -257,6 +306,8 @@ async def run(loaded: Loaded) -> None:
             partitions,
             keys,
             erasures,
+            life,
+            beside,
         )
 
 
@@ -275,6 +326,8 @@ async def _serve(
     partitions: int,
     keys: SubjectKeys | None,
     erasures: KafkaTail | None,
+    life: str,
+    beside: StandingBy | None,
 ) -> None:
     secrecy = Secrecy(keys)
     family = RunFamily()
@@ -342,8 +395,22 @@ async def _serve(
         desk=desk,
         clock_ms=clock_ms,
         name=settings.name,
+        lifeline=beside.lifeline.name if beside is not None else "",
     )
-    host = Host(workplace, membership=group, commands=commands)
+    standby = None
+    if beside is not None:
+        standby = Standby(workplace, life=life, tail=beside.tail, ranges=beside.ranges, until_gone=until_gone)
+    host = Host(
+        workplace,
+        membership=group,
+        commands=commands,
+        standby=standby,
+        ask_for=ask_for if beside is not None else None,
+        drain_s=settings.drain_timeout_s,
+    )
+    if beside is not None:
+        beside.lifeline.asked = host.asked
+    group.holds(lambda: host.owners)
     board.changed = host.obey
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -369,6 +436,8 @@ async def _serve(
         log.info("stopping: calls under way may finish for %.0f s", settings.drain_timeout_s)
         if not await host.drain(settings.drain_timeout_s):
             log.warning("not every call finished in time; the next owner takes them up")
+        if beside is not None:
+            beside.lifeline.release()
         for task in running:
             task.cancel()
 

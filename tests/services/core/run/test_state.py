@@ -22,6 +22,7 @@ from schemas.run_events import (
     RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunReleased,
     RunResumed,
     RunStarted,
     ToolCallRequested,
@@ -86,6 +87,7 @@ EVERY: tuple[Event, ...] = (
     RunFailed(code="c", error="e", usage=USAGE),
     RunCancelled(usage=USAGE),
     RunQuarantined(error="e", record_topic="t", record_offset=1),
+    RunReleased(by="someone"),
     CommandRefused(code="c", message="m"),
 )
 STATES: dict[str, Callable[[], Run]] = {
@@ -111,6 +113,7 @@ LEGAL = {
         "RunFailed",
         "RunCancelled",
         "RunQuarantined",
+        "RunReleased",
         "CommandRefused",
     },
     "awaiting tools": {
@@ -126,6 +129,7 @@ LEGAL = {
         "RunFailed",
         "RunCancelled",
         "RunQuarantined",
+        "RunReleased",
         "CommandRefused",
     },
     "parked": {
@@ -136,6 +140,7 @@ LEGAL = {
         "RunFailed",
         "RunCancelled",
         "RunQuarantined",
+        "RunReleased",
         "CommandRefused",
     },
     "paused": {
@@ -147,6 +152,7 @@ LEGAL = {
         "RunFailed",
         "RunCancelled",
         "RunQuarantined",
+        "RunReleased",
         "CommandRefused",
     },
     "ended": {"CommandRefused"},
