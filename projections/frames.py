@@ -52,6 +52,7 @@ from schemas.run_events import (
     RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunRestored,
     RunResumed,
     RunStarted,
     ToolCallRequested,
@@ -175,7 +176,7 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
         case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed():
             return [], memory
-        case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun():
+        case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():
             return [], memory
         case _:
             assert_never(event)

@@ -540,6 +540,30 @@ class RunRefused:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunRestored:
+    """A run that was under way elsewhere has been told to its end and goes on here; what was open there is lost."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunRestored"
+
+    events: int
+    """How many of its events were told, as RunStarted.imported_from says. Another number: it went on somewhere
+    before.
+    """
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "events": self.events,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            events=value["events"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResumed:
     """A pause of the run is over."""
 
@@ -857,6 +881,7 @@ RECORDS = (
     RunPaused,
     RunQuarantined,
     RunRefused,
+    RunRestored,
     RunResumed,
     RunStarted,
     ToolCallRequested,
@@ -864,4 +889,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

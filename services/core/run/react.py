@@ -24,6 +24,7 @@ from schemas.run_events import (
     RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunRestored,
     RunResumed,
     RunStarted,
     ToolCallRequested,
@@ -127,6 +128,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunPauseRequested()
             | RunPaused()
             | RunResumed()
+            | RunRestored()
             | InputReceived()
             | CommandRefused()
             | ToolOutcomeAsked()

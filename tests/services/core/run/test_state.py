@@ -22,6 +22,7 @@ from schemas.run_events import (
     RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunRestored,
     RunResumed,
     RunStarted,
     ToolCallRequested,
@@ -69,6 +70,7 @@ REPLIED = ModelReplied(
 EVERY: tuple[Event, ...] = (
     STARTED,
     RunRefused(code="c", message="m"),
+    RunRestored(events=1),
     ModelCallRequested(turn=1, attempt=2, provider="acme", model="large"),
     REPLIED,
     ModelCallFailed(turn=1, attempt=1, kind="invalid", message="m", provider="acme", model="large"),
@@ -111,6 +113,7 @@ LEGAL = {
         "RunFailed",
         "RunCancelled",
         "RunQuarantined",
+        "RunRestored",
         "CommandRefused",
     },
     "awaiting tools": {
@@ -126,6 +129,7 @@ LEGAL = {
         "RunFailed",
         "RunCancelled",
         "RunQuarantined",
+        "RunRestored",
         "CommandRefused",
     },
     "parked": {
@@ -136,6 +140,7 @@ LEGAL = {
         "RunFailed",
         "RunCancelled",
         "RunQuarantined",
+        "RunRestored",
         "CommandRefused",
     },
     "paused": {
@@ -147,6 +152,7 @@ LEGAL = {
         "RunFailed",
         "RunCancelled",
         "RunQuarantined",
+        "RunRestored",
         "CommandRefused",
     },
     "ended": {"CommandRefused"},
