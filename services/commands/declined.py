@@ -40,6 +40,11 @@ CODES = frozenset(
         "nothing_to_resolve",
         "bad_fork_point",
         "run_id_taken",
+        "snapshot_not_found",
+        "snapshot_too_large",
+        "snapshot_version_too_new",
+        "snapshot_version_unknown",
+        "restore_failed",
         "already_pausing",
         "not_paused",
         # bounds
