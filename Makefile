@@ -8,7 +8,7 @@ ONCE   ?=
 SEEDS  ?= 10000
 FIRST  ?= 0
 
-.PHONY: help run up down test check format schemas bench bench-takeover chaos simulate lock clean
+.PHONY: help run up down test check format schemas bench bench-takeover bench-projections figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,17 @@ bench: $(STAMP) ## measure A3x2 through the topic and through HTTP against a sta
 
 bench-takeover: $(STAMP) ## measure take-overs with a million past events and 1,000 live runs
 	@$(BIN)/python -m tests.benchmarks.takeover
+
+bench-projections: $(STAMP) ## measure rebuilds, a lost database and the lag of the read models
+	@$(BIN)/python -m tests.benchmarks.projections
+
+figures: $(STAMP) ## measure all of docs/RELIABILITY.md again on a quiet machine, and write it (about 45 minutes)
+	@mkdir -p docs/figures
+	@$(BIN)/python -m tests.simulation.main --seeds 10000 --json docs/figures/simulation.json
+	@$(BIN)/python -m tests.benchmarks.projections --json docs/figures/projections.json
+	@$(BIN)/python -m tests.benchmarks.takeover --json docs/figures/takeover.json
+	@$(BIN)/python -m tests.chaos.main --minutes 10 --session 3 --json docs/figures/chaos.json
+	@$(BIN)/python -m tests.figures
 
 chaos: $(STAMP) ## strike everything under load and check the log (MINUTES=10, or RUNS=200 ROUNDS=1; PAGE=file writes it)
 	@$(BIN)/python -m tests.chaos.main $(if $(PAGE),--session 3 --write $(PAGE))

@@ -12,18 +12,18 @@ Not chosen: confluent-kafka (its asyncio producer cannot send headers).
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from connectors.errors import Transient, UnknownOutcome
+from connectors.kafka_assignment import SharingAssignor
 from connectors.kafka_clients import METADATA_MAX_AGE_MS, rebootstrap, stop
-from connectors.protocols import LogRecord, Outgoing
+from connectors.protocols import LogRecord, Outgoing, Share
 
 MAX_BATCH_BYTES = 900_000
 """Most bytes of one append; below the broker's default message.max.bytes of 1 MiB with room for framing."""
@@ -85,8 +85,7 @@ def _consumer(options: KafkaOptions, **more: Any) -> AIOKafkaConsumer:
         enable_auto_commit=False,
         # A position out of range must stop us, not jump (reference kafka.md 3.5).
         auto_offset_reset="none",
-        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
-        **more,
+        **{"fetch_max_wait_ms": FETCH_MAX_WAIT_MS, **more},
     )
 
 
@@ -109,10 +108,21 @@ async def _start(client: Any, what: str, options: KafkaOptions) -> None:
 
 
 class KafkaTail:
-    """A group-less reader of one topic (protocol LogTail). Partitions not in `starts` are never read."""
+    """A group-less reader of one topic (protocol LogTail). Partitions not in `starts` are never read.
 
-    def __init__(self, options: KafkaOptions, topic: str, starts: Mapping[int, int]) -> None:
+    `fetch_max_wait_ms` is the longest wait of an empty fetch, and so of a seek or resume.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        topic: str,
+        starts: Mapping[int, int],
+        *,
+        fetch_max_wait_ms: int = FETCH_MAX_WAIT_MS,
+    ) -> None:
         self.topic = topic
+        self._fetch_max_wait_ms = fetch_max_wait_ms
         self._options = options
         self._starts = dict(starts)
         self._partitions = {p: TopicPartition(topic, p) for p in starts}
@@ -120,7 +130,7 @@ class KafkaTail:
 
     async def start(self) -> None:
         """Connects and goes to the start offsets. Raises Transient when the broker does not answer."""
-        consumer = _consumer(self._options)
+        consumer = _consumer(self._options, fetch_max_wait_ms=self._fetch_max_wait_ms)
         await _start(consumer, f"tail of {self.topic}", self._options)
         consumer.assign(list(self._partitions.values()))
         for partition, offset in self._starts.items():
@@ -177,6 +187,13 @@ class KafkaTail:
         if self._consumer is not None:
             await stop(self._consumer)
             self._consumer = None
+
+
+async def open_tail(options: KafkaOptions, topic: str, starts: Mapping[int, int]) -> KafkaTail:
+    """A tail that reads. Raises Transient."""
+    tail = KafkaTail(options, topic, starts)
+    await tail.start()
+    return tail
 
 
 class KafkaRanges:
@@ -328,13 +345,25 @@ class KafkaGroup:
     """Membership of a consumer group, only to learn which partitions to own. It reads no records.
 
     `assigned` changes when a rebalance ends; `changed` is set then. While one is under way the old assignment stands,
-    so that an owner keeps serving what it holds (design.md 4).
+    so that an owner keeps serving what it holds (design.md 4). `life` names this process in `members`.
     """
 
-    def __init__(self, options: KafkaOptions, topic: str, group: str, *, session_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        options: KafkaOptions,
+        topic: str,
+        group: str,
+        *,
+        session_timeout_ms: int,
+        life: str,
+        stands_by: bool = False,
+    ) -> None:
         self.assigned: frozenset[int] = frozenset()
+        self.members: Mapping[str, Share] = {}
+        """Everybody's share by life; empty before the first rebalance."""
         self.changed = asyncio.Event()
         self._topic = topic
+        self._sharing = SharingAssignor(life, stands_by=stands_by)
         self._consumer = AIOKafkaConsumer(
             **options.client_arguments(),
             group_id=group,
@@ -344,7 +373,9 @@ class KafkaGroup:
             heartbeat_interval_ms=max(100, session_timeout_ms // 5),
             rebalance_timeout_ms=30_000,
             fetch_max_wait_ms=1_000,
-            partition_assignment_strategy=[RoundRobinPartitionAssignor],
+            # One only: aiokafka 0.14 sends a JoinGroup for each strategy, the list grown by one each time. Every one of
+            # them begins the rebalance anew, and two members can drive each other round for ever.
+            partition_assignment_strategy=[self._sharing],
         )
         self._options = options
 
@@ -362,8 +393,13 @@ class KafkaGroup:
                     f"group of {self._topic}: {type(error).__name__}: {error}", kind="unavailable"
                 ) from error
 
+    def holds(self, held: Callable[[], Iterable[int]]) -> None:
+        """Asks `held` at every rebalance which partitions this process holds, so that few of them move."""
+        self._sharing.held = held
+
     def _assigned(self, partitions: frozenset[int]) -> None:
         self.assigned = partitions
+        self.members = self._sharing.latest()
         self.changed.set()
 
     async def close(self) -> None:

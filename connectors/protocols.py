@@ -343,3 +343,14 @@ class LogRanges(Protocol):
     async def end_offset(self, topic: str, partition: int) -> int: ...
 
     async def beginning_offset(self, topic: str, partition: int) -> int: ...
+
+
+# --- the group -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one member of a group is to own, and whether it stands by for the others."""
+
+    partitions: frozenset[int]
+    stands_by: bool

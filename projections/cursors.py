@@ -61,6 +61,10 @@ class Fenced(Exception):
         )
 
 
+class Dropped(Exception):
+    """The build that was to be written is gone; another one is live since at least two rebuilds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """A place in the log: the answer to a write, and what a reader waits for. Written `topic:partition:offset`."""

@@ -18,12 +18,13 @@ event, so that a client which lost its connection between two frames of one mode
     RunPaused           paused
     RunResumed          resumed, when no other pause holds the run
     RunQuarantined      quarantined
+    RunReleased         released
     RunCompleted        done        RunCancelled  done, stop_reason "cancelled"        RunFailed  error
 
 Names and fields are those existing clients know; a key is absent when it has nothing to say. What we add is additive:
-`paused`, `resumed` and `quarantined` (the stream would be silent without a reason), `text_blob` (the text is in the
-blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`, because
-`cancelled` is a stop reason of a run like the others and nothing went wrong.
+`paused`, `resumed`, `quarantined` and `released` (the stream would be silent without a reason), `text_blob` (the text
+is in the blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`,
+because `cancelled` is a stop reason of a run like the others and nothing went wrong.
 
 Before: an accepted event. After: transcript.py stores the frames, the API sends them.
 """
@@ -52,6 +53,7 @@ from schemas.run_events import (
     RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunReleased,
     RunRestored,
     RunResumed,
     RunStarted,
@@ -174,6 +176,8 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="resumed", event={"type": "resumed", "resumed": {"by": event.by}})], memory
         case RunQuarantined():
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
+        case RunReleased():
+            return [_frame(seq=at, type="released", event={"type": "released", "released": {"by": event.by}})], memory
         case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed():
             return [], memory
         case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():

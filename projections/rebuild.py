@@ -36,10 +36,15 @@ CLOSE_EVENTS = 2_000
 """Near enough to compare and to switch: a tenth of a second of work while the live projector waits."""
 ROUNDS_MAX = 50
 """Attempts to come close; a live projector that runs away faster than we follow will be waited for at the switch."""
+WATCH_S = 0.5
 STALLED_S = 60.0
 """No record for this long although some must be there: the broker is away."""
 
 Connect = Callable[[], Awaitable[psycopg.AsyncConnection[Any]]]
+Fill = Callable[[Build, Mapping[int, int]], Awaitable[int]]
+"""Brings a new build to a position by partition, several processes at once perhaps; gives the number of events."""
+FILL_EVENTS = 50_000
+"""Fewer are not worth the second that more processes take to start."""
 
 
 class PausableTail(LogTail, Protocol):
@@ -47,6 +52,9 @@ class PausableTail(LogTail, Protocol):
 
     def pause(self, partitions: Sequence[int]) -> None: ...
     def resume(self, partitions: Sequence[int]) -> None: ...
+
+
+OpenTail = Callable[[Mapping[int, int]], Awaitable[PausableTail]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +82,7 @@ class RebuildReport:
 
 async def rebuild(
     connect: Connect,
-    open_tail: Callable[[Mapping[int, int]], Awaitable[PausableTail]],
+    open_tail: OpenTail,
     topic: str,
     partitions: int,
     *,
@@ -83,8 +91,9 @@ async def rebuild(
     require_equal: bool | None = None,
     codec: Codec | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    fill: Fill | None = None,
 ) -> RebuildReport:
-    """Builds the projections anew and switches to them.
+    """Builds the projections anew and switches to them. With `fill` a long log is first projected by that.
 
     `require_equal` decides whether a difference to the live build forbids the switch; left out, it does when both
     builds are of one version. Raises Transient, also when another rebuild is under way, or Permanent.
@@ -96,10 +105,16 @@ async def rebuild(
             raise Transient("another rebuild of the projections is under way: wait for it", kind="unavailable")
         live = await builds.live()
         build = await builds.make()
+        began = time.monotonic()
+        filled = 0
+        if fill is not None:
+            target = await builds.positions(live.number, topic)
+            if sum(target.values()) >= FILL_EVENTS:
+                filled = await _watched(fill(build, target), builds, build, topic, target, on_progress)
         projection = RunProjection(writing, build, topic, owner=owner, codec=codec)
         tail = await open_tail(await projection.claim(range(partitions)))
         try:
-            work = _Rebuild(control, builds, live.number, build, projection, tail, on_progress)
+            work = _Rebuild(control, builds, live.number, build, projection, tail, on_progress, began, filled)
             return await work.run(live.version == VERSION if require_equal is None else require_equal)
         finally:
             await tail.close()
@@ -117,11 +132,13 @@ class _Rebuild:
         projection: RunProjection,
         tail: PausableTail,
         on_progress: Callable[[Progress], None] | None,
+        began: float,
+        filled: int,
     ) -> None:
         self._control, self._builds, self._live, self._build = control, builds, live, build
         self._projection, self._tail, self._on_progress = projection, tail, on_progress
-        self._events = 0
-        self._began = time.monotonic()
+        self._events = filled
+        self._began = began
 
     async def run(self, require_equal: bool) -> RebuildReport:
         await self._fill()
@@ -168,37 +185,14 @@ class _Rebuild:
         return await self._builds.positions(self._live, self._projection.topic)
 
     def _behind(self, target: Mapping[int, int]) -> int:
-        reached = self._projection.positions
-        return sum(max(0, offset - reached.get(partition, 0)) for partition, offset in target.items())
+        return behind_of(self._projection, target)
 
     async def _follow_to(self, target: Mapping[int, int]) -> None:
-        """Projects up to exactly the target and not one record more."""
-        self._tail.resume(list(self._projection.positions))
-        clock = asyncio.get_running_loop().time
-        moved_at = clock()
-        while self._behind(target) > 0:
-            self._rest(target)
-            polled = await self._tail.poll(timeout_s=POLL_TIMEOUT_S, max_records=POLL_RECORDS)
-            wanted = {partition: _before(records, target.get(partition, 0)) for partition, records in polled.items()}
-            applied = await self._projection.apply({p: records for p, records in wanted.items() if records})
-            self._events += applied.events
-            if any(wanted.values()):
-                moved_at = clock()
-                self._tell(target)
-            elif clock() - moved_at > STALLED_S:
-                raise Transient(
-                    f"rebuild: no record came for {STALLED_S:g} s, but {self._behind(target)} are missing up to the "
-                    "live build; is the broker there?",
-                    kind="unavailable",
-                )
-        self._rest(target)
+        await follow_to(self._projection, self._tail, target, on_events=lambda events: self._count(events, target))
 
-    def _rest(self, target: Mapping[int, int]) -> None:
-        """Partitions that have arrived are read no further; where they go on later is set again."""
-        for partition, reached in self._projection.positions.items():
-            if reached >= target.get(partition, 0):
-                self._tail.pause([partition])
-                self._tail.seek(partition, reached)
+    def _count(self, events: int, target: Mapping[int, int]) -> None:
+        self._events += events
+        self._tell(target)
 
     def _tell(self, target: Mapping[int, int]) -> None:
         if self._on_progress is not None:
@@ -206,6 +200,73 @@ class _Rebuild:
             self._on_progress(
                 Progress(events=self._events, remaining=self._behind(target), events_per_s=self._events / seconds)
             )
+
+
+async def follow_to(
+    projection: RunProjection,
+    tail: PausableTail,
+    target: Mapping[int, int],
+    *,
+    on_events: Callable[[int], None] = lambda events: None,
+) -> int:
+    """Projects up to exactly the target and not one record more; the number of events. Raises Transient."""
+    tail.resume(list(projection.positions))
+    clock = asyncio.get_running_loop().time
+    moved_at = clock()
+    events = 0
+    while (behind := behind_of(projection, target)) > 0:
+        _rest(projection, tail, target)
+        polled = await tail.poll(timeout_s=POLL_TIMEOUT_S, max_records=POLL_RECORDS)
+        wanted = {partition: _before(records, target.get(partition, 0)) for partition, records in polled.items()}
+        applied = await projection.apply({p: records for p, records in wanted.items() if records})
+        events += applied.events
+        if any(wanted.values()):
+            moved_at = clock()
+            on_events(applied.events)
+        elif clock() - moved_at > STALLED_S:
+            raise Transient(
+                f"rebuild: no record came for {STALLED_S:g} s, but {behind} are missing up to the live build; "
+                "is the broker there?",
+                kind="unavailable",
+            )
+    _rest(projection, tail, target)
+    return events
+
+
+def behind_of(projection: RunProjection, target: Mapping[int, int]) -> int:
+    """Records that are missing up to the target."""
+    reached = projection.positions
+    return sum(max(0, offset - reached.get(partition, 0)) for partition, offset in target.items())
+
+
+def _rest(projection: RunProjection, tail: PausableTail, target: Mapping[int, int]) -> None:
+    """Partitions that have arrived are read no further; where they go on later is set again."""
+    for partition, reached in projection.positions.items():
+        if reached >= target.get(partition, 0):
+            tail.pause([partition])
+            tail.seek(partition, reached)
+
+
+async def _watched(
+    work: Awaitable[int],
+    builds: Builds,
+    build: Build,
+    topic: str,
+    target: Mapping[int, int],
+    on_progress: Callable[[Progress], None] | None,
+) -> int:
+    """The result of the filling; meanwhile its cursors tell how it is getting on."""
+    began, total = time.monotonic(), sum(target.values())
+    filling = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({filling}, timeout=WATCH_S))[0]:
+            done = sum((await builds.positions(build.number, topic)).values())
+            if on_progress is not None:
+                rate = done / (time.monotonic() - began)
+                on_progress(Progress(events=done, remaining=max(0, total - done), events_per_s=rate))
+        return filling.result()
+    finally:
+        filling.cancel()
 
 
 def _before(records: Sequence[LogRecord], offset: int) -> Sequence[LogRecord]:

@@ -114,7 +114,7 @@ class RunProjection:
         return self.positions
 
     async def apply(self, polled: Mapping[int, Sequence[LogRecord]]) -> Applied:
-        """Projects the records. Raises Fenced or an error of the driver, and has then written nothing."""
+        """Projects the records. Raises Fenced, Dropped or an error of the driver, and has then written nothing."""
         batch = read_records(self._cursors, polled, self._codec)
         if not batch.moved:
             return Applied(events=0, stale=0, problems=0, oldest_ms=0)
@@ -122,6 +122,8 @@ class RunProjection:
             known, found = await self._project(batch)
         except REFUSED:
             known, found = await self._project_singly(batch)
+        except psycopg.errors.UndefinedTable as error:
+            raise cursors.Dropped(f"the build {self._build.schema} has no tables any more: {error}") from error
         self._cursors.update((cursor.partition, cursor) for cursor in batch.moved)
         self._remember(known)
         return Applied(events=batch.events, stale=batch.stale, problems=found, oldest_ms=batch.oldest_ms)

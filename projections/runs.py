@@ -36,6 +36,7 @@ from schemas.run_events import (
     RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunReleased,
     RunRestored,
     RunResumed,
     RunStarted,
@@ -197,6 +198,8 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
                 values |= NOT_PAUSED
         case RunQuarantined():
             values |= {"quarantined": True, "quarantine_error": event.error}
+        case RunReleased():
+            values |= {"quarantined": False, "quarantine_error": ""}
         case RunCompleted():
             _ended(values, envelope, "completed", event)
             values["stop_reason"] = event.stop_reason
@@ -302,6 +305,8 @@ def _ended(
         "status": status,
         "ended_at_ms": envelope.at_ms,
         "parked": False,
+        "quarantined": False,
+        "quarantine_error": "",
         **NOT_PAUSED,
         # The owner's sums win over ours: they are what was decided.
         "iterations": event.iterations,

@@ -394,6 +394,66 @@ class PostInput:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineRun:
+    """Park a run until an operator releases it: its calls are stopped and nothing of it goes on."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.QuarantineRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    reason: str = ''
+    """Kept in the event."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRun:
+    """Fold a quarantined run again from the log and let it go on."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.ReleaseRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    reason: str = ''
+    """Kept in the event."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveCall:
     """Say what became of a tool call that waits for it (ToolOutcomeAsked)."""
 
@@ -560,8 +620,10 @@ RECORDS = (
     ImportRun,
     PauseRun,
     PostInput,
+    QuarantineRun,
+    ReleaseRun,
     ResolveCall,
     ResumeRun,
     StartRun,
 )
-Command = CancelRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | ResolveCall | ResumeRun | StartRun
+Command = CancelRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun

@@ -473,22 +473,27 @@ class RunPaused:
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunQuarantined:
-    """The run is parked because a record of it could not be handled; later ones wait."""
+    """The run is parked: a record of it could not be handled, its calls were lost too often, or an operator said
+    so.
+    """
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunQuarantined"
 
     error: str
-    """What went wrong."""
+    """What went wrong, or the operator's reason."""
     record_offset: int
-    """Offset of the record in its topic."""
+    """Offset of the record in its topic; -1 when it is not about one."""
     record_topic: str
     """Topic of the record."""
+    by: str = ''
+    """The operator who ordered it, or whose release failed; empty when the runtime found it out."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "error": self.error,
             "record_offset": self.record_offset,
             "record_topic": self.record_topic,
+            "by": self.by,
         }
 
     @classmethod
@@ -497,6 +502,7 @@ class RunQuarantined:
             error=value["error"],
             record_offset=value["record_offset"],
             record_topic=value["record_topic"],
+            by=value["by"],
         )
 
 
@@ -535,6 +541,32 @@ class RunRefused:
             agent=value["agent"],
             code=value["code"],
             message=value["message"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReleased:
+    """The run is quarantined no longer: it was folded again from the log and goes on."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunReleased"
+
+    by: str = ''
+    """Who asked."""
+    reason: str = ''
+    """Why, as the one who asked said it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "by": self.by,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            by=value["by"],
+            reason=value["reason"],
         )
 
 
@@ -881,6 +913,7 @@ RECORDS = (
     RunPaused,
     RunQuarantined,
     RunRefused,
+    RunReleased,
     RunRestored,
     RunResumed,
     RunStarted,
@@ -889,4 +922,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

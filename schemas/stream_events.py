@@ -20,11 +20,14 @@ class Claim:
     """Name of the process."""
     reason: str = ''
     """Why: assigned, fenced, unknown_outcome, standby."""
+    lifeline: str = ''
+    """host:port/life of a socket that breaks when the process dies and greets with its life; empty: there is none."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "owner": self.owner,
             "reason": self.reason,
+            "lifeline": self.lifeline,
         }
 
     @classmethod
@@ -32,6 +35,7 @@ class Claim:
         return cls(
             owner=value["owner"],
             reason=value["reason"],
+            lifeline=value["lifeline"],
         )
 
 

@@ -410,6 +410,8 @@ class PartitionCheckpoint:
     """Version of the fold."""
     handled_above: tuple[int, ...] = ()
     """Commands at or above command_offset that were handled as well."""
+    issued_until_ms: int = 0
+    """No start of a run that was over by then is known to have been issued after this; 0: nothing is known."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -421,6 +423,7 @@ class PartitionCheckpoint:
             "runs": [item.to_avro() for item in self.runs],
             "at_ms": self.at_ms,
             "reducer_version": self.reducer_version,
+            "issued_until_ms": self.issued_until_ms,
         }
 
     @classmethod
@@ -434,6 +437,7 @@ class PartitionCheckpoint:
             runs=tuple(SnapshotRef.from_avro(item) for item in value["runs"]),
             at_ms=value["at_ms"],
             reducer_version=value["reducer_version"],
+            issued_until_ms=value["issued_until_ms"],
         )
 
 
@@ -460,6 +464,8 @@ class PauseSet:
     """When it was asked for, UTC milliseconds."""
     command_id: str = ''
     """Of the one who asked."""
+    switch: str = ''
+    """The value of LOOMLOG_START_PAUSED that asked for it; a value counts once, empty for anybody else."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -471,6 +477,7 @@ class PauseSet:
             "by": self.by,
             "at_ms": self.at_ms,
             "command_id": self.command_id,
+            "switch": self.switch,
         }
 
     @classmethod
@@ -484,6 +491,7 @@ class PauseSet:
             by=value["by"],
             at_ms=value["at_ms"],
             command_id=value["command_id"],
+            switch=value["switch"],
         )
 
 

@@ -6,6 +6,7 @@ name of the setting and, unless it is a secret, the text it had.
 After: settings.py uses these in its table, document.py prints their labels.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -13,6 +14,8 @@ from urllib.parse import urlsplit
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 MAX_PORT = 65535
+ALL_INTERFACES = ("", "0.0.0.0", "[::]")
+_OCCASION = re.compile(r"[A-Za-z0-9._:@+-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,17 @@ def _flag(text: str) -> bool:
     raise ValueError("expected 1 or 0")
 
 
+def _occasion(text: str) -> str:
+    word = text.casefold()
+    if word in FALSE_WORDS:
+        return ""
+    if word in TRUE_WORDS:
+        return "1"
+    if not _OCCASION.fullmatch(text):
+        raise ValueError("expected 0, 1 or a name of at most 64 letters, digits and . _ : @ + -")
+    return text
+
+
 def _ratio(text: str) -> float:
     try:
         value = float(text)
@@ -100,6 +114,14 @@ def _address(text: str) -> str:
     return text
 
 
+def _address_or_off(text: str) -> str:
+    if text.casefold() == "off":
+        return ""
+    if _address(text).rpartition(":")[0] in ALL_INTERFACES:
+        raise ValueError("expected one address that the other processes can reach, with its port, or off")
+    return text
+
+
 def _url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -115,10 +137,12 @@ def _bootstrap(text: str) -> str:
 
 
 TEXT = Kind(label="text", parse=str)
+OCCASION = Kind(label="0, 1 or a name", parse=_occasion)
 FLAG = Kind(label="1 or 0", parse=_flag)
 RATIO = Kind(label="0 to 1", parse=_ratio)
 NAMES = Kind(label="names with commas between", parse=_names)
 ADDRESS = Kind(label="host:port", parse=_address)
+ADDRESS_OR_OFF = Kind(label="host:port or off", parse=_address_or_off)
 SERVERS = Kind(label="host:port, several with commas between", parse=_bootstrap)
 URL = Kind(label="URL", parse=_url)
 PATH = Kind(label="path", parse=str, is_path=True)

@@ -19,9 +19,12 @@ from typing import Any
 
 from connectors.configuration.kinds import (
     ADDRESS,
+    ADDRESS_OR_OFF,
+    ALL_INTERFACES,
     FLAG,
     MAX_PORT,
     NAMES,
+    OCCASION,
     PATH,
     PATHS,
     RATIO,
@@ -41,7 +44,6 @@ MIB = 1024 * 1024
 HOUR_MS = 3_600_000
 MAX_PARTITIONS = 1024
 """Far above what one group of owners can serve; a typo of a few zeros would take a broker down."""
-ALL_INTERFACES = ("", "0.0.0.0", "[::]")
 SAME = "same"
 """The old name differs from ours only in its prefix."""
 
@@ -89,8 +91,12 @@ class Settings:
         old=SAME,
     )
     log_level: str = setting(_P, one_of("debug", "info", "warning", "error"), "info", "Least severity that is logged.")
-    start_paused: bool = setting(
-        _P, FLAG, False, "The runtime pauses everything before it takes its first partition; `loomlog resume` lifts it."
+    start_paused: str = setting(
+        _P,
+        OCCASION,
+        "",
+        "Come up with everything paused until `loomlog resume`: once for each value, which the log remembers, so that "
+        "a replica that restarts pauses nothing again. `loomlog up` makes a value of its own at each start.",
     )
     drain_timeout_ms: int = setting(
         _P, whole(0, HOUR_MS, "milliseconds"), 10_000, "How long a planned stop waits for calls in flight."
@@ -134,6 +140,13 @@ class Settings:
         whole(500, 300_000, "milliseconds"),
         3_000,
         "Silence after which the group gives an owner's partitions away. Under 6000 the broker must allow it.",
+    )
+    standby_addr: str = setting(
+        _K,
+        ADDRESS_OR_OFF,
+        "127.0.0.1:0",
+        "Where a runtime holds sockets by which the others notice its death at once and take over: an address of this "
+        "machine that they can reach, port 0 = any free one. With off it neither listens nor stands by for others.",
     )
     schema_registry: str = setting(
         _K, URL, "", "Schema registry to take schema ids from; empty = the lock file schemas/ids.json."

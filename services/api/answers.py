@@ -37,6 +37,8 @@ STATUS: Mapping[str, int] = {
     "run_id_taken": 409,
     "already_pausing": 409,
     "not_paused": 409,
+    "already_quarantined": 409,
+    "not_quarantined": 409,
     "payload_too_large": 413,
     "snapshot_too_large": 413,
     "unsupported_media_type": 415,
@@ -66,6 +68,7 @@ STATUS: Mapping[str, int] = {
     "resolve_pending": 503,
     "import_pending": 503,
     "pause_pending": 503,
+    "quarantine_pending": 503,
     "not_yet": 503,
     "too_many_streams": 503,
 }

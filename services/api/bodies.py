@@ -155,6 +155,18 @@ class ReasonBody(Body):
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
 
 
+class BulkBody(Body):
+    """An order to many runs."""
+
+    action: Literal["pause", "resume", "cancel", "quarantine", "release"]
+    where: str = Field(
+        max_length=limits.WHERE_CHARACTERS_MAX, description="Which: agent=a,status=running,older_than=10m"
+    )
+    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+    dry_run: bool | None = Field(None, description="Only say which; true when absent.")
+    cursor: str | None = Field(None, max_length=1_024, description="`next` of an earlier answer.")
+
+
 class PauseBody(Body):
     """What to let stand still, and how long to wait until it does."""
 

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from services.api import (
+    bulk_endpoints,
     document_endpoints,
     event_endpoints,
     history_endpoints,
@@ -27,6 +28,7 @@ from services.api import (
 )
 from services.api.bodies import (
     Body,
+    BulkBody,
     CancelBody,
     ForkBody,
     InputBody,
@@ -202,6 +204,32 @@ ROUTES: tuple[Route, ...] = (
         access=RUNS_CREATE,
         handler=run_endpoints.resume,
         says="Let a paused run go on; what is paused wider than the run still holds it.",
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/quarantine",
+        access=ADMIN,
+        handler=run_endpoints.quarantine,
+        says="Park a run until it is released; its calls are stopped and others go on.",
+        body=ReasonBody,
+        body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/release",
+        access=ADMIN,
+        handler=run_endpoints.release,
+        says="Fold a quarantined run again from the log and let it go on.",
+        body=ReasonBody,
+        body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path="/v1/runs/bulk",
+        access=ADMIN,
+        handler=bulk_endpoints.order,
+        says="One order to the live runs of a filter; only says which unless dry_run is false.",
+        body=BulkBody,
     ),
     Route(
         method="POST",

@@ -173,6 +173,20 @@ async def resume(service: Service, caller: Caller, request: Request) -> Response
     return json_answer(answer, headers={POSITION_HEADER: found.position})
 
 
+async def quarantine(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
+    found = await service.layer.control.quarantine(caller, request.path_params["run_id"], body.reason or "")
+    answer = {"run_id": found.run_id, "agent_id": found.agent_id, "quarantined": True}
+    return json_answer(answer, headers={POSITION_HEADER: found.position})
+
+
+async def release(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
+    found = await service.layer.control.release(caller, request.path_params["run_id"], body.reason or "")
+    answer = {"run_id": found.run_id, "agent_id": found.agent_id, "released": True}
+    return json_answer(answer, headers={POSITION_HEADER: found.position})
+
+
 # --- shared ----------------------------------------------------------------------------------------------------------
 
 

@@ -26,8 +26,11 @@ FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 2.0
 GIVE_UP_S = 60.0
 """How long an API may be away: a restart of everything takes seconds, a broken one should be said."""
-ENDINGS = frozenset({"done", "error", "quarantined"})
-"""Frames after which there is nothing to wait for."""
+QUARANTINED = "quarantined"
+ENDINGS = frozenset({"done", "error", QUARANTINED})
+"""Frames after which there is nothing to wait for, unless the run was released meanwhile."""
+RELEASED_LOOK_S, RELEASED_LOOKS = 0.2, 5
+"""The read models may not know of a quarantine for a moment; after a second it has been lifted."""
 RECONNECTED = "reconnected"
 WAITING = "waiting"
 """A frame of our own: the run is in the log and no runtime has taken it up yet."""
@@ -89,7 +92,7 @@ class Followed:
                     async for frame in connection:
                         pause_s, well_at = FIRST_PAUSE_S, self._clock()
                         yield frame
-                        if frame.name in ENDINGS:
+                        if frame.name in ENDINGS and not (frame.name == QUARANTINED and await self._goes_on()):
                             self.ended_by = frame
                             return
             except httpx.HTTPError as error:
@@ -111,6 +114,20 @@ class Followed:
                 raise self._given_up(problem)
             await asyncio.sleep(pause_s)
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+
+    async def _goes_on(self) -> bool:
+        """Whether a run whose history has a quarantine was released since."""
+        for _ in range(RELEASED_LOOKS):
+            try:
+                row = await self._api.get(f"/v1/runs/{self.ids.run_id}")
+            except Failure:
+                return False  # whoever asks again sees it from where it stands
+            if row["status"] != "running":
+                return True  # there is more to come: how it ended
+            if row["quarantined"]:
+                return False
+            await asyncio.sleep(RELEASED_LOOK_S)
+        return True
 
     async def _connection(self) -> AsyncGenerator[Frame]:
         if self.ids.run_id:

@@ -16,9 +16,10 @@ from rich.text import Text
 from services.cli.commands import run
 from services.cli.failures import FAILED, Failure, WrongUse
 from services.cli.following import Followed
+from services.cli.orders import runs_app
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json, print_table
 from services.cli.run_text import run_line
-from services.cli.runs import Json, RunId, accepted, api_of_here, follow, row_of, runs_app
+from services.cli.runs import Json, RunId, accepted, api_of_here, follow, row_of
 from services.cli.wording import counted, money, number, one_line
 from services.stream.bundle import SUFFIX, BrokenBundle
 from services.stream.bundle_replay import BundleReplay, replay_bundle

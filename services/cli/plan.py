@@ -11,6 +11,7 @@ Before: up.py, review.py. After: wiring.py.
 """
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,8 @@ LOCAL_DRAIN_MS = 3_000
 """A stop here should take seconds; what has not finished by then is taken up again at the next start."""
 MAX_RUNTIMES = 16
 """More than the partitions of the local topics would stand idle."""
+SWITCH_CHARACTERS = 48
+"""Of LOOMLOG_START_PAUSED that are kept, so that a time in milliseconds fits behind them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,9 @@ def plan(cli: CliSettings, *, working_directory: Path, runtimes: int = 1, folder
         "LOOMLOG_LISTEN_ADDR": listen_addr,
         "LOOMLOG_DRAIN_TIMEOUT_MS": str(min(settings.drain_timeout_ms, LOCAL_DRAIN_MS)),
     }
+    if settings.start_paused:
+        # Each `loomlog up` is a start of its own; a service that it starts again is not.
+        environ["LOOMLOG_START_PAUSED"] = f"{settings.start_paused[:SWITCH_CHARACTERS]}@{time.time_ns() // 1_000_000}"
     if insights_port is not None:
         environ["LOOMLOG_INSIGHTS_PORT"] = str(insights_port)
     return Plan(

@@ -11,6 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,13 +20,14 @@ from rich.console import Console
 from rich.text import Text
 
 from connectors.errors import Permanent
-from connectors.kafka import KafkaOptions, KafkaTail, topic_partitions
+from connectors.kafka import open_tail, topic_partitions
 from connectors.options import kafka_options, postgres_options
 from connectors.postgres import Reader, connect, open_reader
 from connectors.schema_registry import codec_for
 from projections.builds import PREFIX as SCHEMA
 from projections.builds import StatusRow, read_status
 from projections.cursors import CursorRow, list_cursors
+from projections.filling import Filling
 from projections.rebuild import Progress, RebuildReport, rebuild
 from services.cli.commands import run
 from services.cli.event_log import EVENTS_TOPIC, open_ranges
@@ -181,22 +183,25 @@ async def _rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is
     if not partitions:
         raise Failure(f"There is no topic {EVENTS_TOPIC} at {kafka.bootstrap}. `loomlog topics apply` makes it.")
     told = _Told(out, is_quiet=is_quiet)
+    owner = f"loomlog-rebuild-{socket.gethostname()}-{os.getpid()}"
+    connecting, opening = partial(connect, postgres), partial(open_tail, kafka, EVENTS_TOPIC)
     return await rebuild(
-        lambda: connect(postgres),
-        lambda starts: _tail(kafka, starts),
+        connecting,
+        opening,
         EVENTS_TOPIC,
         partitions,
-        owner=f"loomlog-rebuild-{socket.gethostname()}-{os.getpid()}",
+        owner=owner,
         require_equal=False if allow_difference else None,
         codec=await codec_for(cli.settings),
         on_progress=told.progress,
+        fill=Filling(
+            connect=connecting,
+            open_tail=opening,
+            make_codec=partial(codec_for, cli.settings),
+            topic=EVENTS_TOPIC,
+            owner=owner,
+        ),
     )
-
-
-async def _tail(options: KafkaOptions, starts: Mapping[int, int]) -> KafkaTail:
-    tail = KafkaTail(options, EVENTS_TOPIC, starts)
-    await tail.start()
-    return tail
 
 
 class _Told:

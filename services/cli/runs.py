@@ -1,6 +1,6 @@
-"""`loomlog run` and `loomlog runs ...`: starting, listing, showing, following, pausing, cancelling, over the API.
+"""`loomlog run` and `loomlog runs ...`: starting, listing, showing, following, resolving, over the API.
 
-Before: main.py. After: api.py, following.py, live.py.
+Before: main.py. After: api.py, following.py, live.py. orders.py and histories.py have the other commands of the group.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Outcome(StrEnum):
     NOT_DONE = "not-done"
 
 
-runs_app = typer.Typer(help="List, show, follow, pause, resolve and cancel runs.", no_args_is_help=True)
+runs_app = typer.Typer(help="List, show, follow, pause, quarantine, resolve and cancel runs.", no_args_is_help=True)
 
 
 def api_of_here() -> Api:
@@ -222,23 +222,6 @@ def show(
     out.print(Text(f"`loomlog replay {row['run_id']}` folds it again from the log and compares.", style=DIM))
 
 
-@runs_app.command("cancel")
-def cancel(
-    run_id: RunId,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept with the run.", prompt=False)],
-    as_json: Json = False,
-) -> None:
-    """End a run that is under way."""
-    answer, position = run(_cancel(run_id, reason))
-    if as_json:
-        print_json({**answer, "position": position or None})
-    elif answer["cancelled"]:
-        line = Text.assemble("Cancelled ", (answer["run_id"], NAME), ("  event ", DIM), position)
-        console().print(line)
-    if not answer["cancelled"]:
-        raise Failure(f"{answer['run_id']} had ended before: {answer['status']} ({answer['reason']}).")
-
-
 @runs_app.command("resolve")
 def resolve(
     run_id: RunId,
@@ -258,37 +241,6 @@ def resolve(
     console().print(
         Text.assemble(f"Call {answer['call']} of ", (answer["run_id"], NAME), f" {what}  ", (position, DIM))
     )
-
-
-@runs_app.command("pause")
-def pause(
-    run_id: RunId,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept with the run.")] = "",
-    as_json: Json = False,
-) -> None:
-    """Let a run stand still before its next model call."""
-    _held(run_id, "pause", {"reason": reason}, "Pausing", as_json=as_json)
-
-
-@runs_app.command("resume")
-def resume(run_id: RunId, as_json: Json = False) -> None:
-    """Let a paused run go on."""
-    _held(run_id, "resume", {}, "Resumed", as_json=as_json)
-
-
-def _held(run_id: str, what: str, body: Mapping[str, Any], said: str, *, as_json: bool) -> None:
-    answer, position = run(_order(run_id, what, body))
-    if as_json:
-        print_json({**answer, "position": position or None})
-        return
-    console().print(Text.assemble(f"{said} ", (answer["run_id"], NAME), ("  event ", DIM), position))
-
-
-async def _order(run_id: str, what: str, body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    async with api_of_here() as api:
-        row = await row_of(api, run_id)
-        answer = await api.post(f"/v1/runs/{row['run_id']}/{what}", body)
-        return answer.value, answer.position
 
 
 async def row_of(api: Api, run_id: str) -> Mapping[str, Any]:
@@ -328,13 +280,6 @@ async def _moment(run_id: str, at: int) -> Mapping[str, Any]:
         row = await row_of(api, run_id)
         found: Mapping[str, Any] = await api.get(f"/v1/runs/{row['run_id']}/state", {"at": at})
         return found
-
-
-async def _cancel(run_id: str, reason: str) -> tuple[Mapping[str, Any], str]:
-    async with api_of_here() as api:
-        row = await row_of(api, run_id)
-        answer = await api.post(f"/v1/agents/{row['agent_id']}/cancel", {"reason": reason})
-        return answer.value, answer.position
 
 
 async def _resolve(run_id: str, call: str, outcome: Outcome, result: str) -> tuple[Mapping[str, Any], str]:

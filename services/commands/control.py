@@ -1,6 +1,6 @@
-"""Orders to a run under way: the next user text, a pause, and the end.
+"""Orders to a run under way: the next user text, a pause, a quarantine, and the end.
 
-Both are commands like a start: durable first, then decided by the run's owner, whose event is waited for, shortly. A
+All are commands like a start: durable first, then decided by the run's owner, whose event is waited for, shortly. A
 run that has ended meanwhile causes no event, so the read models are looked at as well. Repeating a cancel is harmless;
 an input is sent once, and when its outcome cannot be told the caller is told that.
 
@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from projections.runs import RunRow
 from schemas.codec import Record
 from schemas.ids import partition_key
-from schemas.run_commands import CancelRun, PauseRun, PostInput, ResolveCall, ResumeRun
+from schemas.run_commands import (
+    CancelRun,
+    PauseRun,
+    PostInput,
+    QuarantineRun,
+    ReleaseRun,
+    ResolveCall,
+    ResumeRun,
+)
 from schemas.run_events import (
     CommandRefused,
     InputReceived,
@@ -22,6 +30,8 @@ from schemas.run_events import (
     RunCompleted,
     RunFailed,
     RunPauseRequested,
+    RunQuarantined,
+    RunReleased,
     RunResumed,
     ToolCallRequested,
     ToolReturned,
@@ -37,7 +47,7 @@ from services.commands.reads import Reads
 from services.commands.requests import checked_input, checked_reason, checked_result
 from services.commands.subscription import Subscription
 from services.core.access.decide import Caller
-from services.core.access.scopes import RUNS_CREATE
+from services.core.access.scopes import ADMIN, RUNS_CREATE
 
 SOURCES = ("api", "webui")
 """Where a user text can come from."""
@@ -136,7 +146,15 @@ class Control:
         """End the run of a handle. Raises Declined: unknown_agent_id, cancel_pending."""
         demand(caller, RUNS_CREATE)
         reason = checked_reason(reason)
-        row = await self._reads.row_of_handle(caller, agent_id)
+        return await self._end(caller, await self._reads.row_of_handle(caller, agent_id), reason)
+
+    async def cancel_run(self, caller: Caller, run_id: str, reason: str = "") -> Stopped:
+        """As `cancel`, by the id of the run: its handle may be that of a newer one meanwhile. Raises not_found."""
+        demand(caller, RUNS_CREATE)
+        reason = checked_reason(reason)
+        return await self._end(caller, await self._reads.visible_run(caller, run_id), reason)
+
+    async def _end(self, caller: Caller, row: RunRow, reason: str) -> Stopped:
         if row.status != "running":
             return self._as_stored(row)
         envelope = self._envelope(caller, row)
@@ -187,18 +205,40 @@ class Control:
     async def pause(self, caller: Caller, run_id: str, reason: str = "") -> Held:
         """Let a run stand still before its next model call. Raises Declined: not_found, already_pausing."""
         demand(caller, RUNS_CREATE)
+        reason = checked_reason(reason)
         row = await self._running(caller, run_id)
         envelope = self._envelope(caller, row)
-        return await self._hold(
-            row, PauseRun(envelope=envelope, run_id=run_id, reason=checked_reason(reason)), envelope
-        )
+        command = PauseRun(envelope=envelope, run_id=run_id, reason=reason)
+        return await self._hold(row, command, envelope, pending="pause_pending")
 
     async def resume(self, caller: Caller, run_id: str) -> Held:
         """Lift the pause of a run; wider ones still hold it. Raises Declined: not_found, not_paused."""
         demand(caller, RUNS_CREATE)
         row = await self._running(caller, run_id)
         envelope = self._envelope(caller, row)
-        return await self._hold(row, ResumeRun(envelope=envelope, run_id=run_id), envelope)
+        command = ResumeRun(envelope=envelope, run_id=run_id)
+        return await self._hold(row, command, envelope, pending="pause_pending")
+
+    async def quarantine(self, caller: Caller, run_id: str, reason: str = "") -> Held:
+        """Park a run until it is released; its calls are stopped. Raises Declined: not_found, already_quarantined."""
+        demand(caller, ADMIN)
+        reason = checked_reason(reason)
+        row = await self._running(caller, run_id)
+        envelope = self._envelope(caller, row)
+        command = QuarantineRun(envelope=envelope, run_id=run_id, reason=reason)
+        return await self._hold(row, command, envelope, pending="quarantine_pending")
+
+    async def release(self, caller: Caller, run_id: str, reason: str = "") -> Held:
+        """Fold a quarantined run again and let it go on.
+
+        Raises Declined: not_found, not_quarantined, and run_quarantined when it still cannot be folded.
+        """
+        demand(caller, ADMIN)
+        reason = checked_reason(reason)
+        row = await self._running(caller, run_id)
+        envelope = self._envelope(caller, row)
+        command = ReleaseRun(envelope=envelope, run_id=run_id, reason=reason)
+        return await self._hold(row, command, envelope, pending="quarantine_pending")
 
     async def _running(self, caller: Caller, run_id: str) -> RunRow:
         row = await self._reads.visible_run(caller, run_id)
@@ -206,7 +246,14 @@ class Control:
             raise Declined("not_found", f"the run {run_id} is not in flight: it has ended")
         return row
 
-    async def _hold(self, row: RunRow, command: PauseRun | ResumeRun, envelope: CommandEnvelope) -> Held:
+    async def _hold(
+        self,
+        row: RunRow,
+        command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun,
+        envelope: CommandEnvelope,
+        *,
+        pending: str,
+    ) -> Held:
         subscription = self._sources.hub.subscribe(row.run_id)
         try:
             await self._publish(row, command, envelope)
@@ -214,11 +261,14 @@ class Control:
         finally:
             subscription.close()
         if item is None:
-            raise await self._undecided("pause_pending", row, "the order is in the log and takes effect")
+            raise await self._undecided(pending, row, "the order is in the log and takes effect")
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
-        if not isinstance(event, RunPauseRequested | RunResumed):
+        if isinstance(event, RunQuarantined) and not isinstance(command, QuarantineRun):
+            error = f"the run {row.run_id} cannot go on and is quarantined: {event.error}"
+            raise Declined("run_quarantined", error, details={"position": self._position(item)})
+        if not isinstance(event, RunPauseRequested | RunResumed | RunQuarantined | RunReleased):
             raise Declined("not_found", f"the run {row.run_id} is not in flight: it has ended")
         return Held(run_id=row.run_id, agent_id=row.agent_id, position=self._position(item))
 

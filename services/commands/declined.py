@@ -47,6 +47,8 @@ CODES = frozenset(
         "restore_failed",
         "already_pausing",
         "not_paused",
+        "already_quarantined",
+        "not_quarantined",
         # bounds
         "backpressure",
         "per_user_quota_exhausted",
@@ -70,6 +72,7 @@ CODES = frozenset(
         "resolve_pending",
         "import_pending",
         "pause_pending",
+        "quarantine_pending",
         "not_yet",
         "internal",
     }

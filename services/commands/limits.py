@@ -26,6 +26,8 @@ INPUT_BYTES_MAX = 512 * 1024
 """One user text for a run under way; its event holds it inline and has to fit one append."""
 REASON_CHARACTERS_MAX = 4_000
 """Of a cancel; what the core keeps."""
+WHERE_CHARACTERS_MAX = 1_024
+"""Of the filter of an order in bulk: eight short keys with their values."""
 IDEMPOTENCY_KEY_MAX = 255
 """Characters of an Idempotency-Key; more than a UUID or two."""
 

@@ -1,12 +1,14 @@
 """What is paused wider than a run: the fold of loom.control.events, and which of it holds a given run.
 
-An entry is named by (scope, tenant, agent); the last record about it counts. Pure, like everything in services/core.
+An entry is named by (scope, tenant, agent); the last record about it counts. A record of a start-paused switch counts
+once for each value of the switch, so that processes that start again, or together, pause nothing twice. Pure, like
+everything in services/core.
 
 Before: schemas.stream_records.PauseSet. After: services/stream/pauses.py keeps one for a process.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from schemas.stream_records import PauseSet
 from services.core.run.state import Pause
@@ -25,15 +27,23 @@ class PauseTable:
 
     entries: Mapping[Key, PauseSet] = field(default_factory=dict)
     by: str = ""
+    switches: frozenset[str] = frozenset()
+    """Values of the start-paused switch that have had their effect; an operator gives one a deployment at most."""
 
     def after(self, change: PauseSet) -> "PauseTable":
         """The table after one record. Raises WrongPause."""
         check(change.scope, change.tenant, change.agent)
         key = (change.scope, change.tenant, change.agent)
+        if change.switch in self.switches:
+            return self
+        if change.switch:
+            switched = replace(self, switches=self.switches | {change.switch})
+            # What an operator has paused keeps his name and his reason.
+            return switched if key in self.entries else switched.after(replace(change, switch=""))
         entries = {name: entry for name, entry in self.entries.items() if name != key}
         if change.paused:
             entries[key] = change
-        return PauseTable(entries=entries, by=change.by)
+        return replace(self, entries=entries, by=change.by)
 
     def has(self, scope: str, tenant: str, agent: str) -> bool:
         """Whether exactly that is paused, whatever else is."""

@@ -4,7 +4,8 @@
     follow       poll -> one transaction -> poll ...; every two seconds the status and a look at which build is live
 
 A lost broker, a lost Postgres and a fence end the session, never the process: the next one begins after a growing pause
-from what the cursors say. Everything else (a bug, a wrong password) ends the process loudly; there is no task beside
+from what the cursors say. A build that was dropped meanwhile (its writer slept through two rebuilds) is left for the
+live one, without a word. Everything else (a bug, a wrong password) ends the process loudly; there is no task beside
 this one that could die alone. A stop finishes the transaction under way.
 
 Two projectors do not hurt each other: the second to claim fences the first (cursors.py). So that two replicas do not
@@ -18,15 +19,16 @@ Before: main wires it. After: projections.run_projection.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from connectors.errors import Transient
+from connectors.errors import Permanent, Transient
 from connectors.postgres import translated
+from connectors.protocols import LogRecord
 from projections.builds import VERSION, Build, Builds, StatusRow
-from projections.cursors import Fenced
-from projections.rebuild import Connect, PausableTail, RebuildReport, rebuild
+from projections.cursors import Dropped, Fenced
+from projections.rebuild import Connect, Fill, OpenTail, PausableTail, RebuildReport, rebuild
 from projections.run_projection import Applied, RunProjection
 from schemas.codec import Codec
 from services.projector.settings import ProjectorSettings
@@ -36,10 +38,18 @@ log = logging.getLogger("loomlog.projector")
 STATUS_EVERY_S = 2.0
 """How old the status gets, how long a switch of builds goes unnoticed; and the end offsets are asked for this often."""
 REST = 4.0
-REST_MAX_S = 0.1
-"""After a transaction the loop rests so many times as long as that took, at most so long. A lone event is projected at
-once; in a stream of them a transaction takes what came meanwhile, because a small one costs nearly as much as a large
-one. Nobody notices a tenth of a second, and a loop that is behind does not rest."""
+REST_MAX_S = 0.015
+REST_MAX_BUSY_S = 0.1
+BUSY_PER_S = 2_500
+"""After a transaction the loop rests so many times as long as that took, at most so long; longer when more records than
+that come in a second. A lone event is projected at once; in a stream of them a transaction takes what came meanwhile,
+because a small one costs nearly as much as a large one. A loop that is behind does not rest. Figures of the lag come
+from `make bench-projections`."""
+AT_HAND_S = 0.001
+FRESH_S = 0.005
+"""Records that a poll gives within AT_HAND_S were waiting for it; then a second look waits so long for newer ones. What
+the client fetched during a rest was fetched at its beginning, and only when that is taken does it ask for what came
+since; without the second look records waited for a whole rest more."""
 STAND_BY_S = 0.5
 """How often a projector that stands by looks whether it is its turn: how long a take-over takes."""
 RETRY_FIRST_S = 0.2
@@ -47,8 +57,6 @@ RETRY_MAX_S = 5.0
 """Pauses between sessions that failed, doubled each time; back to the first once records were projected."""
 SAY_EVERY_S = 30.0
 """The same trouble is logged this often."""
-
-OpenTail = Callable[[Mapping[int, int]], Awaitable[PausableTail]]
 
 
 class Projector:
@@ -62,8 +70,10 @@ class Projector:
         open_tail: OpenTail,
         count_partitions: Callable[[], Awaitable[int]],
         codec: Codec | None = None,
+        fill: Fill | None = None,
     ) -> None:
         self._settings = settings
+        self._fill = fill
         self._connect = connect
         self._open_tail = open_tail
         self._count_partitions = count_partitions
@@ -149,19 +159,40 @@ class Projector:
         settings = self._settings
         self._state, self._build = "projecting", build.number
         status_due = 0.0
+        ended = time.monotonic()
         while not stop.is_set():
-            polled = await tail.poll(timeout_s=settings.poll_timeout_s, max_records=settings.max_records)
+            polled = await self._poll(tail)
             if polled:
                 began = time.monotonic()
-                self._count(await projection.apply(polled))
-                if sum(map(len, polled.values())) < settings.max_records:
-                    await asyncio.sleep(min(REST_MAX_S, REST * (time.monotonic() - began)))
+                try:
+                    self._count(await projection.apply(polled))
+                except Dropped as error:
+                    if (await builds.live()).number == build.number:
+                        raise Permanent(f"{error}, and it is the live one: rebuild", kind="invalid") from error
+                    log.info("%s is gone, moving to the live build", build.schema)
+                    return
+                records, before, ended = sum(map(len, polled.values())), ended, time.monotonic()
+                if records < settings.max_records:
+                    is_busy = records > BUSY_PER_S * (ended - before)
+                    await asyncio.sleep(min(REST_MAX_BUSY_S if is_busy else REST_MAX_S, REST * (ended - began)))
             if time.monotonic() >= status_due:
                 await self._tell(projection, tail, builds)
                 status_due = time.monotonic() + STATUS_EVERY_S
                 if (await builds.live()).number != build.number:
                     log.info("another build is live now, moving to it")
                     return
+
+    async def _poll(self, tail: PausableTail) -> Mapping[int, Sequence[LogRecord]]:
+        """What there is, with what came while the last records were waiting to be taken."""
+        settings = self._settings
+        began = time.monotonic()
+        polled = await tail.poll(timeout_s=settings.poll_timeout_s, max_records=settings.max_records)
+        was_waiting = time.monotonic() - began < AT_HAND_S
+        left = settings.max_records - sum(map(len, polled.values()))
+        if not polled or not was_waiting or left <= 0:
+            return polled
+        fresh = await tail.poll(timeout_s=FRESH_S, max_records=left)
+        return {p: [*polled.get(p, ()), *fresh.get(p, ())] for p in polled.keys() | fresh.keys()}
 
     def _count(self, applied: Applied) -> None:
         self._events += applied.events
@@ -234,6 +265,7 @@ class Projector:
             owner=settings.owner,
             prefix=settings.prefix,
             codec=self._codec,
+            fill=self._fill,
             **more,
         )
 

@@ -14,19 +14,22 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import uvloop
 
+from connectors import logs
 from connectors.configuration.environment import read_settings
 from connectors.configuration.findings import ConfigurationProblem
 from connectors.configuration.settings import Settings
 from connectors.errors import OutsideError
 from connectors.garbage import collect_rarely
-from connectors.kafka import KafkaTail, topic_partitions
+from connectors.kafka import open_tail, topic_partitions
 from connectors.postgres import connect
 from connectors.schema_registry import codec_for
+from projections.filling import Filling
 from projections.rebuild import Progress
 from schemas.codec import Codec
 from services.projector.loop import Projector
@@ -34,20 +37,20 @@ from services.projector.settings import ProjectorSettings, projector_settings
 
 log = logging.getLogger("loomlog.projector")
 
+MakeCodec = Callable[[], Awaitable[Codec]]
+
 
 def main(arguments: Sequence[str] = ()) -> int:
     """The process; the exit code."""
     if list(arguments) not in ([], ["rebuild"]):
         sys.stderr.write("usage: python -m services.projector.main [rebuild]\n")
         return 2
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # It would repeat every reconnect; the loop says once what is wrong.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    logs.begin()
     try:
         settings, warnings = read_settings(os.environ, working_directory=Path.cwd())
+        logs.begin(settings.log_level)
         for warning in warnings:
             log.warning("%s", warning)
-        logging.getLogger().setLevel(settings.log_level.upper())
         told = projector_settings(settings)
         return uvloop.run(_run(settings, told, rebuild=bool(arguments)))
     except (ConfigurationProblem, OutsideError) as error:
@@ -56,26 +59,26 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 async def _run(settings: Settings, told: ProjectorSettings, *, rebuild: bool) -> int:
-    codec = await codec_for(settings)
-    return await (run_rebuild(told, codec) if rebuild else run(told, codec))
+    make_codec = partial(codec_for, settings)
+    projector = wired(told, await make_codec(), make_codec=make_codec)
+    return await (run_rebuild(told, projector) if rebuild else run(projector))
 
 
-async def run(settings: ProjectorSettings, codec: Codec | None = None) -> int:
+async def run(projector: Projector) -> int:
     """Projects until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    projector = wired(settings, codec)
     collect_rarely()
     await projector.run(stop)
     return 0
 
 
-async def run_rebuild(settings: ProjectorSettings, codec: Codec | None = None) -> int:
+async def run_rebuild(settings: ProjectorSettings, projector: Projector) -> int:
     """Rebuilds once, and tells what was compared."""
     partitions = await topic_partitions(settings.kafka, settings.topic)
-    report = await wired(settings, codec).rebuild(partitions, on_progress=_tell)
+    report = await projector.rebuild(partitions, on_progress=_tell)
     for name, (live, new) in report.tables.items():
         log.info(
             "%s: %d rows live, %d rows new, %s", name, live.rows, new.rows, "equal" if live == new else "DIFFERENT"
@@ -88,20 +91,25 @@ async def run_rebuild(settings: ProjectorSettings, codec: Codec | None = None) -
     return 0
 
 
-def wired(settings: ProjectorSettings, codec: Codec | None = None) -> Projector:
-    """The projector over Kafka and Postgres; without a codec, the one over the committed schema ids."""
+def wired(settings: ProjectorSettings, codec: Codec | None = None, *, make_codec: MakeCodec | None = None) -> Projector:
+    """The projector over Kafka and Postgres; without a codec, the one over the committed schema ids.
 
-    async def open_tail(starts: Mapping[int, int]) -> KafkaTail:
-        tail = KafkaTail(settings.kafka, settings.topic, starts)
-        await tail.start()
-        return tail
-
+    With `make_codec` rebuilds of a long log are filled by several processes, each of which makes its own.
+    """
+    connecting = partial(connect, settings.postgres)
+    opening = partial(open_tail, settings.kafka, settings.topic)
+    fill = None
+    if make_codec is not None:
+        fill = Filling(
+            connect=connecting, open_tail=opening, make_codec=make_codec, topic=settings.topic, owner=settings.owner
+        )
     return Projector(
         settings,
-        connect=lambda: connect(settings.postgres),
-        open_tail=open_tail,
+        connect=connecting,
+        open_tail=opening,
         count_partitions=lambda: topic_partitions(settings.kafka, settings.topic),
         codec=codec,
+        fill=fill,
     )
 
 

@@ -5,7 +5,9 @@ that were handled before. What it cannot know from memory it asks the index (a p
 has come far enough; until then the command waits. So a look-up can be late, never wrong.
 
 Memory is exact for everything that ended at or after `forgotten_until`. A command issued later than the newest
-forgotten end cannot belong to a forgotten run, so the usual start needs no look-up.
+forgotten end, and than every start of a forgotten run, cannot belong to a forgotten run, so the usual start needs no
+look-up. The end is told by the owner's clock and the start by the sender's: an owner whose clock goes back does not
+take an old start for a new one.
 """
 
 import asyncio
@@ -30,6 +32,8 @@ from schemas.run_commands import (
     ImportRun,
     PauseRun,
     PostInput,
+    QuarantineRun,
+    ReleaseRun,
     ResolveCall,
     ResumeRun,
     StartRun,
@@ -38,7 +42,18 @@ from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused
 from schemas.values import AgentDefinition, RunPosition
 from services.core.pauses import PauseTable
 from services.core.run.importing import is_import
-from services.core.run.orders import Cancel, Input, Obey, PauseIt, Refusal, Resolve, ResumeIt, Start
+from services.core.run.orders import (
+    Cancel,
+    Input,
+    Obey,
+    PauseIt,
+    Quarantine,
+    Refusal,
+    Release,
+    Resolve,
+    ResumeIt,
+    Start,
+)
 from services.core.run.state import Ended, Pause, conversation
 from services.runtime.hand_over import order_of
 from services.runtime.relatives import Relatives
@@ -58,7 +73,17 @@ KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
 
 
-ToARun = CancelRun | PauseRun | PostInput | ResolveCall | ResumeRun | HandOverModelReply | HandOverToolResult
+ToARun = (
+    CancelRun
+    | PauseRun
+    | PostInput
+    | QuarantineRun
+    | ReleaseRun
+    | ResolveCall
+    | ResumeRun
+    | HandOverModelReply
+    | HandOverToolResult
+)
 """Commands to a run that exists."""
 
 
@@ -78,6 +103,8 @@ class PastRun:
     first_offset: int
     last_offset: int
     ended_at_ms: int
+    issued_at_ms: int = 0
+    """When its start was issued, by the clock of the sender; 0 = not known here."""
 
     @property
     def position(self) -> RunPosition:
@@ -117,6 +144,9 @@ class RunDesk:
     ) -> None:
         self._number = number
         self._partitions = partitions
+        self.issued_until_ms = known_since_ms
+        self._issued: dict[str, int] = {}
+        """When the starts of live runs were issued, as far as this desk has seen them; the last of repeated ones."""
         self._known_since_ms = known_since_ms
         self._forgotten_until = forgotten_until
         self._definitions = definitions
@@ -187,6 +217,7 @@ class RunDesk:
                 first_offset=aggregate.first_offset,
                 last_offset=aggregate.last_offset,
                 ended_at_ms=self._clock_ms(),
+                issued_at_ms=self._issued.pop(aggregate.id, 0),
             )
         )
 
@@ -239,6 +270,7 @@ class RunDesk:
 
     def _remember(self, run: PastRun) -> None:
         self._over[run.run_id] = run
+        self.issued_until_ms = max(self.issued_until_ms, run.issued_at_ms)
         if run.session_id:
             self._last_of_session[run.session_id] = run.run_id
         if len(self._over) > KEEP_OVER:
@@ -246,7 +278,7 @@ class RunDesk:
             if self._last_of_session.get(oldest.session_id) == name:
                 del self._last_of_session[oldest.session_id]
             self._forgotten_until = max(self._forgotten_until, oldest.last_offset + 1)
-            self._known_since_ms = max(self._known_since_ms, oldest.ended_at_ms + 1)
+            self._known_since_ms = max(self._known_since_ms, oldest.ended_at_ms + 1, oldest.issued_at_ms + 1)
 
     # --- preparing ---------------------------------------------------------------------------------------------------
 
@@ -262,7 +294,10 @@ class RunDesk:
                 return self._import(record, command, partition)
             case CancelRun():
                 cancel = Cancel(at_ms=self._clock_ms(), command=command)
-                return self._existing(command.run_id, command, partition, lambda: cancel)
+                prepared = self._existing(command.run_id, command, partition, lambda: cancel)
+                # A run that stands still may be ended when it is known how far it came.
+                prepared.despite_quarantine = prepared.aggregate is not None and not prepared.aggregate.unfolded
+                return prepared
             case PauseRun():
                 pause = PauseIt(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: pause)
@@ -276,6 +311,10 @@ class RunDesk:
                 # Sent again it is refused or has no place: what it resolved does not wait any more.
                 resolve = Resolve(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: resolve)
+            case QuarantineRun():
+                return self._quarantine(command, partition)
+            case ReleaseRun():
+                return self._release(command, partition)
             case HandOverModelReply() | HandOverToolResult():
                 result = order_of(command, self._clock_ms())
                 return self._existing(command.run_id, command, partition, lambda: result)
@@ -288,6 +327,48 @@ class RunDesk:
             return Prepared(None)
         return Prepared(aggregate, order, command.envelope.command_id)
 
+    def _quarantine(self, command: QuarantineRun, partition: Partition) -> Prepared:
+        held = self._existing(command.run_id, command, partition, lambda: None).aggregate
+        if held is None:
+            return Prepared(None)
+        quarantine = Quarantine(at_ms=self._clock_ms(), command=command, was=held.quarantined)
+        return Prepared(held, lambda: quarantine, command.envelope.command_id, despite_quarantine=True)
+
+    def _release(self, command: ReleaseRun, partition: Partition) -> Prepared | Coroutine[Any, Any, Prepared]:
+        held = self._existing(command.run_id, command, partition, lambda: None).aggregate
+        if held is None:
+            return Prepared(None)
+        if not held.quarantined:
+            release = Release(at_ms=self._clock_ms(), command=command)
+            return Prepared(held, lambda: release, command.envelope.command_id)
+        return self._release_from_log(command, held, partition)
+
+    async def _release_from_log(self, command: ReleaseRun, held: Aggregate, partition: Partition) -> Prepared:
+        """The run folded again, which may have been repaired. Raises Transient."""
+        settled = asyncio.Event()
+        partition.mark(lambda _: settled.set())
+        await settled.wait()
+        seq = held.seq
+        again = await self._past.again(self._number, held)
+        error = again if isinstance(again, str) else ""
+        found = held if isinstance(again, str) else again
+        found.quarantined = held.quarantined
+
+        def order() -> Release:
+            if partition.aggregates.get(held.id) is not held or held.seq != seq:
+                raise ValueError(f"{held.id} has changed while it was folded again: release it once more")
+            if error and getattr(held.state, "facts", None) is None:
+                raise ValueError(f"{held.id} cannot be folded from its first event on: {error}")
+            return Release(
+                at_ms=self._clock_ms(),
+                command=command,
+                was=held.quarantined,
+                error=error,
+                obey=self.standing(found),
+            )
+
+        return Prepared(found, order, command.envelope.command_id, despite_quarantine=True)
+
     def _start(
         self, record: LogRecord, command: StartRun, partition: Partition
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
@@ -296,6 +377,7 @@ class RunDesk:
         self._check_place(key, run_id, "session", command.session_id, record)
         known = partition.aggregates.get(run_id)
         if known is not None:
+            self._was_issued(run_id, command)
             return Prepared(known, lambda: self._order(command, run_id, None, found=True), command.envelope.command_id)
         if run_id in self._over or run_id in self._ending:
             return Prepared(None)
@@ -314,6 +396,9 @@ class RunDesk:
         if self._known_since_ms == 0:
             return False  # nothing was ever forgotten
         return bool(command.idempotency_key) or command.envelope.issued_at_ms < self._known_since_ms + CLOCK_SKEW_MS
+
+    def _was_issued(self, run_id: str, command: StartRun | ForkRun) -> None:
+        self._issued[run_id] = max(self._issued.get(run_id, 0), command.envelope.issued_at_ms)
 
     def _holder_that_ends(self, command: StartRun) -> str:
         """The run that has the session or the handle asked for, when its end is on its way to the log; else empty."""
@@ -391,6 +476,7 @@ class RunDesk:
 
     def _ready(self, record: LogRecord, command: StartRun, run_id: str, last: PastRun | None) -> Prepared:
         tenant = command.envelope.tenant
+        self._was_issued(run_id, command)
         if last is not None and last.tenant != tenant:
             last = None
         ended = self._past.kept(last.run_id) if last is not None else None
@@ -455,6 +541,7 @@ class RunDesk:
             await ended.wait()
         if self._may_be_forgotten(command) and await self._is_in_index(run_id):
             return Prepared(None)
+        self._was_issued(run_id, command)
         trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
         return await self._relatives.fork(record, command, run_id, partition, traceparent=trace)
 

@@ -70,7 +70,8 @@ class RuntimeCollector(Collector):
         yield _counter("flushes", "Group commits: appends to all partitions that had something.", flusher.flushes)
         yield _histogram("flush_records", "Records of a flush.", flusher.sizes)
         yield _histogram("flush_seconds", "From leaving to the acknowledgement of all.", flusher.seconds)
-        yield _counter("claims", "Partitions taken.", figures.claims)
+        claims: dict[Labels, int] = {(reason,): count for reason, count in figures.claims_for.items()}
+        yield _counters("claims", "Partitions taken.", ("reason",), claims)
         yield _histogram("take_over_seconds", "From the decision to claim to the first command.", figures.take_over_s)
         yield _counter("fenced", "Partitions lost to another owner's Claim.", figures.fenced)
         yield _counter(
@@ -85,6 +86,7 @@ class RuntimeCollector(Collector):
         live = [aggregate for partition in held for aggregate in partition.aggregates.values()]
         parked = sum(bool(aggregate.quarantined) for aggregate in live)
         yield _gauge("partitions_owned", "Partitions held now.", len(held))
+        yield _gauge("partitions_warm", "Partitions of others that are folded along.", self._host.warm)
         yield _gauge("live_runs", "Runs in memory now.", len(live))
         yield _gauge("quarantined_runs", "Of these, runs that wait for a person.", parked)
         yield _gauge("calls_under_way", "Model and tool calls under way.", self._calls.under_way)

@@ -16,7 +16,9 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 
 import uvloop
 
@@ -27,6 +29,7 @@ from connectors.configuration import price_of as configured_price
 from connectors.errors import OutsideError, Transient
 from connectors.garbage import collect_rarely
 from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail
+from connectors.lifelines import Lifeline, ask_for, until_gone
 from connectors.models.catalog import build_models
 from connectors.postgres import open_reader
 from connectors.process_secrecy import hide_from_other_programs
@@ -51,7 +54,7 @@ from services.runtime.redaction import Redaction
 from services.runtime.run_family import RunFamily
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
 from services.runtime.shelf import Shelf
-from services.runtime.start_paused import pause_everything
+from services.runtime.start_paused import pause_once
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import Tracing, open_tracing
@@ -64,6 +67,7 @@ from services.stream.owner import Workplace
 from services.stream.past import Past
 from services.stream.pauses import PARTITION, PauseBoard
 from services.stream.snapshot import Snapshots
+from services.stream.standby import Standby
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -73,6 +77,8 @@ CONTROL_TOPIC = "loom.control.events"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
+STANDBY_FETCH_WAIT_MS = 500
+"""Longest wait of an empty fetch of the standby's tail: nobody waits for it, and two a second cost nothing."""
 WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
 """Drivers whose 429s are not waited for (runtime parity 2.9)."""
 
@@ -199,6 +205,39 @@ async def connected(kafka: KafkaOptions) -> KafkaAppender:
             return appender
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingBy:
+    """What a process needs to be stood by for, and to stand by for others."""
+
+    lifeline: Lifeline
+    tail: KafkaTail
+    ranges: KafkaRanges
+
+
+async def standing_by(
+    stack: contextlib.AsyncExitStack, settings: RuntimeSettings, life: str, partitions: int
+) -> StandingBy | None:
+    """Everything open, to be closed with the stack; None when it is switched off."""
+    if not settings.standby_address:
+        return None
+    ranges = KafkaRanges(settings.kafka)
+    await ranges.start()
+    stack.push_async_callback(ranges.close)
+    tail = KafkaTail(
+        settings.kafka,
+        TOPICS.events,
+        dict.fromkeys(range(partitions), 0),
+        fetch_max_wait_ms=STANDBY_FETCH_WAIT_MS,
+    )
+    await tail.start()
+    stack.push_async_callback(tail.close)
+    tail.pause(range(partitions))
+    lifeline = Lifeline(settings.standby_address, life)
+    await lifeline.open()
+    stack.push_async_callback(lifeline.close)
+    return StandingBy(lifeline=lifeline, tail=tail, ranges=ranges)
+
+
 async def run(loaded: Loaded) -> None:
     """Until SIGTERM or SIGINT, or until something fails."""
     settings = runtime_settings(loaded.settings)
@@ -218,18 +257,41 @@ async def run(loaded: Loaded) -> None:
         board = PauseBoard(codec, CONTROL_TOPIC)
         await board.catch_up(ranges)
         if settings.start_paused:
-            await pause_everything(board, appender, ranges, codec, by=settings.name, at_ms=clock_ms())
+            switch = settings.start_paused
+            await pause_once(board, appender, ranges, codec, switch=switch, by=settings.name, at_ms=clock_ms())
         control = KafkaTail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
         await control.start()
         stack.push_async_callback(control.close)
-        group = KafkaGroup(settings.kafka, TOPICS.commands, GROUP, session_timeout_ms=settings.session_timeout_ms)
+        life = token_hex(8)
+        beside = await standing_by(stack, settings, life, partitions)
+        group = KafkaGroup(
+            settings.kafka,
+            TOPICS.commands,
+            GROUP,
+            session_timeout_ms=settings.session_timeout_ms,
+            life=life,
+            stands_by=beside is not None,
+        )
         await group.start()
         stack.push_async_callback(group.close)
         reader = await open_reader(settings.postgres, schema=PREFIX, max_connections=4)
         stack.push_async_callback(reader.close)
         index = ProjectedIndex(reader, TOPICS.events)
         await _serve(
-            loaded, settings, codec, tracing, appender, ranges, commands, control, board, group, index, partitions
+            loaded,
+            settings,
+            codec,
+            tracing,
+            appender,
+            ranges,
+            commands,
+            control,
+            board,
+            group,
+            index,
+            partitions,
+            life,
+            beside,
         )
 
 
@@ -246,6 +308,8 @@ async def _serve(
     group: KafkaGroup,
     index: RunIndex,
     partitions: int,
+    life: str,
+    beside: StandingBy | None,
 ) -> None:
     family = RunFamily()
     metrics = RunMetrics()
@@ -305,8 +369,22 @@ async def _serve(
         desk=desk,
         clock_ms=clock_ms,
         name=settings.name,
+        lifeline=beside.lifeline.name if beside is not None else "",
     )
-    host = Host(workplace, membership=group, commands=commands)
+    standby = None
+    if beside is not None:
+        standby = Standby(workplace, life=life, tail=beside.tail, ranges=beside.ranges, until_gone=until_gone)
+    host = Host(
+        workplace,
+        membership=group,
+        commands=commands,
+        standby=standby,
+        ask_for=ask_for if beside is not None else None,
+        drain_s=settings.drain_timeout_s,
+    )
+    if beside is not None:
+        beside.lifeline.asked = host.asked
+    group.holds(lambda: host.owners)
     board.changed = host.obey
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -330,6 +408,8 @@ async def _serve(
         log.info("stopping: calls under way may finish for %.0f s", settings.drain_timeout_s)
         if not await host.drain(settings.drain_timeout_s):
             log.warning("not every call finished in time; the next owner takes them up")
+        if beside is not None:
+            beside.lifeline.release()
         for task in running:
             task.cancel()
 

@@ -11,6 +11,7 @@ from services.core.canonical import StateCodec
 from services.core.run import unknown
 from services.core.run.decide import decide
 from services.core.run.forking import origin_of
+from services.core.run.importing import is_import
 from services.core.run.orders import (
     FAILED,
     CallKey,
@@ -87,7 +88,8 @@ class RunFamily:
         return isinstance(state, (Ended, Refused))
 
     def quarantined(self, state: State) -> str:
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)):
+        # One that is only told here was quarantined where it happened; its next part must be heard.
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)) and not is_import(state):
             return state.facts.quarantined
         return ""
 

@@ -35,9 +35,11 @@ class RuntimeSettings:
     postgres: PostgresOptions
     name: str
     session_timeout_ms: int
+    standby_address: str
+    """Where the lifeline is; empty = neither that nor standing by."""
     drain_timeout_s: float
-    start_paused: bool
-    """Pause everything before the first partition is taken."""
+    start_paused: str
+    """Pause everything before the first partition is taken, once for each value; empty = no."""
     tool_parallelism: int
     http_hosts: tuple[str, ...]
     metrics_port: int | None
@@ -57,6 +59,7 @@ def runtime_settings(settings: Settings) -> RuntimeSettings:
         postgres=postgres_options(settings, "loomlog-runtime"),
         name=name,
         session_timeout_ms=settings.session_timeout_ms,
+        standby_address=settings.standby_addr,
         drain_timeout_s=settings.drain_timeout_ms / 1000,
         start_paused=settings.start_paused,
         tool_parallelism=settings.tool_parallelism,

@@ -150,6 +150,10 @@ class Calls:
     def under_way(self) -> int:
         return sum(len(running) for running in self._tasks.values()) + self._handing_over
 
+    def under_way_of(self, partition: int) -> int:
+        """Calls of one partition."""
+        return sum(len(self._tasks[name]) for name, number in self._partitions.items() if number == partition)
+
     def stop_all(self) -> None:
         for aggregate in list(self._tasks):
             self.stop(aggregate)

@@ -55,6 +55,8 @@ class Flusher:
         self._linger_until = 0.0
         self.draining = False
         """Before a planned stop: decisions still go to the log, but no call begins; the next owner begins it."""
+        self.leaving: set[int] = set()
+        """Partitions of which the same is true, because somebody else is to own them."""
         self.not_begun: list[tuple[int, str, Hashable]] = []
         """Partition, aggregate and key of the calls that were due since."""
 
@@ -156,7 +158,7 @@ class Flusher:
         for due in dues:
             if family.stops(due.effect):
                 calls.stop(due.aggregate.id)
-            elif self.draining:
+            elif self.draining or partition in self.leaving:
                 self.not_begun.append((partition, due.aggregate.id, due.effect.key))
             else:
                 aggregate = due.aggregate

@@ -53,8 +53,16 @@ class Fold:
     """Takes records, gives live aggregates."""
 
     def __init__(
-        self, family: Family, codec: Codec, *, term: int, next_offset: int, bases: dict[str, Base] | None = None
+        self,
+        family: Family,
+        codec: Codec,
+        *,
+        term: int,
+        next_offset: int,
+        bases: dict[str, Base] | None = None,
+        keep_over: int | None = None,
     ) -> None:
+        """`keep_over` instead of KEEP_OVER."""
         self.reader = TermReader(codec=codec, term=term, next_offset=next_offset)
         self.commands: list[int] = []
         """Offsets of the commands that caused the accepted events."""
@@ -65,6 +73,9 @@ class Fold:
         self.forgotten_before_ms = 0
         """Time after the ends of all that are no longer in `over`; 0 when none was forgotten."""
         self.events = 0
+        self.kept_bytes = 0
+        """Of the events of live aggregates."""
+        self._keep_over = KEEP_OVER if keep_over is None else keep_over
         self._family = family
         self._codec = codec
         self._bases = dict(bases or {})
@@ -92,14 +103,19 @@ class Fold:
                 self._end(event)
             else:
                 self._live.setdefault(event.aggregate, []).append(event)
+                self.kept_bytes += len(event.value)
                 self._keys.setdefault(event.aggregate, record.key or b"")
 
     def _end(self, event: RawEvent) -> None:
-        events = self._live.pop(event.aggregate, [event])
+        events = self._live.pop(event.aggregate, None)
+        if events is None:
+            events = [event]
+        else:
+            self.kept_bytes -= sum(len(kept.value) for kept in events)
         self._keys.pop(event.aggregate, None)
         self._bases.pop(event.aggregate, None)
         self.over[event.aggregate] = (events[0], event)
-        if len(self.over) > KEEP_OVER:
+        if len(self.over) > self._keep_over:
             _, (_, last) = self.over.popitem(last=False)
             self.forgotten_until = max(self.forgotten_until, last.offset + 1)
             self.forgotten_before_ms = max(self.forgotten_before_ms, read_envelope(last.value)[0].at_ms + 1)
@@ -158,7 +174,17 @@ class Fold:
                 raise  # nothing is wrong with the run: the log did not answer
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one run must not stop the others
                 aggregate.quarantined = f"offset {event.offset}: {type(error).__name__}: {error}"
+                _stop_at_end(aggregate, events)
                 return
+
+
+def _stop_at_end(aggregate: Aggregate, events: list[RawEvent]) -> None:
+    """Its place in the log is that of its last event, so that what becomes of it can be told behind that."""
+    first, last = events[0], events[-1]
+    aggregate.unfolded = True
+    aggregate.tenant = read_envelope(last.value)[0].tenant
+    aggregate.first_offset = first.offset if aggregate.first_offset < 0 else aggregate.first_offset
+    aggregate.seq, aggregate.digest, aggregate.last_offset = last.seq, digest(last.value), last.offset
 
 
 async def fold_event(

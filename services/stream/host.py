@@ -2,7 +2,8 @@
 
 All tasks live in one TaskGroup: an unexpected exception in any of them ends the process, and whoever supervises it
 starts it again (no silent death). The consumer group is a hint: what it assigns is claimed, what the next assignment
-lacks is given up, and in between everything is served, because terms make that safe. A batch that makes no progress
+lacks is given up, and in between everything is served, because terms make that safe. So does what a standby claims when
+an owner has died: it is kept until the group has noticed and says who is to have it. A batch that makes no progress
 although the broker answers means that our producer is broken: the process leaves.
 
 Before: services/runtime/main.py builds it. After: owner.py, flusher.py, calls.py.
@@ -12,16 +13,19 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Protocol
 
 from connectors.errors import Transient
-from connectors.protocols import LogTail
+from connectors.protocols import Share
 from services.stream.flusher import Flusher, claimed_in
 from services.stream.owner import Figures, Owner, Workplace
 from services.stream.partition import Partition
+from services.stream.partition_fold import PartitionFold
 from services.stream.progress import CommandProgress
 from services.stream.snapshot import Cut
+from services.stream.standby import PausableTail, Standby, followed_by
 
 log = logging.getLogger(__name__)
 
@@ -42,35 +46,56 @@ STALL_S = 30.0
 SUSPICIOUS_S = 2.0
 """From this age of a batch on the broker is asked whether it is there."""
 WATCH_EVERY_S = 1.0
+DRAIN_S = 10.0
+"""How long calls under way may take before their partition is given up."""
+ASSIGNED_TOO_S = 2.0
+"""A partition is asked for by whom the group told that it is his; we hear of it within so long, or he is wrong."""
 NOTE_S = 2.0
 """After the drain, for writing down which calls were due and not begun; one append of each partition."""
 LOOK_AROUND_S = 5.0
 """How often an owner that appends nothing looks whether somebody has claimed over it; one small request for each quiet
 partition, and the longest a run waits that another owner began and left."""
+UNFORCED_EVERY_S = 2.0
+"""A partition that the group has not given us is claimed at most so often, however quickly its owners die one after the
+other: the next one is then noticed by the group, which is hardly slower."""
+FIRST_CLAIMS = frozenset({"assigned", "standby"})
+"""Reasons for which somebody claims who did not own before, and so does not wait."""
 RECLAIM_BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Pause before the next claim after being fenced or refused by the broker; two owners must not fight."""
+
+
+class AskFor(Protocol):
+    """connectors.lifelines.ask_for."""
+
+    async def __call__(self, name: str, number: int, *, timeout_s: float) -> str: ...
 
 
 class Membership(Protocol):
     """Tells which partitions to own; connectors.kafka.KafkaGroup, or a fixed set."""
 
     assigned: frozenset[int]
+    members: Mapping[str, Share]
+    """What everybody is to own, by life; empty when that is not known."""
     changed: asyncio.Event
 
     async def stay(self) -> None: ...
 
 
-class PausableTail(LogTail, Protocol):
-    """A tail whose partitions can be left alone for a while."""
-
-    def pause(self, partitions: list[int]) -> None: ...
-    def resume(self, partitions: list[int]) -> None: ...
-
-
 class Host:
     """Owns partitions of one family. `commands` is a tail over all partitions of the commands topic, all paused."""
 
-    def __init__(self, work: Workplace, *, membership: Membership, commands: PausableTail) -> None:
+    def __init__(
+        self,
+        work: Workplace,
+        *,
+        membership: Membership,
+        commands: PausableTail,
+        standby: Standby | None = None,
+        ask_for: AskFor | None = None,
+        drain_s: float = DRAIN_S,
+    ) -> None:
+        """`ask_for` is connectors.lifelines.ask_for, for a process that has a lifeline of its own; `drain_s` is how
+        long calls under way may take before their partition is given up."""
         self.figures = Figures()
         self.owners: dict[int, Owner] = {}
         self._work = work
@@ -82,6 +107,24 @@ class Host:
         self._checkpointed: dict[int, float] = {}
         self._group: asyncio.TaskGroup | None = None
         self._stopping = False
+        self._standby = standby
+        self._adopted: dict[int, str] = {}
+        """Partitions claimed because their owner had died, with his life, until the group has noticed."""
+        self._unforced: dict[int, float] = {}
+        """When each was last claimed so, monotonic."""
+        self._ask_for = ask_for
+        self._drain_s = drain_s
+        self._followed = asyncio.Event()
+        """The assignment, or whether we stop, may have changed."""
+        self._leaving: dict[int, asyncio.Task[None]] = {}
+        """Partitions that others are to own, until the calls under way there have ended."""
+        if standby is not None:
+            standby.owner_died = self._adopt
+
+    @property
+    def warm(self) -> int:
+        """Partitions of others that are folded along."""
+        return self._standby.warm if self._standby is not None else 0
 
     async def run(self) -> None:
         """Until cancelled; an unexpected exception of any task comes out."""
@@ -96,6 +139,8 @@ class Host:
             group.create_task(self._checkpoints(), name="checkpoints")
             group.create_task(self._watch(), name="watch")
             group.create_task(self._look_around(), name="look around")
+            if self._standby is not None:
+                group.create_task(self._standby.run(), name="standby")
 
     def result(self, partition: int, aggregate: str, tenant: str, order: object) -> bool:
         """A call has returned; False when its partition is somebody else's now."""
@@ -115,6 +160,7 @@ class Host:
         True when all did.
         """
         self._stopping = True
+        self._followed.set()
         self.flusher.draining = True
         self._commands.pause(list(self.owners))
         end = time.monotonic() + timeout_s
@@ -122,10 +168,11 @@ class Host:
         self._note_what_was_not_begun()
         return await self._settled(max(end, time.monotonic() + NOTE_S), lambda: True) and finished
 
-    async def _settled(self, end: float, holds: Callable[[], bool]) -> bool:
+    async def _settled(self, end: float, holds: Callable[[], bool], only: Owner | None = None) -> bool:
         """Everything decided is in the log and it holds; False when not so by `end` (monotonic)."""
         while time.monotonic() < end:
-            if holds() and all(owner.partition is None or owner.partition.is_idle for owner in self.owners.values()):
+            owners = list(self.owners.values()) if only is None else [only]
+            if holds() and all(owner.partition is None or owner.partition.is_idle for owner in owners):
                 return True
             self.flusher.drained.clear()
             try:
@@ -135,9 +182,14 @@ class Host:
                 continue  # look again until the time is up
         return False
 
-    def _note_what_was_not_begun(self) -> None:
+    def _note_what_was_not_begun(self, only: int | None = None) -> None:
         due: dict[int, dict[str, frozenset[Hashable]]] = {}
-        for number, name, key in self.flusher.not_begun:
+        # Taken away, so that whoever asks for a stop twice has it written down once.
+        not_begun, self.flusher.not_begun = self.flusher.not_begun, []
+        for number, name, key in not_begun:
+            if only is not None and number != only:
+                self.flusher.not_begun.append((number, name, key))
+                continue
             calls = due.setdefault(number, {})
             calls[name] = calls.get(name, frozenset()) | {key}
         for number, calls in due.items():
@@ -150,12 +202,86 @@ class Host:
         while True:
             await self._membership.changed.wait()
             self._membership.changed.clear()
-            wanted = self._membership.assigned
-            for number in sorted(set(self.owners) - wanted):
-                self._release(number)
+            wanted, members = self._membership.assigned, self._membership.members
+            # An assignment that still counts the dead owner in was made before the group noticed.
+            self._adopted = {
+                number: life
+                for number, life in self._adopted.items()
+                if number not in wanted and life in members and number in members[life].partitions
+            }
+            for number in sorted(set(self.owners) - wanted - set(self._adopted)):
+                self._leave(number)
             for number in sorted(wanted - set(self.owners)):
-                self.owners[number] = Owner(number, self._work, wake=self.flusher.wake, figures=self.figures)
-                self._claim(number, "assigned")
+                self._own(number, "assigned")
+            self._stand_by()
+            self._followed.set()
+
+    def _stand_by(self) -> None:
+        if self._standby is not None:
+            followed = followed_by(self._standby.life, self._membership.members)
+            self._standby.follow(followed - set(self.owners))
+
+    def _adopt(self, number: int, life: str) -> None:
+        """The owner of a partition, of that life, has died: claim it without asking the group."""
+        now = time.monotonic()
+        recent = now - self._unforced.get(number, -UNFORCED_EVERY_S) < UNFORCED_EVERY_S
+        if self._stopping or number in self.owners or recent:
+            return
+        self._unforced[number] = now
+        self._adopted[number] = life
+        self._own(number, "standby")
+
+    def _own(self, number: int, reason: str) -> None:
+        folded = self._standby.take(number) if self._standby is not None else None
+        self.owners[number] = Owner(number, self._work, wake=self.flusher.wake, figures=self.figures)
+        self._claim(number, reason, folded)
+
+    def _leave(self, number: int) -> None:
+        """Somebody else is to own it, and asks for it; without a lifeline nobody can, and it is given up at once."""
+        if self._ask_for is None or number in self._claiming:
+            self._release(number)
+        elif number not in self._leaving:
+            assert self._group is not None
+            self.flusher.leaving.add(number)
+            self._commands.pause([number])
+            self._leaving[number] = self._group.create_task(self._let_go(number))
+
+    async def _let_go(self, number: int) -> None:
+        """Begin no more calls, let those under way finish and reach the log, give the partition up."""
+        owner = self.owners[number]
+        end = time.monotonic() + self._drain_s
+        calls = self._work.calls
+        is_lost = partial(_differs, self.owners, number, owner)
+        try:
+            await self._settled(end, lambda: is_lost() or calls.under_way_of(number) == 0, owner)
+            self._note_what_was_not_begun(number)
+            await self._settled(max(end, time.monotonic() + NOTE_S), lambda: True, owner)
+        finally:
+            del self._leaving[number]
+            self.flusher.leaving.discard(number)
+        if not is_lost():
+            self._release(number)
+        self._membership.changed.set()  # meanwhile it may be ours again
+
+    async def asked(self, number: int) -> None:
+        """Somebody wants a partition: returns when it is given up. It is not when the group knows nothing of that."""
+        try:
+            async with asyncio.timeout(ASSIGNED_TOO_S):
+                while number in self._membership.assigned and not self._stopping:
+                    self._followed.clear()
+                    await self._followed.wait()
+        except TimeoutError:
+            return
+        if number in self.owners:
+            self._leave(number)
+        if number in self._leaving:
+            await asyncio.wait({self._leaving[number]})
+
+    async def _ask(self, number: int, lifeline: str) -> None:
+        """Before a Claim over somebody who may be at work."""
+        assert self._ask_for is not None
+        answer = await self._ask_for(lifeline, number, timeout_s=self._drain_s + NOTE_S + ASSIGNED_TOO_S)
+        log.info("partition %d: asked %s for it: %s", number, lifeline, answer)
 
     def _release(self, number: int) -> None:
         log.info("partition %d given up", number)
@@ -173,22 +299,34 @@ class Host:
             self.figures.unknown_outcomes += 1
         self._commands.pause([owner.number])
         owner.drop()
-        if self.owners.get(owner.number) is owner:
+        if self.owners.get(owner.number) is not owner:
+            return
+        if owner.number in self._leaving:
+            self._release(owner.number)  # whoever is to have it has not waited
+            return
+        if reason == "fenced" and owner.number in self._adopted:
+            # Its owner lives after all, or the group was as quick: it is theirs.
+            del self._adopted[owner.number]
+            self._release(owner.number)
+            self._stand_by()
+        else:
             self._claim(owner.number, reason)
 
-    def _claim(self, number: int, reason: str) -> None:
+    def _claim(self, number: int, reason: str, folded: PartitionFold | None = None) -> None:
         assert self._group is not None
         if number not in self._claiming:
-            self._claiming[number] = self._group.create_task(self._keep_claiming(number, reason))
+            self._claiming[number] = self._group.create_task(self._keep_claiming(number, reason, folded))
 
-    async def _keep_claiming(self, number: int, reason: str) -> None:
+    async def _keep_claiming(self, number: int, reason: str, folded: PartitionFold | None) -> None:
         """Claim until it works or the partition is not ours to claim any more."""
         owner = self.owners[number]
-        if reason != "assigned":
+        if reason not in FIRST_CLAIMS:
             await self._back_off(number)
         while self.owners.get(number) is owner:
+            first, folded = folded, None  # one that was fed in vain may be fed half
             try:
-                commands_from = await owner.claim(reason)
+                before = partial(self._ask, number) if reason == "assigned" and self._ask_for is not None else None
+                commands_from = await owner.claim(reason, first, before)
             except Transient as error:
                 log.warning("partition %d cannot be taken yet: %s", number, error)
                 await self._back_off(number)
@@ -282,6 +420,7 @@ class Host:
                 progress=progress,
                 cut=cut,
                 at_ms=self._work.clock_ms(),
+                issued_until_ms=owner.issued_until_ms,
             )
         except Transient as error:
             log.warning("partition %d: no checkpoint: %s", owner.number, error)
@@ -332,11 +471,16 @@ class Host:
         return True
 
 
+def _differs(owners: Mapping[int, Owner], number: int, owner: Owner) -> bool:
+    return owners.get(number) is not owner
+
+
 class FixedMembership:
     """Owns the given partitions for ever: for tests, simulation and a single process."""
 
     def __init__(self, partitions: frozenset[int]) -> None:
         self.assigned = partitions
+        self.members: Mapping[str, Share] = {}
         self.changed = asyncio.Event()
         self.changed.set()
 

@@ -9,7 +9,8 @@ Before: host.py decides which partitions to hold. After: flusher.py.
 
 import asyncio
 import logging
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -23,8 +24,8 @@ from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.distribution import SECONDS, Distribution
 from services.stream.family import Family, Topics
-from services.stream.fold import Fold
 from services.stream.partition import NO_DIGEST, Aggregate, DecisionTooLarge, Partition, Watcher
+from services.stream.partition_fold import PartitionFold
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots, Start
 
@@ -49,6 +50,8 @@ class Prepared:
     aggregate: Aggregate | None
     order: Callable[[], Any] | None = None
     cause_id: str = ""
+    despite_quarantine: bool = False
+    """The order is one for aggregates that stand still."""
 
 
 class Intake(Protocol):
@@ -61,6 +64,9 @@ class Intake(Protocol):
 
 class Desk(Watcher, Intake, Protocol):
     """What a family keeps for each partition it owns: it watches decisions and prepares commands."""
+
+    issued_until_ms: int
+    """No aggregate that is over is known to have been ordered after this, by the clock of who ordered it."""
 
     def standing(self, aggregate: Aggregate) -> Any:
         """The order that something wider than the aggregate gives it now, obeyed already or not; None without one."""
@@ -86,13 +92,16 @@ class Workplace:
     clock_ms: Callable[[], int]
     name: str
     """Name of this process in Claims and logs."""
+    lifeline: str = ""
+    """By which others learn of its death; empty: they do not."""
 
 
 @dataclass(slots=True)
 class Figures:
     """Counts since the start of the process."""
 
-    claims: int = 0
+    claims_for: Counter[str] = field(default_factory=Counter)
+    """Partitions taken, by the reason."""
     fenced: int = 0
     unknown_outcomes: int = 0
     commands: int = 0
@@ -100,6 +109,10 @@ class Figures:
     quarantined: int = 0
     stale_records: int = 0
     take_over_s: Distribution = field(default_factory=lambda: Distribution(SECONDS))
+
+    @property
+    def claims(self) -> int:
+        return self.claims_for.total()
 
 
 LOOKUP_RETRY_S = 0.5
@@ -127,35 +140,50 @@ class Owner:
         """Commands held back by a look-up, their own or that of one before them with the same key."""
         return len(self._lookups) + sum(map(len, self._waiting.values()))
 
+    @property
+    def issued_until_ms(self) -> int:
+        """The desk's; 0 while nothing is held."""
+        return self._desk.issued_until_ms if self._desk is not None else 0
+
     # --- taking over -------------------------------------------------------------------------------------------------
 
-    async def claim(self, reason: str) -> int:
-        """Take the partition; the offset from which commands are to be read. Raises Transient or UnknownOutcome."""
-        work, began = self._work, self._work.clock_ms()
+    async def claim(
+        self,
+        reason: str,
+        folded: PartitionFold | None = None,
+        before: Callable[[str], Awaitable[None]] | None = None,
+    ) -> int:
+        """Take the partition; the offset from which commands are to be read. Raises Transient or UnknownOutcome.
+
+        `folded` is what a standby has of it; without, it is folded from the latest checkpoint on. `before` is given the
+        lifeline of the present owner, when that has one, and the Claim waits for it.
+        """
+        work, began_s = self._work, time.monotonic()
         self.drop()
         work.calls.keep(self.number)
-        first = await work.ranges.beginning_offset(work.topics.events, self.number)
-        start = await work.snapshots.load(self.number, first)
-        term = await work.appender.append(work.topics.events, self.number, [self._claim_record(start.term, reason)])
-        if start.next_offset > term:
-            start = Start(first, ignored=f"the checkpoint at {start.next_offset} is of another, longer log")
-        if start.ignored:
-            log.warning("partition %d: folding from offset %d because %s", self.number, first, start.ignored)
-        fold = Fold(work.family, work.codec, term=start.term, next_offset=start.next_offset, bases=dict(start.bases))
-        async with await work.ranges.read(work.topics.events, self.number, start.next_offset, term + 1) as chunks:
-            last_ms = 0
+        if folded is None:
+            folded = await self._from_checkpoint()
+        else:
+            work.snapshots.forget(self.number)
+        if before is not None:
+            await self._catch_up(folded)
+            if folded.lifeline not in ("", work.lifeline):
+                await before(folded.lifeline)
+        term = await work.appender.append(work.topics.events, self.number, [self._claim_record(folded.term, reason)])
+        if folded.next_offset > term:
+            ignored = f"what was folded up to {folded.next_offset} is of another, longer log"
+            folded = await self._from_start(ignored)
+        fold, last_ms = folded.fold, folded.last_ms
+        async with await work.ranges.read(work.topics.events, self.number, folded.next_offset, term + 1) as chunks:
             async for chunk in chunks:
-                fold.feed(chunk)
+                folded.feed(chunk)
                 last_ms = max((record.timestamp for record in chunk[-2:] if record.offset < term), default=last_ms)
                 await asyncio.sleep(0)  # heartbeats share this loop
         assert fold.reader.term == term, f"read up to the Claim at {term}, found the term {fold.reader.term}"
         for problem in fold.problems:
             log.error("partition %d offset %d: %s", self.number, problem.record.offset, problem.error)
             work.dead_letters.park(problem.record, kind="undecodable", error=problem.error)
-        forgotten = max(fold.forgotten_until, start.next_offset if start.known_since_ms else 0)
-        desk = work.desk(self.number, term, max(start.known_since_ms, fold.forgotten_before_ms), forgotten)
-        for handled in fold.commands:
-            start.progress.handled(handled)
+        desk = work.desk(self.number, term, folded.known_since_ms, folded.forgotten_until)
         partition = Partition(
             number=self.number,
             term=term,
@@ -163,7 +191,7 @@ class Owner:
             family=work.family,
             codec=work.codec,
             watcher=desk,
-            progress=start.progress,
+            progress=folded.progress,
             events_topic=work.topics.events,
         )
         for first_event, last_event in fold.over.values():
@@ -182,19 +210,48 @@ class Owner:
             self.result(name, tenant, order)
         if awaited:
             self._later(self._recover_later(partition, awaited))
-        self._figures.claims += 1
+        took_s = time.monotonic() - began_s
+        self._figures.claims_for[reason] += 1
         self._figures.stale_records += fold.reader.stale
-        self._figures.take_over_s.observe((work.clock_ms() - began) / 1000)
+        self._figures.take_over_s.observe(took_s)
         log.info(
-            "partition %d taken (%s): term %d, %d events folded, %d live",
+            "partition %d taken (%s) in %.0f ms: term %d, %d events folded, %d live",
             self.number,
             reason,
+            took_s * 1000,
             term,
             fold.events,
             len(live),
         )
         self._wake()
         return partition.progress.low
+
+    async def _catch_up(self, folded: PartitionFold) -> None:
+        """Fold what there is already, and learn who owns it."""
+        work, topic = self._work, self._work.topics.events
+        if not folded.lifeline and folded.term >= await work.ranges.beginning_offset(topic, self.number):
+            async with await work.ranges.read(topic, self.number, folded.term, folded.term + 1) as chunks:
+                async for chunk in chunks:
+                    folded.learn(chunk[0])
+        end = await work.ranges.end_offset(topic, self.number)
+        async with await work.ranges.read(topic, self.number, folded.next_offset, end) as chunks:
+            async for chunk in chunks:
+                folded.feed(chunk)
+                await asyncio.sleep(0)  # heartbeats share this loop
+
+    async def _from_checkpoint(self) -> PartitionFold:
+        work = self._work
+        first = await work.ranges.beginning_offset(work.topics.events, self.number)
+        start = await work.snapshots.load(self.number, first)
+        if start.ignored:
+            log.warning("partition %d: folding from offset %d because %s", self.number, first, start.ignored)
+        return PartitionFold(work.family, work.codec, start)
+
+    async def _from_start(self, because: str) -> PartitionFold:
+        work = self._work
+        first = await work.ranges.beginning_offset(work.topics.events, self.number)
+        log.warning("partition %d: folding from offset %d because %s", self.number, first, because)
+        return PartitionFold(work.family, work.codec, Start(first))
 
     def _adopt(
         self, partition: Partition, desk: Desk, aggregate: Aggregate, *, may_be_alive: bool
@@ -209,6 +266,7 @@ class Owner:
             return frozenset()
         aggregate.quarantined = work.family.quarantined(aggregate.state)
         if aggregate.quarantined:
+            self._figures.quarantined += 1
             return frozenset()
         held = frozenset(order.key for name, _, order in self._late if name == aggregate.id)
         running = work.calls.running(aggregate.id) | held
@@ -242,7 +300,7 @@ class Owner:
 
     def _claim_record(self, term: int, reason: str) -> Outgoing:
         envelope = Envelope(term=term, seq=0, aggregate="", tenant="", at_ms=self._work.clock_ms(), prev=NO_DIGEST)
-        claim = Claim(owner=self._work.name, reason=reason)
+        claim = Claim(owner=self._work.name, reason=reason, lifeline=self._work.lifeline)
         return Outgoing(key=CLAIM_KEY, value=self._work.codec.encode_event(envelope, claim))
 
     def drop(self) -> None:
@@ -347,11 +405,11 @@ class Owner:
         partition = self.partition
         assert partition is not None
         aggregate = prepared.aggregate
-        if aggregate is not None and aggregate.quarantined:
+        if aggregate is not None and aggregate.quarantined and not prepared.despite_quarantine:
             self._refuse(record, "refused", f"{aggregate.id} is quarantined: {aggregate.quarantined}")
             return
         if aggregate is None or prepared.order is None:
-            partition.progress.handled(record.offset)
+            self._had_no_effect(partition, record)
             return
         try:
             order = prepared.order()
@@ -360,7 +418,14 @@ class Owner:
             return
         at_ms = self._work.clock_ms()
         if not self._submit(aggregate, order, at_ms=at_ms, cause_id=prepared.cause_id, record=record):
-            partition.progress.handled(record.offset)
+            self._had_no_effect(partition, record)
+
+    def _had_no_effect(self, partition: Partition, record: LogRecord) -> None:
+        """A command that changes nothing, because of what was decided before it: handled once that is in the log.
+
+        Not before: a checkpoint may overtake that decision, and whoever takes over without it would miss the command.
+        """
+        partition.mark(lambda _: partition.progress.handled(record.offset))
 
     # --- results -----------------------------------------------------------------------------------------------------
 
@@ -412,13 +477,25 @@ class Owner:
                 aggregate, order, at_ms=at_ms, cause_id=cause_id, command_offset=offset, is_result=is_result
             )
         except Exception as error:  # noqa: BLE001 - a broken rule parks one aggregate, never the partition
-            self._quarantine(aggregate, error, at_ms, record)
+            self._quarantine(aggregate, error, at_ms, record, cause_id)
             return record is not None  # its dead letter marks the command
         if decided:
+            if not is_result:
+                self._look_at(aggregate)
             self._wake()
         return decided
 
-    def _quarantine(self, aggregate: Aggregate, error: Exception, at_ms: int, record: LogRecord | None) -> None:
+    def _look_at(self, aggregate: Aggregate) -> None:
+        """What was decided may have parked the aggregate, or released it."""
+        before, now = aggregate.quarantined, self._work.family.quarantined(aggregate.state)
+        if now and not before:
+            self._figures.quarantined += 1
+            log.error("%s is quarantined: %s", aggregate.id, now)
+        aggregate.quarantined = now or (before if aggregate.unfolded else "")
+
+    def _quarantine(
+        self, aggregate: Aggregate, error: Exception, at_ms: int, record: LogRecord | None, cause_id: str
+    ) -> None:
         text = f"{type(error).__name__}: {error}"
         if record is not None:
             too_large = isinstance(error, DecisionTooLarge)
@@ -434,7 +511,8 @@ class Owner:
         aggregate.quarantined = text
         self._work.calls.stop(aggregate.id)
         try:
-            partition.append(aggregate, [self._work.family.quarantine(text, topic, offset)], at_ms=at_ms)
+            parked = self._work.family.quarantine(text, topic, offset)
+            partition.append(aggregate, [parked], at_ms=at_ms, cause_id=cause_id)
         except Exception:
             log.exception("%s: its quarantine cannot be recorded", aggregate.id)
         self._wake()

@@ -68,6 +68,9 @@ class Aggregate:
     first_offset: int = -1
     last_offset: int = -1
     quarantined: str = ""
+    """Why nothing is decided in it; empty when it is well."""
+    unfolded: bool = False
+    """Not all its events could be folded: the state is the last one that could, seq and digest are those of the log."""
     snapshot_seq: int = 0
     """Seq of the snapshot in the log, 0 for none, and the hash of its state."""
     snapshot_sha256: str = ""
@@ -278,12 +281,13 @@ class Partition:
         assert self._flight is None, "the last batch is still on the wire"
         decisions: list[Decision] = []
         records: list[Outgoing] = []
-        size = 0
-        while self._pending and len(decisions) < MAX_DECISIONS_PER_BATCH:
+        size = marks = 0
+        while self._pending and len(decisions) - marks < MAX_DECISIONS_PER_BATCH:
             if decisions and size + self._pending[0].size > max_bytes:
                 break
             decision = self._pending.popleft()
             decisions.append(decision)
+            marks += decision.mark is not None
             records += decision.records
             size += decision.size
         if not records:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any
 
+from connectors.errors import Transient
 from connectors.protocols import LogRanges
 from schemas.codec import Codec, Undecodable, digest, peek
 from schemas.reader import RawEvent, TermReader
@@ -84,6 +85,22 @@ class Past:
         )
         started = self._codec.decode(link.events[0].value).record
         return Prefix(await self._loaded(partition, replace(link, position=point)), started, point)
+
+    async def again(self, partition: int, aggregate: Aggregate) -> Aggregate | str:
+        """A live aggregate, all of which is in the log, folded from its first event; the reason when it cannot be.
+
+        Raises Transient. What is in memory stays as it is.
+        """
+        place = RunPosition(run_id=aggregate.id, first_offset=aggregate.first_offset, last_offset=aggregate.last_offset)
+        try:
+            found = await self.prefix(partition, place, aggregate.seq)
+        except Transient:
+            raise  # nothing is wrong with the run: the log did not answer
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with its history is what was asked
+            return f"{type(error).__name__}: {error}"
+        if found is None or found.aggregate.digest != aggregate.digest:
+            return f"BrokenHistory: {aggregate.id} has no event {aggregate.seq} at offset {aggregate.last_offset}"
+        return found.aggregate
 
     async def _loaded(self, partition: int, newest: "_Link") -> Aggregate:
         links = [newest]

@@ -19,6 +19,11 @@ class CommandProgress:
     def above(self) -> tuple[int, ...]:
         return tuple(sorted(self._above))
 
+    @property
+    def ahead(self) -> int:
+        """How many above the mark are handled."""
+        return len(self._above)
+
     def is_handled(self, offset: int) -> bool:
         return offset < self.low or offset in self._above
 

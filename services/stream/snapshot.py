@@ -126,7 +126,7 @@ class Snapshots:
             checkpoint.term,
             bases,
             CommandProgress(checkpoint.command_offset, checkpoint.handled_above),
-            checkpoint.at_ms,
+            max(checkpoint.at_ms, checkpoint.issued_until_ms),
         )
 
     def _base(self, snapshot: RunSnapshot) -> Base:
@@ -141,10 +141,37 @@ class Snapshots:
             sha256=snapshot.state_sha256,
         )
 
+    def forget(self, partition: int) -> None:
+        """Others have written since this process looked; the next `write` looks again."""
+        self._written.pop(partition, None)
+
+    async def _names(self, partition: int) -> set[str]:
+        """The runs that have a snapshot in the topic. Raises Transient."""
+        found: set[str] = set()
+        end = await self._ranges.end_offset(self._topic, partition)
+        beginning = await self._ranges.beginning_offset(self._topic, partition)
+        async with await self._ranges.read(self._topic, partition, beginning, end) as chunks:
+            async for chunk in chunks:
+                for record in chunk:
+                    name = (record.key or b"").decode(errors="replace")
+                    (found.discard if record.value is None else found.add)(name)
+        found.discard(CHECKPOINT_KEY.decode())
+        return found
+
     async def write(
-        self, partition: int, *, term: int, next_offset: int, progress: CommandProgress, cut: Cut, at_ms: int
+        self,
+        partition: int,
+        *,
+        term: int,
+        next_offset: int,
+        progress: CommandProgress,
+        cut: Cut,
+        at_ms: int,
+        issued_until_ms: int = 0,
     ) -> bool:
         """Write a checkpoint of the cut, all of which is in the log below `next_offset`. False when it cannot be.
+
+        `issued_until_ms` is the desk's: this owner's clock may have gone back since it was told of later times.
 
         `progress` is the commands handled when the log stood at `next_offset`, not earlier: a command handled in
         between would be read again and its run, perhaps over already, started twice.
@@ -152,7 +179,7 @@ class Snapshots:
         outgoing: list[Outgoing] = []
         refs: list[SnapshotRef] = []
         for aggregate, state, seq, tail in cut.aggregates:
-            if aggregate.quarantined and not self._family.quarantined(state):
+            if aggregate.unfolded or (aggregate.quarantined and not self._family.quarantined(state)):
                 return False  # its events cannot be folded, so they must stay in the tail
             if aggregate.snapshot_seq == seq:
                 refs.append(SnapshotRef(run_id=aggregate.id, seq=seq, state_sha256=aggregate.snapshot_sha256))
@@ -185,12 +212,15 @@ class Snapshots:
             runs=tuple(refs),
             at_ms=at_ms,
             reducer_version=self._family.reducer_version,
+            issued_until_ms=issued_until_ms,
         )
         outgoing.append(Outgoing(key=CHECKPOINT_KEY, value=self._codec.encode(checkpoint)))
         if len(outgoing[-1].value or b"") > MAX_SNAPSHOT_BYTES:
             return False
         live = {aggregate.id for aggregate, *_ in cut.aggregates}
-        known = self._written.setdefault(partition, set())
+        if partition not in self._written:
+            self._written[partition] = await self._names(partition)
+        known = self._written[partition]
         outgoing += [Outgoing(key=name.encode(), value=None) for name in sorted(known - live)]
         known |= live  # also when an append fails: what may be there must be buried one day
         for batch in batches(outgoing):

@@ -13,13 +13,11 @@ included, divided by all runs that were ended meanwhile.
 import argparse
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,15 +26,14 @@ from typing import Any
 import psutil
 
 from services.cli.stack.ports import pick_port
-from tests.benchmarks.closed_loop import percentile
+from tests.benchmarks.machine import machine
 from tests.benchmarks.workload import CONFIGURATION, ENVIRONMENT
 
 CACHE = Path(__file__).parents[2] / ".loomlog" / "cache"
 WARM_UP_S = 2.0
 JIT_WARM_UP_S = 60.0
 """Of load before anything is measured: until then the compiler of the broker's Java machine takes half a core."""
-UP_TIMEOUT_S = 120
-SYNCS = 200
+UP_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +41,7 @@ class Stack:
     """A running stack: where it is and which processes it has."""
 
     kafka: str
+    postgres: str
     api: str
     home: Path
     pids: dict[str, int]
@@ -97,14 +95,14 @@ def environment_in(folder: Path, configuration: str) -> dict[str, str]:
     }
 
 
-def loomlog(command: str, environment: dict[str, str]) -> str:
+def loomlog(command: str, environment: dict[str, str], *, timeout_s: float = UP_TIMEOUT_S) -> str:
     """Run one `loomlog` command; its standard output."""
     done = subprocess.run(
         [sys.executable, "-m", "services.cli.main", *command.split()],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=UP_TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
     if done.returncode != 0:
@@ -119,6 +117,7 @@ def up(environment: dict[str, str]) -> Stack:
     status = json.loads(loomlog("status --json", environment))
     return Stack(
         kafka=status["kafka"],
+        postgres=next(child["url"] for child in status["children"] if child["name"] == "postgres"),
         api=environment["LOOMLOG_LISTEN_ADDR"],
         home=Path(environment["LOOMLOG_HOME"]),
         pids={child["name"]: child["pid"] for child in status["children"]},
@@ -208,32 +207,6 @@ def median_of(taken: list[dict[str, Any]]) -> dict[str, Any]:
         name: statistics.median(row["cpu_ms_per_run"].get(name, 0.0) for row in taken) for name in processes
     }
     return median
-
-
-def sync_ms(folder: Path) -> dict[str, float]:
-    """What making 4 KB durable costs on this disk right now: every flush of every partition pays it."""
-    path = folder / "sync"
-    took = []
-    with path.open("wb", buffering=0) as file:
-        for _ in range(SYNCS):
-            file.write(bytes(4096))
-            began = time.perf_counter()
-            os.fdatasync(file.fileno())
-            took.append((time.perf_counter() - began) * 1000)
-    path.unlink()
-    took.sort()
-    return {"p50": round(percentile(took, 0.5), 3), "p99": round(percentile(took, 0.99), 3)}
-
-
-def machine(folder: Path) -> dict[str, Any]:
-    """What the figures depend on besides loomlog."""
-    return {
-        "fdatasync_ms": sync_ms(folder),
-        "cores": os.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
-    }
 
 
 def print_report(report: dict[str, Any]) -> None:

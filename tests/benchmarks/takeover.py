@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
@@ -32,7 +33,8 @@ from schemas.codec import local_codec, peek
 from schemas.producing import start_run_record
 from schemas.stream_events import Claim
 from schemas.stream_records import PartitionCheckpoint
-from tests.benchmarks.main import Stack, client, environment_in, loomlog, machine, up
+from tests.benchmarks.machine import machine
+from tests.benchmarks.main import Stack, client, environment_in, loomlog, up
 from tests.benchmarks.workload import CONFIGURATION
 
 EVENTS, COMMANDS, SNAPSHOTS = "loom.run.events", "loom.run.commands", "loom.run.snapshots"
@@ -81,7 +83,14 @@ def main() -> int:
     for number, kill in enumerate(kills, start=1):
         print(f"{number:>6}{kill.claimed_s:>12.2f}{kill.serving_s:>12.2f}{kill.recovered_s:>14.2f}")
     if options.json:
-        report = {"machine": facts, "events": options.events, "live": options.live, "kills": [asdict(k) for k in kills]}
+        report = {
+            "kind": "takeover",
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": facts,
+            "events": options.events,
+            "live": options.live,
+            "kills": [asdict(k) for k in kills],
+        }
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0
 

@@ -47,6 +47,8 @@ class Order:
     brokers: int = 1
     minutes: float = 0.0
     session_s: float = SESSION_S
+    standby: bool = True
+    """Off: whoever is killed is noticed by the group alone."""
     effect: str = "unsafe"
     in_flight: int = IN_FLIGHT
     run_timeout_s: float = RUN_TIMEOUT_S
@@ -76,7 +78,14 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
     met: Counter[str] = Counter()
     async with AsyncExitStack() as stack:
         rig = await stack.enter_async_context(
-            open_rig(folder, brokers=order.brokers, effect=order.effect, session_s=order.session_s, say=say)
+            open_rig(
+                folder,
+                brokers=order.brokers,
+                effect=order.effect,
+                session_s=order.session_s,
+                standby=order.standby,
+                say=say,
+            )
         )
         appender = KafkaAppender(KafkaOptions(bootstrap=rig.kafka, client_id="chaos-load"))
         stack.push_async_callback(appender.close)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tests.chaos.evidence import Evidence, Probe, Strike
 from tests.chaos.history import Accepted, Call, Event, Story, Violation, accepted
 from tests.chaos.patience import stuck
-from tests.chaos.pauses import claim_times, pauses
+from tests.chaos.pauses import claim_times, claimed, going_on, pauses, take_overs
 from tests.chaos.rows import compared, folded
 from tests.chaos.wire import Unreadable, decode
 
@@ -76,6 +76,10 @@ class Figures:
     pauses_ms: Mapping[str, tuple[float, ...]]
     claims_ms: Mapping[str, tuple[float, ...]]
     """Until the partition was claimed anew, for strikes at owners."""
+    claimed_by_ms: Mapping[str, tuple[float, ...]]
+    """Of owners that were killed while all was well: until claimed anew, by who noticed, `standby` or `group`."""
+    went_on_by_ms: Mapping[str, tuple[float, ...]]
+    """The same until the next owner's first event."""
     refusals_ms: tuple[float, ...]
     """How long writes took to be refused while the log took none."""
     back_ms: Mapping[str, tuple[float, ...]]
@@ -273,13 +277,15 @@ def figures_of(
         failed_tool_calls=sum(call.outcome in ("error", "timeout", "cancelled") for _, _, call in calls),
         pauses_ms=pauses(evidence.strikes, evidence.sightings, histories),
         claims_ms=claim_times(evidence.strikes, evidence.sightings, histories),
+        claimed_by_ms=take_overs(evidence.strikes, evidence.sightings, histories, claimed),
+        went_on_by_ms=take_overs(evidence.strikes, evidence.sightings, histories, going_on),
         refusals_ms=tuple(sorted(probe.took_s * 1000 for probe in evidence.probes)),
         back_ms=_back(evidence.strikes),
     )
 
 
 def _repeats(call: Call) -> int:
-    return max(0, call.attempts - 1)
+    return max(0, call.attempts - call.not_begun - 1)
 
 
 def _back(strikes: Iterable[Strike]) -> dict[str, tuple[float, ...]]:

@@ -123,6 +123,8 @@ class Call:
     name: str
     effect_class: str = ""
     attempts: int = 0
+    not_begun: int = 0
+    """Attempts of which the owner wrote down that it had not begun them."""
     may_repeat: bool = False
     """The open attempt was not begun, or somebody is asked whether it happened."""
     outcome: str = ""
@@ -261,6 +263,7 @@ class Story:
         call = self._call(event)
         if call is not None:
             call.may_repeat = True
+            call.not_begun += 1
 
     def _returned(self, event: Event) -> None:
         call = self._call(event)

@@ -1,8 +1,8 @@
 """`make chaos`: kill anything in the middle of many runs, and prove that nothing was lost or done twice.
 
     python -m tests.chaos.main [--minutes 10] [--brokers 1|3] [--runs 200] [--rounds 1] [--targets runtime,api,...]
-                               [--session 1.0] [--effect unsafe|idempotent] [--in-flight 24] [--seed N] [--keep]
-                               [--json FILE] [--write docs/RELIABILITY.md]
+                               [--session 1.0] [--no-standby] [--effect unsafe|idempotent] [--in-flight 24] [--seed N]
+                               [--keep] [--json FILE] [--write docs/RELIABILITY.md]
 
 Every round starts that many runs (more while faults last) and strikes every target, in random order at random moments;
 all rounds hit the same stack, whose log grows. With --minutes there are as many rounds as fit; without --brokers half
@@ -65,6 +65,7 @@ def _campaign(options: argparse.Namespace, brokers: int, minutes: float) -> Outc
         brokers=brokers,
         minutes=minutes,
         session_s=options.session,
+        standby=options.standby,
         effect=options.effect,
         in_flight=options.in_flight,
     )
@@ -92,6 +93,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=int(told("ROUNDS") or ROUNDS))
     parser.add_argument("--targets", default="", help="what is struck (default: everything there is)")
     parser.add_argument("--session", type=float, default=SESSION_S, help="seconds until a silent owner is given up")
+    parser.add_argument(
+        "--no-standby", dest="standby", action="store_false", help="killed owners are noticed by the group alone"
+    )
     parser.add_argument("--effect", choices=("unsafe", "idempotent"), default="unsafe", help="of the ledger's calls")
     parser.add_argument("--in-flight", type=int, default=IN_FLIGHT, help="runs at once (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="draws order and moments")

@@ -26,45 +26,69 @@ def pauses(
     strikes: Iterable[Strike], sightings: Iterable[Sighting], histories: Mapping[int, Accepted]
 ) -> dict[str, tuple[float, ...]]:
     """Milliseconds from each strike to the next accepted event, by target, sorted."""
-    return _measured(strikes, sightings, histories, _going_on)
+    return _measured(strikes, sightings, histories, going_on)
 
 
 def claim_times(
     strikes: Iterable[Strike], sightings: Iterable[Sighting], histories: Mapping[int, Accepted]
 ) -> dict[str, tuple[float, ...]]:
     """Milliseconds from each strike at an owner to the next Claim of what it owned, by target, sorted."""
-    measured = _measured(strikes, sightings, histories, _claimed)
+    measured = _measured(strikes, sightings, histories, claimed)
     return {target: values for target, values in measured.items() if target in OWNERS}
+
+
+def take_overs(
+    strikes: Iterable[Strike], sightings: Iterable[Sighting], histories: Mapping[int, Accepted], until: "Going"
+) -> dict[str, tuple[float, ...]]:
+    """Milliseconds from each kill of an owner until that, by who noticed: `standby` or `group`, sorted."""
+    killed = [strike for strike in strikes if strike.target in KILLED_OWNERS]
+    return _measured(strikes, sightings, histories, until, among=killed, name=_noticed_by)
 
 
 Going = Callable[[Accepted, int, int], int | None]
 """The offset that ends a pause; of a history, the last offset known at the strike, and the term that was struck."""
 
 
-def _going_on(history: Accepted, known: int, struck_term: int) -> int | None:
+def _by_target(strike: Strike, history: Accepted, struck_term: int) -> str:
+    return strike.target
+
+
+def _noticed_by(strike: Strike, history: Accepted, struck_term: int) -> str:
+    reason = next((claim.reason for claim in history.claims if claim.offset > struck_term), "")
+    return "standby" if reason == "standby" else "group"
+
+
+def going_on(history: Accepted, known: int, struck_term: int) -> int | None:
     events = history.events
     first = bisect_right([event.offset for event in events], known)
     return next((event.offset for event in islice(events, first, None) if event.term > struck_term), None)
 
 
-def _claimed(history: Accepted, known: int, struck_term: int) -> int | None:
+def claimed(history: Accepted, known: int, struck_term: int) -> int | None:
     return next((claim.offset for claim in history.claims if claim.offset > struck_term), None)
 
 
 def _measured(
-    strikes: Iterable[Strike], sightings: Iterable[Sighting], histories: Mapping[int, Accepted], going: Going
+    strikes: Iterable[Strike],
+    sightings: Iterable[Sighting],
+    histories: Mapping[int, Accepted],
+    going: Going,
+    *,
+    among: Sequence[Strike] | None = None,
+    name: Callable[[Strike, Accepted, int], str] = _by_target,
 ) -> dict[str, tuple[float, ...]]:
+    """The pauses after the strikes, or after those `among` them, by what `name` makes of each."""
     seen: dict[int, list[Sighting]] = defaultdict(list)
     for sighting in sightings:
         seen[sighting.partition].append(sighting)
     found: dict[str, list[float]] = defaultdict(list)
     everything = list(strikes)
-    for strike in everything:
+    for strike in everything if among is None else among:
         for number, history in histories.items():
-            pause_s = _pause_s(strike, seen[number], history, going)
-            if pause_s is not None and _alone(strike, pause_s, everything):
-                found[strike.target].append(pause_s * 1000)
-    return {target: tuple(sorted(values)) for target, values in found.items()}
+            measured = _pause_s(strike, seen[number], history, going)
+            if measured is not None and _alone(strike, measured[0], everything):
+                found[name(strike, history, measured[1])].append(measured[0] * 1000)
+    return {kind: tuple(sorted(values)) for kind, values in found.items()}
 
 
 def _alone(strike: Strike, pause_s: float, strikes: Iterable[Strike]) -> bool:
@@ -73,8 +97,8 @@ def _alone(strike: Strike, pause_s: float, strikes: Iterable[Strike]) -> bool:
     return not any(other is not strike and other.at_s < end_s and other.back_s > strike.at_s for other in strikes)
 
 
-def _pause_s(strike: Strike, seen: Sequence[Sighting], history: Accepted, going: Going) -> float | None:
-    """How long one partition stood still; None when the strike did not concern it."""
+def _pause_s(strike: Strike, seen: Sequence[Sighting], history: Accepted, going: Going) -> tuple[float, int] | None:
+    """How long one partition stood still, and the term that was struck; None when the strike did not concern it."""
     place = bisect_right([sighting.at_s for sighting in seen], strike.at_s)
     known = seen[place - 1].last if place else -1
     struck_term = -1
@@ -87,4 +111,4 @@ def _pause_s(strike: Strike, seen: Sequence[Sighting], history: Accepted, going:
     if offset is None:
         return None
     # Sightings have gaps where nothing was accepted; the one that covers the record tells when it was seen.
-    return next((s.at_s - strike.at_s for s in seen if s.first <= offset <= s.last), None)
+    return next(((s.at_s - strike.at_s, struck_term) for s in seen if s.first <= offset <= s.last), None)

@@ -6,7 +6,6 @@ Before: main, test_kill_anything.  After: nothing.
 from collections.abc import Mapping, Sequence
 
 from tests.chaos.campaign import Outcome
-from tests.chaos.pauses import KILLED_OWNERS
 from tests.chaos.result import percentiles
 
 SHOWN_VIOLATIONS = 40
@@ -16,7 +15,6 @@ SHOWN_VIOLATIONS = 40
 def report(outcome: Outcome) -> str:
     """Figures, what clients met, and every violation up to a bound."""
     figures = outcome.verdict.figures
-    killed = [target for target in KILLED_OWNERS if target in figures.claims_ms]
     lines = [
         _line("seeds", ", ".join(map(str, outcome.seeds))),
         _line("faults", _counts(figures.strikes)),
@@ -36,8 +34,11 @@ def report(outcome: Outcome) -> str:
         _line("model calls re-run", str(figures.interrupted_model_calls)),
         _line("stale records", f"{figures.stale}, ignored by everybody"),
         _line("dead letters", str(figures.dead_letters)),
-        _line("taken over: claimed", _spread([ms for name in killed for ms in figures.claims_ms[name]])),
-        _line("taken over: first event", _spread([ms for name in killed for ms in figures.pauses_ms.get(name, ())])),
+        *(
+            _line(f"{who}: {what}", _spread(by.get(who, ())))
+            for who in ("standby", "group")
+            for what, by in (("claimed", figures.claimed_by_ms), ("first event", figures.went_on_by_ms))
+        ),
         _line("refused without quorum", _spread(figures.refusals_ms)),
     ]
     for target in sorted(figures.strikes):

@@ -17,7 +17,7 @@ import psutil
 
 from services.cli.stack.java import LOCAL_BROKER
 from tests.chaos.campaign import Outcome
-from tests.chaos.pauses import KILLED_OWNERS, OWNERS
+from tests.chaos.pauses import OWNERS
 
 SHOWN_VIOLATIONS = 100
 
@@ -54,20 +54,20 @@ def result_of(outcome: Outcome, machine: Machine) -> dict[str, Any]:
     """Plain values only. Times in ms as percentiles; see Figures for what each count means."""
     figures, order = outcome.verdict.figures, outcome.order
     counts = {field.name: getattr(figures, field.name) for field in fields(figures) if not field.name.endswith("_ms")}
-    struck = [target for target in KILLED_OWNERS if target in figures.claims_ms]
     return {
         "at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": asdict(machine),
         "brokers": order.brokers,
         "session_s": order.session_s,
+        "standby": order.standby,
         "runs_each_round": order.runs,
         "in_flight": order.in_flight,
         "ledger_effect": order.effect,
         "seeds": list(outcome.seeds),
         "took_s": round(outcome.took_s),
         "counts": {name: dict(value) if isinstance(value, Mapping) else value for name, value in counts.items()},
-        "claimed_ms": percentiles([ms for target in struck for ms in figures.claims_ms[target]]),
-        "taken_over_ms": percentiles([ms for target in struck for ms in figures.pauses_ms.get(target, ())]),
+        "claimed_ms": {who: percentiles(figures.claimed_by_ms.get(who, ())) for who in ("standby", "group")},
+        "taken_over_ms": {who: percentiles(figures.went_on_by_ms.get(who, ())) for who in ("standby", "group")},
         "refused_ms": percentiles(figures.refusals_ms),
         "stood_still_ms": {target: percentiles(values) for target, values in sorted(figures.pauses_ms.items())},
         "claimed_by_target_ms": {target: percentiles(figures.claims_ms.get(target, ())) for target in sorted(OWNERS)},

@@ -67,12 +67,13 @@ agents:
 
 @asynccontextmanager
 async def open_rig(
-    folder: Path, *, brokers: int, effect: str, session_s: float, say: Callable[[str], None]
+    folder: Path, *, brokers: int, effect: str, session_s: float, standby: bool, say: Callable[[str], None]
 ) -> AsyncIterator[Rig]:
     """Everything up and ready; all of it stopped afterwards.
 
     `brokers` is 1 or 3. `effect` is what may be done about a lost call of the ledger: unsafe (nothing) or idempotent
-    (again, same key). `session_s` is how long the group waits for an owner that says nothing.
+    (again, same key). `session_s` is how long the group waits for an owner that says nothing. `standby`: the runtimes
+    stand by for one another.
     """
     rig = Rig(folder, effect=effect, session_s=session_s, say=say)
     home = open_home(folder / "home", cache=CACHE)
@@ -98,6 +99,8 @@ async def open_rig(
         for name in RUNTIMES:
             port = pick_port()
             told = environment | {"LOOMLOG_RUNTIME_METRICS_PORT": str(port)}
+            if not standby:
+                told["LOOMLOG_STANDBY_ADDR"] = "off"
             page = f"http://{LOOPBACK}:{port}/metrics"
             services.append(replace(rig.service(name, "runtime", told), ready=partial(_answers, client, page)))
         await supervisor.start(*map(rig.kept, services))

@@ -56,10 +56,10 @@ class Log:
             rows=self.rows,
         )
 
-    def claim(self, owner: str = "runtime-1") -> int:
+    def claim(self, owner: str = "runtime-1", reason: str = "assigned") -> int:
         self.term = len(self.events)
         envelope = Envelope(term=-1, seq=0, aggregate="", tenant="", at_ms=0, prev=NO_DIGEST)
-        self._put(b"claim", CODEC.encode_event(envelope, Claim(owner=owner, reason="assigned")))
+        self._put(b"claim", CODEC.encode_event(envelope, Claim(owner=owner, reason=reason)))
         return self.term
 
     def order(self, run_id: str = RUN, *, key: bytes = KEY, command_id: str = "k1") -> int:

@@ -122,13 +122,13 @@ class Striker:
         return ()
 
     async def _all_is_well(self, returning: set[asyncio.Task[None]]) -> None:
-        """Everything is up again, and every partition is owned by a process that lives."""
+        """Everything is up again, and the group has shared the partitions out among all that live."""
         if returning:
             await asyncio.wait(returning)
 
         def owned() -> bool:
             lives = {self._rig.life(name) for name in RUNTIMES}
-            return set(self._witness.owners.values()) <= lives and len(self._witness.owners) == PARTITIONS
+            return set(self._witness.owners.values()) == lives and len(self._witness.owners) == PARTITIONS
 
         async with asyncio.timeout(OWNER_TIMEOUT_S):
             await self._witness.until(owned)

@@ -30,6 +30,8 @@ def test_the_table_has_figures_pauses_and_what_clients_met() -> None:
         "broker: up again           p50 2000 ms, p99 2000 ms, max 2000 ms (1 figures)",
         "clients met                http: 503 2",
         "refused without quorum     no figure",
+        "standby: claimed           no figure",
+        "group: first event         no figure",
         "ended by themselves        nothing",
         "violations                 0",
     ):

@@ -17,12 +17,14 @@ MACHINE = Machine(
 )
 
 
-def result(log: Log | None = None, *, brokers: int = 3, spoil: bool = False) -> dict[str, Any]:
+def result(
+    log: Log | None = None, *, brokers: int = 3, spoil: bool = False, reason: str = "assigned"
+) -> dict[str, Any]:
     """Of a campaign in which an owner was killed once and taken over, and a write was refused."""
     told = log or Log()
     if log is None:
         until_the_call(told)
-        claim = told.claim("runtime-2")
+        claim = told.claim("runtime-2", reason)
         to_its_end(told, outcome="outcome_unknown")
     if spoil:
         told.effects *= 2
@@ -69,9 +71,17 @@ def test_a_result_survives_a_file() -> None:
 
 def test_a_take_over_is_told_by_its_claim_and_by_its_first_event() -> None:
     found = result()
-    assert found["claimed_ms"] == {"count": 1, "p50": 1000, "p99": 1000, "max": 1000}
-    assert found["taken_over_ms"] == {"count": 1, "p50": 1500, "p99": 1500, "max": 1500}
+    assert found["claimed_ms"]["group"] == {"count": 1, "p50": 1000, "p99": 1000, "max": 1000}
+    assert found["taken_over_ms"]["group"] == {"count": 1, "p50": 1500, "p99": 1500, "max": 1500}
+    assert found["claimed_ms"]["standby"] == found["taken_over_ms"]["standby"] == {"count": 0}
     assert found["refused_ms"]["p99"] == 5000
+
+
+def test_a_take_over_by_a_standby_is_told_apart() -> None:
+    found = result(reason="standby")
+    assert found["claimed_ms"]["standby"] == {"count": 1, "p50": 1000, "p99": 1000, "max": 1000}
+    assert found["taken_over_ms"]["standby"]["p99"] == 1500
+    assert found["claimed_ms"]["group"] == {"count": 0}
 
 
 def test_this_machine_knows_itself() -> None:

@@ -9,7 +9,7 @@ from services.cli.stack.ports import pick_port
 
 
 async def group(options: KafkaOptions) -> None:
-    await KafkaGroup(options, "topic", "group", session_timeout_ms=1_000).start()
+    await KafkaGroup(options, "topic", "group", session_timeout_ms=1_000, life="a").start()
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,10 @@ async def test_a_broker_that_is_away_is_transient_for_every_client(
     async with asyncio.timeout(15):
         with pytest.raises(Transient, match=f"the broker at {bootstrap} does not answer"):
             await start(KafkaOptions(bootstrap=bootstrap))
+
+
+async def test_the_group_offers_one_strategy() -> None:
+    """With two, aiokafka sends two different JoinGroups a round, and members rebalance for ever."""
+    group = KafkaGroup(KafkaOptions(bootstrap="127.0.0.1:1"), "topic", "group", session_timeout_ms=1_000, life="a")
+    assert len(group._consumer._partition_assignment_strategy) == 1
+    await group.close()

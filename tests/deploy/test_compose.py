@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 TEXT = (DEPLOY / "compose.yaml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
-OURS = ("topics", "api", "runtime", "projector", "insights")
+OURS = ("topics", "api", "runtime", "projector", "auditor", "insights")
 
 
 def example() -> dict[str, str]:
@@ -41,7 +41,7 @@ def test_every_setting_given_to_a_process_is_one_it_knows(name: str) -> None:
 
 def test_the_example_has_every_variable_that_compose_asks_for_and_no_secret() -> None:
     asked = set(re.findall(r"\$\{([A-Z_]+)", TEXT))
-    assert set(example()) == asked
+    assert set(example()) == asked | {"COMPOSE_PROFILES"}, "what compose itself reads"
     for name, value in example().items():
         if any(part in name for part in ("KEY", "TOKEN", "PASSWORD")):
             assert value == "", name
@@ -70,8 +70,15 @@ def test_no_process_of_ours_may_do_more_than_it_needs(name: str) -> None:
 def test_whoever_can_be_asked_is_asked_whether_it_is_healthy() -> None:
     checked = {name for name, service in COMPOSE["services"].items() if "test" in service.get("healthcheck", {})}
     assert checked == {"redpanda", "postgres", "api", "insights"}
-    for name in ("runtime", "projector"):
+    for name in ("runtime", "projector", "auditor"):
         assert COMPOSE["services"][name]["restart"] == "unless-stopped"
+
+
+def test_the_auditor_runs_when_it_is_asked_for_and_the_key_is_given_to_nobody_else() -> None:
+    profiles = {name: service["profiles"] for name, service in COMPOSE["services"].items() if "profiles" in service}
+    assert profiles == {"auditor": ["audit"]}, "without a key it would be started again and again"
+    given = {name for name in OURS if "LOOMLOG_AUDIT_KEY" in COMPOSE["services"][name]["environment"]}
+    assert given == {"auditor"}
 
 
 def test_nothing_of_ours_starts_before_the_topics_are_made() -> None:

@@ -31,6 +31,7 @@ polls of nothing."""
 ACTS = (
     *("crash", "crash", "pause", "pause", "rebalance", "storm", "two owners", "checkpoint", "checkpoint", "junk"),
     *("planned stop", "crash projector", "pause projector", "second projector", "rebuild", "poison", "damage"),
+    *("false alarm", "false alarm"),
 )
 MOST_ACTS = 10
 MOST_FUSE = 40

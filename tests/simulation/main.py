@@ -1,6 +1,6 @@
 """Run many seeds, or tell the story of one.
 
-    python -m tests.simulation.main --seeds 10000 [--first S] [--jobs N]
+    python -m tests.simulation.main --seeds 10000 [--first S] [--jobs N] [--json FILE]
     python -m tests.simulation.main --seed S --story [--whole]
 
 The first failing seed ends it: its shortest story is printed, and the command that tells it again. Exit code 1 then.
@@ -8,13 +8,17 @@ The first failing seed ends it: its shortest story is printed, and the command t
 
 import argparse
 import gc
+import json
 import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import UTC, datetime
+from pathlib import Path
 
+from tests.benchmarks.machine import machine
 from tests.simulation.seeds import Outcome, simulate, simulated
 from tests.simulation.shrink import shrunk
 
@@ -68,6 +72,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1_000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
+    parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--seed", type=int, help="one seed")
     parser.add_argument("--story", action="store_true", help="with --seed: tell it also when nothing is broken")
     parser.add_argument("--whole", action="store_true", help="with --seed: tell it with all its faults")
@@ -79,13 +84,25 @@ def main() -> int:
         else:
             print(f"seed {chosen.seed}: nothing is broken, {len(outcome.fired)} faults, {outcome.events} events")
         return 1 if outcome.violation is not None else 0
-    return _many(chosen.first, chosen.seeds, chosen.jobs)
+    return _many(chosen.first, chosen.seeds, chosen.jobs, chosen.json)
 
 
-def _many(first: int, count: int, jobs: int) -> int:
+def _many(first: int, count: int, jobs: int, file: Path | None) -> int:
     began = time.monotonic()
     failure = first_of_many(first, count, jobs, say=lambda text: print(text, flush=True))
     took_s = time.monotonic() - began
+    if file is not None:
+        figures = {
+            "kind": "simulation",
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": machine(),
+            "first": first,
+            "seeds": count,
+            "processes": jobs,
+            "seconds": round(took_s, 1),
+            "broken_seed": None if failure is None else failure.seed,
+        }
+        file.write_text(json.dumps(figures, indent=1) + "\n")
     if failure is None:
         rate = count / took_s
         print(f"{count} seeds from {first}: nothing is broken ({took_s:.0f} s, {rate:.0f} seeds a second)")

@@ -5,11 +5,12 @@ a script after a while. Everything between is what services/runtime/main.py puts
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from zlib import crc32
 
+from connectors.protocols import Share
 from schemas.codec import local_codec
 from schemas.values import AgentDefinition
 from services.core.run.orders import ModelErred, Refusal
@@ -23,6 +24,7 @@ from services.stream.host import Host
 from services.stream.owner import Workplace
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
+from services.stream.standby import Standby
 from tests.services.stream.script import answer
 from tests.simulation.broker import Tail, Wire
 from tests.simulation.builds import StoredIndex
@@ -42,19 +44,21 @@ class Membership:
 
     def __init__(self) -> None:
         self.assigned: frozenset[int] = frozenset()
+        self.members: Mapping[str, Share] = {}
         self.changed = asyncio.Event()
         self._generation = 0
 
     async def stay(self) -> None:
         await asyncio.get_running_loop().create_future()
 
-    def hear(self, generation: int, partitions: frozenset[int]) -> None:
-        """Rebalances come in order; one that was overtaken is never heard of."""
+    def hear(self, generation: int, life: str, members: Mapping[str, Share]) -> None:
+        """What everybody is to own, as the one of that life hears it. Rebalances come in order; one that was overtaken
+        is never heard of."""
         if generation < self._generation:
             return
         self._generation = generation
-        if partitions != self.assigned:
-            self.assigned = partitions
+        if members != self.members:
+            self.assigned, self.members = members[life].partitions, members
             self.changed.set()
 
 
@@ -66,7 +70,9 @@ class Definitions:
 
 
 class Witness(Protocol):
-    """Sees every call to the outside."""
+    """Sees every call to the outside, and knows who lives."""
+
+    def until_gone(self, holder: Process, lifeline: str) -> Awaitable[bool]: ...
 
     def call_began(self, process: str, run_id: str, key: Any) -> None: ...
     def call_ended(self, process: str, run_id: str, key: Any) -> None: ...
@@ -130,11 +136,21 @@ def owner_process(
         desk=desk,
         clock_ms=clock_ms,
         name=process.name,
+        lifeline=f"simulated:1/{process.name}",
+    )
+    events = Tail(wire, TOPICS.events, dict.fromkeys(range(partitions), 0))
+    events.pause(range(partitions))
+    standby = Standby(
+        work,
+        life=process.name,
+        tail=events,
+        ranges=wire,
+        until_gone=lambda lifeline: witness.until_gone(process, lifeline),
     )
     membership = Membership()
     commands = Tail(wire, TOPICS.commands, dict.fromkeys(range(partitions), 0))
     commands.pause(range(partitions))
-    host = Host(work, membership=membership, commands=commands)
+    host = Host(work, membership=membership, commands=commands, standby=standby)
     return OwnerProcess(process, host, membership, loop.spawn(process, host.run()))
 
 

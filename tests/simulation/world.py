@@ -8,14 +8,14 @@ Before: seeds.py makes one for each seed.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
 from psycopg.errors import UndefinedTable
 
 from connectors.errors import Transient
-from connectors.protocols import Outgoing
+from connectors.protocols import Outgoing, Share
 from projections.cursors import Fenced
 from projections.rebuild import RebuildReport
 from schemas.codec import local_codec
@@ -44,6 +44,8 @@ MOST_SKEW_MS = 2_000
 """How far the clocks of two processes differ at most."""
 MOST_NOTICE_S = 0.1
 """Until a member hears of a rebalance."""
+MOST_BREAK_S = 0.02
+"""Until a holder knows that a lifeline is broken for good."""
 DRAIN_S = 1.0
 STORM_REBALANCES = 5
 STORM_EVERY_S = 0.08
@@ -89,6 +91,8 @@ class World:
         self._shift = 0
         self._generation = 0
         self._skews: dict[str, int] = {}
+        self._holders: dict[str, list[tuple[Process, asyncio.Future[bool]]]] = {}
+        """Who holds the lifeline of each life."""
         self.client: Client | None = None
 
     def clock_ms(self) -> int:
@@ -197,6 +201,7 @@ class World:
             return
         if task.cancelled():
             self.say(process.name, "has stopped")
+            self._break_lifeline(process.name, died=False)
             self._gone(member, process, notice_s=MOST_NOTICE_S)
             return
         error = task.exception()
@@ -214,6 +219,7 @@ class World:
         if process is None:
             return
         self.say(process.name, "crashes")
+        self._break_lifeline(process.name, died=True)
         self._gone(member, process, notice_s=SESSION_S)
 
     def _gone(self, member: Member, process: Process, *, notice_s: float) -> None:
@@ -259,18 +265,37 @@ class World:
         """Partitions go round among those that are there; everybody hears of it after a while of his own."""
         present = [member for member in self.owners if member.process is not None and not member.absent]
         self._shift += 1
+        members: dict[str, Share] = {}
         for place, member in enumerate(present):
             numbers = range(PARTITIONS)
             mine = frozenset(p for p in numbers if (p + self._shift) % len(present) == place)
-            self._tell_assignment(member, mine)
+            assert member.process is not None
+            members[member.process.name] = Share(partitions=mine, stands_by=True)
+        for member in present:
+            self._tell_assignment(member, members)
 
-    def _tell_assignment(self, member: Member, partitions: frozenset[int]) -> None:
+    def _tell_assignment(self, member: Member, members: Mapping[str, Share]) -> None:
         assert member.process is not None
         body: OwnerProcess = member.body
-        self.say(member.process.name, f"is to own {sorted(partitions)}")
+        name = member.process.name
+        self.say(name, f"is to own {sorted(members[name].partitions)}")
         self._generation += 1
         delay_s = MOST_NOTICE_S * self.random.random()
-        self.loop.call_for(member.process, delay_s, body.membership.hear, self._generation, partitions)
+        self.loop.call_for(member.process, delay_s, body.membership.hear, self._generation, name, members)
+
+    # --- lifelines ---------------------------------------------------------------------------------------------------
+
+    async def until_gone(self, holder: Process, lifeline: str) -> bool:
+        """As connectors.lifelines: who is dead already was never met, and nothing is known of it."""
+        end: asyncio.Future[bool] = self.loop.create_future()
+        life = lifeline.rpartition("/")[2]
+        if any(member.process is not None and member.process.name == life for member in self.owners):
+            self._holders.setdefault(life, []).append((holder, end))
+        return await end
+
+    def _break_lifeline(self, life: str, *, died: bool) -> None:
+        for holder, end in self._holders.pop(life, ()):
+            self.loop.call_for(holder, MOST_BREAK_S * self.random.random(), _end, end, died)
 
     # --- acts --------------------------------------------------------------------------------------------------------
 
@@ -291,10 +316,14 @@ class World:
                 for number in range(STORM_REBALANCES):
                     self.loop.call_for(self.loop.outside, number * STORM_EVERY_S, self._rebalance)
             case "two owners":
-                for member in self.owners:
-                    if member.process is not None:
-                        self._tell_assignment(member, frozenset(range(PARTITIONS)))
+                everything = Share(partitions=frozenset(range(PARTITIONS)), stands_by=True)
+                alive = [member for member in self.owners if member.process is not None]
+                for member in alive:
+                    self._tell_assignment(member, {one.process.name: everything for one in alive if one.process})
                 self.loop.call_for(self.loop.outside, 2 * act.amount, self._rebalance)
+            case "false alarm":
+                if owner.process is not None:
+                    self._break_lifeline(owner.process.name, died=True)
             case "planned stop":
                 self._stop(owner)
             case "checkpoint":
@@ -403,3 +432,8 @@ class World:
 
     def call_ended(self, process: str, run_id: str, key: Any) -> None:
         self.checker.call_ended(process, run_id, key)
+
+
+def _end(end: "asyncio.Future[bool]", died: bool) -> None:
+    if not end.done():
+        end.set_result(died)

@@ -28,7 +28,7 @@ from schemas.run_events import (
 )
 from schemas.values import Usage
 from services.core.changing import changed
-from services.core.run import limits, pausing, unknown
+from services.core.run import limits, pausing, quarantining, unknown
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
@@ -42,9 +42,11 @@ from services.core.run.orders import (
     Obey,
     Order,
     PauseIt,
+    Quarantine,
     Reconciled,
     Recover,
     Refusal,
+    Release,
     Resolve,
     ResumeIt,
     Start,
@@ -52,6 +54,7 @@ from services.core.run.orders import (
 )
 from services.core.run.prompt import segments_of, wrong_segments
 from services.core.run.state import (
+    OUTCOME_UNKNOWN,
     Absent,
     AwaitingModel,
     AwaitingTools,
@@ -69,6 +72,8 @@ def decide(state: State, order: Order) -> list[Event]:
     """The events that follow; none when the order has no place in this state (late, repeated, already over)."""
     if is_import(state) and not isinstance(order, Import | Cancel):
         return []  # it is told here and done elsewhere
+    if quarantining.is_quarantined(state) and not isinstance(order, quarantining.HEARD):
+        return []  # it stands still, whatever comes back or is asked for
     match order:
         case Start():
             return _start(state, order)
@@ -88,6 +93,10 @@ def decide(state: State, order: Order) -> list[Event]:
             return pausing.resume(state, order)
         case Obey():
             return pausing.obey(state, order)
+        case Quarantine():
+            return quarantining.quarantine(state, order)
+        case Release():
+            return _release(state, order)
         case ModelAnswered():
             return _answered(state, order)
         case ModelErred():
@@ -390,6 +399,12 @@ def _recover(state: State, order: Recover) -> list[Event]:
             assert_never(state)
 
 
+def _release(state: State, order: Release) -> list[Event]:
+    """The run goes on, with what was under way treated as after a take-over."""
+    events, after = quarantining.release(state, order)
+    return [*events, *(_recover(after, Recover(at_ms=order.at_ms, obey=order.obey)) if after is not None else [])]
+
+
 def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
     if ("model", state.turn, 0, state.attempt) in order.still_running:
         return []
@@ -412,10 +427,13 @@ def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
 
 def _recover_tools(state: AwaitingTools, order: Recover) -> list[Event]:
     events: list[Event] = []
+    losses = state.facts.losses.count
     for opened in state.open:
         asked = ("reconcile", state.turn, opened.index, opened.asks) if opened.is_asking else None
         called = ("tool", state.turn, opened.index, opened.attempt)
         if called not in order.still_running and asked not in order.still_running:
+            if losses >= limits.LOSSES_MAX and unknown.was_under_way(opened):
+                return [quarantining.lost_too_often(state, opened)]
             events += unknown.lost_call(state, opened)
     return _with_what_follows(state, events)
 
@@ -433,7 +451,7 @@ def _with_what_follows(state: AwaitingTools, events: list[Event]) -> list[Event]
     if unknown.fails_the_run(state, events):
         # Nothing may begin in a run that ends with the same decision.
         told: list[Event] = [event for event in events if isinstance(event, ToolReturned)]
-        return [*told, _failed(state.facts, unknown.OUTCOME_UNKNOWN, "the outcome of a tool call is not known")]
+        return [*told, _failed(state.facts, OUTCOME_UNKNOWN, "the outcome of a tool call is not known")]
     answered = unknown.answers(events)
     return [*events, *(_after_tools(state, answered=answered) if answered else [])]
 

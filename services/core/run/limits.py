@@ -24,6 +24,12 @@ RETRY_WAIT_MAX_MS = 5 * 60_000
 fails the turn, because the caller has better uses for five minutes."""
 INTERRUPTIONS_MAX = 20
 """Attempts of one call lost to dying owners before it fails: a call that kills its process must not do so for ever."""
+LOSSES_MAX = 10
+"""Owners that may be lost while a tool call of one run is under way, until the run is quarantined: a tool that ends its
+process must not do so for ever, whatever the model asks for next. Less than INTERRUPTIONS_MAX, so that the runs that
+only happen to share the process are still there afterwards."""
+QUARANTINE_REASON_MAX = 4_000
+"""Characters of why a run is quarantined."""
 PAUSE_REASON_MAX = 500
 """Characters of the reason of a pause; it is shown in lists."""
 ERROR_TEXT_MAX = 4_000

@@ -1,7 +1,7 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Fork, Import, Cancel, Input, Resolve, PauseIt and ResumeIt come from the commands topic; the shell adds the time
-and what only it can look up (the definition, what else is live in the partition, what is paused). Obey, NotBegun and
+Start, Fork, Import, Cancel, Input, Resolve, PauseIt, ResumeIt, Quarantine and Release come from the commands topic; the
+shell adds the time and what only it can look up (the definition, what else is live, what is paused). Obey, NotBegun and
 Recover come from the owner, the others from effects inside it. None is stored: a command that had an effect is named by
 the event it caused.
 """
@@ -9,7 +9,18 @@ the event it caused.
 from dataclasses import dataclass
 
 from schemas.quick import frozen_on_paper
-from schemas.run_commands import CancelRun, ForkRun, ImportRun, PauseRun, PostInput, ResolveCall, ResumeRun, StartRun
+from schemas.run_commands import (
+    CancelRun,
+    ForkRun,
+    ImportRun,
+    PauseRun,
+    PostInput,
+    QuarantineRun,
+    ReleaseRun,
+    ResolveCall,
+    ResumeRun,
+    StartRun,
+)
 from schemas.run_events import Event, RunStarted
 from schemas.values import AgentDefinition, BlobRef, ForkPoint, RunPosition, ToolCall, Usage
 from services.core.run.state import Pause, State
@@ -273,6 +284,32 @@ class Recover:
     """Pauses wider than the run, obeyed before anything is made again; None = they are as they were."""
 
 
-FromTopic = Start | Fork | Import | Cancel | Input | Resolve | PauseIt | ResumeIt
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """QuarantineRun. `was`: why the run stands still already although its state does not say so; empty otherwise."""
+
+    at_ms: int
+    command: QuarantineRun
+    was: str = ""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """ReleaseRun after the run was folded again from the log; the state is the one that came out.
+
+    `was` as in Quarantine. `error`: why the run cannot be folded; then the state is the last one that could be.
+    """
+
+    at_ms: int
+    command: ReleaseRun
+    was: str = ""
+    error: str = ""
+    obey: Obey | None = None
+    """As in Recover."""
+
+
+FromTopic = Start | Fork | Import | Cancel | Input | Resolve | PauseIt | ResumeIt | Quarantine | Release
 EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled
 Order = FromTopic | EffectResult | NotBegun | Obey | Recover

@@ -24,6 +24,7 @@ from schemas.run_events import (
     RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunReleased,
     RunRestored,
     RunResumed,
     RunStarted,
@@ -129,6 +130,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunPaused()
             | RunResumed()
             | RunRestored()
+            | RunReleased()
             | InputReceived()
             | CommandRefused()
             | ToolOutcomeAsked()

@@ -37,6 +37,7 @@ from schemas.run_events import (
     RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunReleased,
     RunRestored,
     RunResumed,
     RunStarted,
@@ -50,11 +51,13 @@ from services.core.changing import changed
 from services.core.run import limits
 from services.core.run.prompt import first_message
 
-REDUCER_VERSION = 5
+REDUCER_VERSION = 6
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
 NO_USAGE = Usage()
+OUTCOME_UNKNOWN = "outcome_unknown"
+"""Outcome of a call of which nobody can say what became of it."""
 NO_RESULT = "no result: the run ended before this call returned; the call may or may not have had its effect"
 
 
@@ -70,6 +73,22 @@ class Pause:
     scope: str
     reason: str
     by: str
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Losses:
+    """Owners that were lost while a tool call of the run was under way, since it began or was released.
+
+    Calls that were lost together are told with one decision, so at one time: they count once.
+    """
+
+    count: int = 0
+    at_ms: int = -1
+    """Of the last one; -1 for none."""
+
+
+NO_LOSSES = Losses()
 
 
 @quick
@@ -112,6 +131,7 @@ class Facts:
     """How many of its events happened elsewhere; 0 for a run of this log, and for one that was restored and goes on."""
     pauses: tuple[Pause, ...] = ()
     """What holds the run, in the order it was asked for."""
+    losses: Losses = NO_LOSSES
 
 
 @quick
@@ -258,13 +278,13 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
         case ModelCallFailed():
             return _model_failed(state, event)
         case ToolCallRequested():
-            return _tool_requested(state, event)
+            return _tool_requested(state, event, at_ms)
         case ToolReturned():
-            return _tool_returned(state, event)
+            return _tool_returned(state, event, at_ms)
         case ToolReconcileRequested():
-            return _reconcile_requested(state, event)
+            return _reconcile_requested(state, event, at_ms)
         case ToolOutcomeAsked():
-            return _outcome_asked(state, event)
+            return _outcome_asked(state, event, at_ms)
         case CallNotBegun():
             return _not_begun(state, event)
         case RunParked():
@@ -287,6 +307,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _restored(state, event)
         case RunQuarantined(error=error):
             return _with_facts(state, changed(_facts(state, event), quarantined=error))
+        case RunReleased():
+            return _with_facts(state, changed(_facts(state, event), quarantined="", losses=NO_LOSSES))
         case CommandRefused():
             return state
         case _:
@@ -434,13 +456,15 @@ def _model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
     return changed(state, facts=facts, failures=state.failures + 1)
 
 
-def _tool_requested(state: State, event: ToolCallRequested) -> AwaitingTools:
+def _tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> AwaitingTools:
     if not isinstance(state, AwaitingTools) or state.turn != event.turn or not 0 <= event.index < len(state.asked):
         raise IllegalEvent(f"a tool call {event.index} of turn {event.turn} that the model did not ask for")
     if any(answer.index == event.index for answer in state.answers):
         raise IllegalEvent(f"tool call {event.index} of turn {event.turn} is asked for again after its result")
     call = state.asked[event.index]
     kept = tuple(item for item in state.open if item.index != event.index)
+    if len(kept) < len(state.open):
+        state = _with_loss(state, event.index, at_ms)
     opened = OpenCall(
         index=event.index,
         call=call,
@@ -452,15 +476,15 @@ def _tool_requested(state: State, event: ToolCallRequested) -> AwaitingTools:
     return changed(state, open=(*kept, opened))
 
 
-def _reconcile_requested(state: State, event: ToolReconcileRequested) -> AwaitingTools:
-    awaiting, opened = _lost(state, event)
+def _reconcile_requested(state: State, event: ToolReconcileRequested, at_ms: int) -> AwaitingTools:
+    awaiting, opened = _lost(state, event, at_ms)
     if event.ask != opened.asks + 1:
         raise IllegalEvent(f"question {event.ask} about tool call {event.index} after question {opened.asks}")
     return _replaced(awaiting, changed(opened, asks=event.ask, is_asking=True))
 
 
-def _outcome_asked(state: State, event: ToolOutcomeAsked) -> AwaitingTools:
-    awaiting, opened = _lost(state, event)
+def _outcome_asked(state: State, event: ToolOutcomeAsked, at_ms: int) -> AwaitingTools:
+    awaiting, opened = _lost(state, event, at_ms)
     return _replaced(awaiting, changed(opened, is_asking=False, is_waiting=True))
 
 
@@ -475,24 +499,35 @@ def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingToo
     raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
 
 
-def _lost(state: State, event: ToolReconcileRequested | ToolOutcomeAsked) -> tuple[AwaitingTools, OpenCall]:
-    """The open call whose attempt was lost."""
+def _lost(state: State, event: ToolReconcileRequested | ToolOutcomeAsked, at_ms: int) -> tuple[AwaitingTools, OpenCall]:
+    """The open call whose attempt was lost, and the state that counts it."""
     if isinstance(state, AwaitingTools) and state.turn == event.turn:
         for opened in state.open:
             if (opened.index, opened.attempt) == (event.index, event.attempt):
-                return state, opened
+                return _with_loss(state, opened.index, at_ms), opened
     raise IllegalEvent(f"{type(event).__name__}: no attempt {event.attempt} of {event.turn}.{event.index} is open")
+
+
+def _with_loss(state: AwaitingTools, index: int, at_ms: int) -> AwaitingTools:
+    """Its owner is counted as lost when that call was under way, and not asked about, waiting or not begun."""
+    facts = state.facts
+    opened = next((call for call in state.open if call.index == index), None)
+    if opened is None or opened.is_asking or opened.is_waiting or opened.not_begun or facts.losses.at_ms == at_ms:
+        return state
+    return changed(state, facts=changed(facts, losses=Losses(count=facts.losses.count + 1, at_ms=at_ms)))
 
 
 def _replaced(state: AwaitingTools, opened: OpenCall) -> AwaitingTools:
     return changed(state, open=(*(item for item in state.open if item.index != opened.index), opened))
 
 
-def _tool_returned(state: State, event: ToolReturned) -> AwaitingTools:
+def _tool_returned(state: State, event: ToolReturned, at_ms: int) -> AwaitingTools:
     if not isinstance(state, AwaitingTools) or state.turn != event.turn or not 0 <= event.index < len(state.asked):
         raise IllegalEvent(f"a result of tool call {event.index} of turn {event.turn} that is not awaited")
     if any(answer.index == event.index for answer in state.answers):
         raise IllegalEvent(f"a second result of tool call {event.index} of turn {event.turn}")
+    if event.outcome == OUTCOME_UNKNOWN:
+        state = _with_loss(state, event.index, at_ms)
     answer = Answer(
         index=event.index,
         call=state.asked[event.index],

@@ -26,13 +26,12 @@ from schemas.run_events import (
 )
 from services.core.run import limits
 from services.core.run.orders import DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, NotBegun, Reconciled
-from services.core.run.state import AwaitingModel, AwaitingTools, OpenCall, State
+from services.core.run.state import OUTCOME_UNKNOWN, AwaitingModel, AwaitingTools, OpenCall, State
 
 REPEATABLE = frozenset({"pure", "read", "idempotent"})
 """Effect classes of calls that may be made again when their result is lost; any other is treated as unsafe."""
 ASK, FAIL = "ask", "fail"
 """Values of AgentDefinition.unknown_outcome; with any other the model is told."""
-OUTCOME_UNKNOWN = "outcome_unknown"
 LOST = "the process that ran this call was lost before it returned"
 
 
@@ -45,6 +44,11 @@ def lost_call(state: AwaitingTools, opened: OpenCall) -> list[Event]:
     if opened.reconcilable and opened.asks < limits.RECONCILES_MAX:
         return [_question(state.turn, opened, not_before_ms=0, reason=LOST)]
     return [_unknown(state, opened, LOST)]
+
+
+def was_under_way(opened: OpenCall) -> bool:
+    """The call, or a question about it, may have begun and was not given to a person."""
+    return not opened.is_waiting and not opened.not_begun
 
 
 def reconciled(state: AwaitingTools, opened: OpenCall, order: Reconciled) -> Event:

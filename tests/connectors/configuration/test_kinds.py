@@ -30,6 +30,19 @@ def test_a_flag_refuses_other_words():
         kinds.FLAG.parse("maybe")
 
 
+def test_an_occasion_is_off_or_the_first_or_has_a_name():
+    assert [kinds.OCCASION.parse(text) for text in ("0", "off", "YES", "1", "restore-2")] == [
+        "",
+        "",
+        "1",
+        "1",
+        "restore-2",
+    ]
+    for wrong in ("two words", "", "x" * 65):
+        with pytest.raises(ValueError, match="expected 0, 1 or a name"):
+            kinds.OCCASION.parse(wrong)
+
+
 @pytest.mark.parametrize("text", ["-0.1", "1.1", "nan", "x", "inf"])
 def test_a_ratio_is_between_nothing_and_everything(text: str):
     with pytest.raises(ValueError, match="0 to 1"):
@@ -68,3 +81,11 @@ def test_a_url_is_http_and_names_a_host(text: str):
 
 def test_a_url_loses_its_last_slash():
     assert kinds.URL.parse("https://a.example/x/") == "https://a.example/x"
+
+
+def test_an_address_can_be_off_and_must_be_one_that_others_can_reach():
+    assert kinds.ADDRESS_OR_OFF.parse("Off") == ""
+    assert kinds.ADDRESS_OR_OFF.parse("10.0.0.7:0") == "10.0.0.7:0"
+    for text in ("0.0.0.0:1", ":1", "[::]:1", "no"):
+        with pytest.raises(ValueError, match="expected"):
+            kinds.ADDRESS_OR_OFF.parse(text)

@@ -16,6 +16,7 @@ SAMPLES = {
     "0 to 1": "0.5",
     "names with commas between": "a,b",
     "host:port": "127.0.0.1:1",
+    "host:port or off": "127.0.0.1:1",
     "host:port, several with commas between": "a:1,b:2",
     "URL": "http://a.example",
     "path": "a/b",

@@ -461,3 +461,52 @@ async def test_pausing_what_is_not_there_or_with_an_unknown_field_is_refused(her
     assert (await client.post("/v1/runs/r_nothing/pause")).status_code == 404
     assert (await client.post("/v1/runs/r_nothing/resume")).status_code == 404
     assert (await client.post("/v1/runs/r_nothing/pause", json={"why": "x"})).status_code == 400
+
+
+# --- quarantine and orders in bulk -----------------------------------------------------------------------------------
+
+
+async def test_a_run_is_quarantined_and_released_over_http(here: Served) -> None:
+    wire = post_run(here)
+    await wire.until("event: started")
+    run_id = here.world.commands()[0].run_id
+    client = here.client()
+    answer = await client.post(f"/v1/runs/{run_id}/quarantine", json={"reason": "look"})
+    assert (answer.status_code, answer.json()["quarantined"]) == (200, True)
+    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    row = (await client.get(f"/v1/runs/{run_id}")).json()
+    assert (row["status"], row["quarantined"], row["quarantine_error"]) == ("running", True, "look")
+    again = await client.post(f"/v1/runs/{run_id}/quarantine")
+    assert (again.status_code, again.json()["code"]) == (409, "already_quarantined")
+    answer = await client.post(f"/v1/runs/{run_id}/release")
+    assert (answer.status_code, answer.json()["released"]) == (200, True)
+    assert (await client.get(f"/v1/runs/{run_id}")).json()["quarantined"] is False
+    again = await client.post(f"/v1/runs/{run_id}/release")
+    assert (again.status_code, again.json()["code"]) == (409, "not_quarantined")
+    assert (await client.post("/v1/runs/r_nothing/release")).status_code == 404
+    here.world.reply(run_id)
+    body = await wire.done()
+    assert [name in body for name in ("event: quarantined", "event: released", "event: done")] == [True] * 3
+
+
+async def test_an_order_in_bulk_is_a_preview_unless_it_is_said_otherwise(here: Served) -> None:
+    wire = post_run(here)
+    await wire.until("event: started")
+    run_id = here.world.commands()[0].run_id
+    client = here.client()
+    body = {"action": "quarantine", "where": "status=running", "reason": "look"}
+    found = (await client.post("/v1/runs/bulk", json=body)).json()
+    assert (found["dry_run"], found["matched"], found["more"]) == (True, 1, False)
+    assert [row["run_id"] for row in found["runs"]] == [run_id]
+    found = (await client.post("/v1/runs/bulk", json={**body, "dry_run": False})).json()
+    (result,) = found["results"]
+    assert (result["run_id"], result["outcome"], found["next"]) == (run_id, "changed", None)
+    assert result["position"].startswith("run.events/")
+    wrong = await client.post("/v1/runs/bulk", json={**body, "where": "agnet=x"})
+    assert (wrong.status_code, "did you mean agent?" in wrong.json()["error"]) == (400, True)
+    assert (await client.post("/v1/runs/bulk", json={**body, "action": "delete"})).status_code == 400
+    assert (await here.client(ACME).post("/v1/runs/bulk", json=body)).status_code == 403
+    assert (await here.client(ACME).post(f"/v1/runs/{run_id}/release")).status_code == 403
+    await client.post(f"/v1/runs/{run_id}/release")
+    here.world.reply(run_id)
+    assert "event: done" in await wire.done()

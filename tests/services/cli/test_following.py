@@ -6,7 +6,7 @@ from services.cli.api import Refusal
 from services.cli.failures import UNREACHABLE, Failure, Unreachable
 from services.cli.following import FIRST_PAUSE_S, LONGEST_PAUSE_S, RECONNECTED, WAITING, Followed, Frame
 from services.cli.sse import EventParser
-from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, broken, frame, frames, refused
+from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, broken, frame, frames, refused, row
 
 TEXT = frame("text", {"type": "text", "text": "hello"}, 513)
 PREVIEW = frame("text", {"type": "text", "text": "hel"})
@@ -133,6 +133,20 @@ async def test_a_quarantined_run_is_not_waited_for():
     async with fake.client() as api:
         followed = new_run(api)
         assert (await seen(followed))[-1] == "quarantined"
+
+
+async def test_one_that_was_released_since_is_followed_to_its_end():
+    fake = FakeApi()
+    parked = frame("quarantined", {"type": "quarantined", "error": "bad record"}, 2048)
+    for known in (row(status="running"), row(status="completed")):
+        fake.rows["r_1"] = known
+        fake.streams.append(frames(parked, frame("released", {"type": "released"}, 2304), DONE))
+        async with fake.client() as api:
+            assert (await seen(new_run(api)))[-2:] == ["released", "done"]
+    fake.rows["r_1"] = row(status="running", quarantined=True)
+    fake.streams.append(frames(parked, DONE))
+    async with fake.client() as api:
+        assert (await seen(new_run(api)))[-1] == "quarantined"
 
 
 async def test_data_that_is_no_json_is_shown_and_not_fatal():

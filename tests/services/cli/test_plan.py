@@ -1,3 +1,4 @@
+import re
 import socket
 from pathlib import Path
 
@@ -5,6 +6,7 @@ import pytest
 import yaml
 
 from connectors.configuration import load
+from connectors.configuration.kinds import OCCASION
 from services.cli.failures import Failure, WrongUse
 from services.cli.plan import LOCAL_DRAIN_MS, OVERLAY, Folders, overlay_text, plan
 from tests.services.cli.places import CONFIGURATION, configured, settings_in
@@ -94,6 +96,15 @@ def test_a_drain_is_short_here_unless_it_is_shorter(tmp_path):
     configured(tmp_path)
     assert planned(tmp_path).environ["LOOMLOG_DRAIN_TIMEOUT_MS"] == str(LOCAL_DRAIN_MS)
     assert planned(tmp_path, LOOMLOG_DRAIN_TIMEOUT_MS="50").environ["LOOMLOG_DRAIN_TIMEOUT_MS"] == "50"
+
+
+def test_each_start_that_is_to_be_paused_is_an_occasion_of_its_own(tmp_path):
+    configured(tmp_path)
+    assert "LOOMLOG_START_PAUSED" not in planned(tmp_path).environ
+    value = planned(tmp_path, LOOMLOG_START_PAUSED="yes").environ["LOOMLOG_START_PAUSED"]
+    assert re.fullmatch(r"1@[0-9]{13}", value)
+    longest = planned(tmp_path, LOOMLOG_START_PAUSED="x" * 64).environ["LOOMLOG_START_PAUSED"]
+    assert OCCASION.parse(longest) == longest
 
 
 @pytest.mark.parametrize("runtimes", [0, 17])

@@ -3,7 +3,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from services.cli import runs
+from services.cli import bulk, orders, runs
 from services.cli.main import app
 from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, frame, frames, refused, row
 
@@ -14,7 +14,8 @@ DONE = frame("done", {"type": "done", "stop_reason": "end_turn"}, 1024)
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
     fake.rows["r_1"] = row()
-    monkeypatch.setattr(runs, "api_of_here", fake.client)
+    for module in (runs, orders, bulk):
+        monkeypatch.setattr(module, "api_of_here", fake.client)
     return fake
 
 
@@ -180,9 +181,11 @@ def test_a_place_that_is_none_is_said_before_anything_is_asked(fake):
     [
         (("pause", "r_1", "--reason", "look"), {"reason": "look"}, "Pausing"),
         (("resume", "r_1"), {}, "Resumed"),
+        (("quarantine", "r_1", "--reason", "look"), {"reason": "look"}, "Quarantined"),
+        (("release", "r_1", "--reason", "mended"), {"reason": "mended"}, "Released"),
     ],
 )
-def test_pausing_and_resuming_a_run_show_the_position_of_the_event(fake, arguments, body, said):
+def test_orders_to_a_run_show_the_position_of_the_event(fake, arguments, body, said):
     path = f"/v1/runs/r_1/{arguments[0]}"
     answer = {"run_id": "r_1", "agent_id": "a_1"}
     fake.answers["POST", path] = Scripted(body=answer, headers={"X-Loomlog-Position": "run.events/2:21"})

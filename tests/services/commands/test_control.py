@@ -123,6 +123,44 @@ async def test_orders_to_a_quarantined_run_say_why_nothing_happens() -> None:
         run.stream.close()
 
 
+async def test_a_run_is_quarantined_and_released_with_the_positions_of_both_events() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        control = made.layer.control
+        held = await control.quarantine(ADMIN_CALLER, run.run_id, "it sends mails")
+        assert held.position.startswith("run.events/")
+        assert made.states[run.run_id].facts.quarantined == "it sends mails"  # type: ignore[union-attr]
+        again = await declined(control.quarantine(ADMIN_CALLER, run.run_id))
+        assert (again.code, "it sends mails" in again.message) == ("already_quarantined", True)
+        free = await control.release(ADMIN_CALLER, run.run_id)
+        assert free.position > held.position
+        assert (await declined(control.release(ADMIN_CALLER, run.run_id))).code == "not_quarantined"
+        run.stream.close()
+
+
+async def test_a_release_that_ends_in_quarantine_again_says_why_and_where() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        await made.layer.control.quarantine(ADMIN_CALLER, run.run_id)
+        made.unfoldable = "IllegalEvent: two replies"
+        found = await declined(made.layer.control.release(ADMIN_CALLER, run.run_id))
+        assert (found.code, "two replies" in found.message) == ("run_quarantined", True)
+        assert str(found.details["position"]).startswith("run.events/")
+        run.stream.close()
+
+
+async def test_quarantine_and_release_are_for_administrators_and_for_runs_that_are_there_and_live() -> None:
+    async with world() as made:
+        run = await start(made, "soaker")
+        await pieces_of(run.stream)
+        control = made.layer.control
+        for order in (control.quarantine, control.release):
+            assert (await declined(order(ACME, run.run_id))).code == "insufficient_scope"
+            assert (await declined(order(ADMIN_CALLER, "r_nothing"))).code == "not_found"
+            over = await declined(order(ADMIN_CALLER, run.run_id))
+            assert (over.code, "has ended" in over.message) == ("not_found", True)
+
+
 async def test_a_refusal_of_somebody_elses_command_is_not_taken_for_ones_own() -> None:
     async with world(control_wait_s=0.05) as made:
         run = await start(made, "silent")

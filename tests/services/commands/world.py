@@ -38,6 +38,8 @@ from schemas.run_commands import (
     ImportRun,
     PauseRun,
     PostInput,
+    QuarantineRun,
+    ReleaseRun,
     ResolveCall,
     ResumeRun,
     StartRun,
@@ -64,7 +66,9 @@ from services.core.run.orders import (
     ModelAnswered,
     Origin,
     PauseIt,
+    Quarantine,
     Refusal,
+    Release,
     Resolve,
     ResumeIt,
 )
@@ -115,6 +119,8 @@ class World:
         self.codec = local_codec()
         self.twin = Twin()
         self.projecting = projecting
+        self.unfoldable = ""
+        """Why a released run cannot be folded; empty when it can."""
         self.postgres_is_away = False
         self.blobs = MemoryBlobs()
         self.hub = Hub(self.codec, {partition: Start() for partition in range(PARTITIONS)})
@@ -274,6 +280,10 @@ class World:
                 order = PauseIt(at_ms=NOW_MS, command=command)
             case ResumeRun():
                 order = ResumeIt(at_ms=NOW_MS, command=command)
+            case QuarantineRun():
+                order = Quarantine(at_ms=NOW_MS, command=command)
+            case ReleaseRun():
+                order = Release(at_ms=NOW_MS, command=command, error=self.unfoldable)
         events = decide(state, order)
         if not events:
             return

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from schemas.stream_records import PauseSet
@@ -53,3 +55,10 @@ def test_only_what_was_named_is_lifted_and_the_last_word_counts() -> None:
 def test_what_contradicts_itself_is_refused(change: PauseSet) -> None:
     with pytest.raises(WrongPause):
         PauseTable().after(change)
+
+
+def test_a_value_of_the_start_paused_switch_counts_once() -> None:
+    first = replace(said("all"), switch="1")
+    table = after(first, said("all", paused=False), first)
+    assert held(table) == []
+    assert held(table.after(replace(first, switch="2"))) == ["all"]

@@ -286,6 +286,47 @@ async def test_it_moves_to_another_build_when_that_becomes_live(stage, builds, c
     assert await builds.table_hashes(other.number) == await builds.table_hashes(1)
 
 
+async def test_one_that_slept_through_two_rebuilds_goes_on_with_the_live_build(stage, builds, connection, caplog):
+    caplog.set_level("WARNING")
+    stage.add_runs("r_1")
+    projector = stage.projector()
+
+    async def rebuilt_twice(poll, self, **options):
+        polled = await poll(self, **options)
+        if polled and projector.metrics["events"] and not stage.slept:
+            stage.slept = True
+            for _ in range(2):
+                async with connection.transaction():
+                    await builds.switch(await builds.make())
+                await builds.drop_unused()
+        return polled
+
+    stage.slept = False
+    stage.tail = type("Sleepy", (MemoryTail,), {"poll": lambda self, **o: rebuilt_twice(MemoryTail.poll, self, **o)})
+
+    def two_more() -> bool:
+        if projector.metrics["events"] >= 12 and len(stage.partition.records) < 20:
+            stage.add_runs("r_2")
+        return projector.metrics["build"] == 3 and projector.metrics["events_behind"] == 0 and stage.slept
+
+    await run_until(projector, stage, two_more)
+    assert [row.number for row in await builds.all()] == [2, 3]
+    assert await builds.table_hashes(3) == await alone(builds, connection, stage.log)
+    assert caplog.text == ""
+
+
+async def test_a_live_build_without_its_tables_is_said_and_not_tried_for_ever(stage, builds, connection, prefix):
+    stage.add_runs("r_1")
+    projector = stage.projector()
+    task = asyncio.create_task(projector.run(stage.stop))
+    await until(lambda: projector.metrics["events"] == 12)
+    await connection.execute(f'DROP SCHEMA "{prefix}_1" CASCADE')
+    stage.add_runs("r_2")
+    with pytest.raises(Permanent, match="rebuild"):
+        async with asyncio.timeout(10):
+            await task
+
+
 async def test_a_build_of_an_older_version_is_rebuilt_first(stage, builds, connection, prefix):
     stage.add_runs("r_1", "r_2")
     before = RunProjection(connection, builds.build(1), TOPIC, owner="before")

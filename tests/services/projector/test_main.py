@@ -7,10 +7,14 @@ import sys
 
 import pytest
 
+from connectors import logs
+from connectors.errors import Transient
 from connectors.kafka import KafkaAppender, KafkaOptions
 from connectors.postgres import PostgresOptions
+from projections import rebuild as rebuild_module
 from projections.builds import read_status
 from redpanda.apply import apply
+from schemas.codec import Codec, local_codec
 from services.projector.main import main, run_rebuild, wired
 from services.projector.settings import ProjectorSettings
 from tests.projections.stories import Partition, many_runs
@@ -19,13 +23,13 @@ CHILD = """
 import asyncio, sys
 from connectors.kafka import KafkaOptions
 from connectors.postgres import PostgresOptions
-from services.projector.main import run
+from services.projector.main import run, wired
 from services.projector.settings import ProjectorSettings
 kafka, dsn, topic, prefix = sys.argv[1:]
 settings = ProjectorSettings(
     kafka=KafkaOptions(bootstrap=kafka), postgres=PostgresOptions(dsn=dsn), owner="child", topic=topic, prefix=prefix
 )
-sys.exit(asyncio.run(run(settings)))
+sys.exit(asyncio.run(run(wired(settings))))
 """
 
 
@@ -60,14 +64,48 @@ async def test_it_projects_from_a_broker_and_rebuilds_equal(settings, builds, co
     before = await builds.table_hashes(1)
     assert before["runs"].rows == 40
     with caplog.at_level(logging.INFO, "loomlog.projector"):
-        assert await run_rebuild(settings) == 0
+        assert await run_rebuild(settings, wired(settings)) == 0
         assert (await builds.live()).number == 2
         assert await builds.table_hashes(2) == before
         await connection.execute(f"UPDATE {builds.build(2).schema}.steps SET duration_ms = 1")
-        assert await run_rebuild(settings) == 1
+        assert await run_rebuild(settings, wired(settings)) == 1
     assert (await builds.live()).number == 2
     for said in ("runs: 40 rows live, 40 rows new, equal", "it is live now", "new, DIFFERENT", "build 2 stays live"):
         assert said in caplog.text
+
+
+async def own_codec() -> Codec:
+    return local_codec()
+
+
+async def no_codec() -> Codec:
+    raise Transient("the registry is away", kind="unavailable")
+
+
+async def test_a_long_log_is_rebuilt_by_several_processes_to_the_same_rows(settings, builds, monkeypatch):
+    monkeypatch.setattr(rebuild_module, "FILL_EVENTS", 1)
+    projector, stop = wired(settings), asyncio.Event()
+    task = asyncio.create_task(projector.run(stop))
+    async with asyncio.timeout(20):
+        while projector.metrics["events"] < 480:
+            await asyncio.sleep(0.01)
+    stop.set()
+    await task
+    filled = []
+    filling = wired(settings, make_codec=own_codec)
+    whole = filling._fill
+
+    async def counted(build, target):
+        filled.append(await whole(build, target))
+        return filled[-1]
+
+    filling._fill = counted
+    report = await filling.rebuild(3)
+    assert filled == [480], "the processes have projected all of it"
+    assert (report.equal, report.switched, report.events) == (True, True, 480)
+    with pytest.raises(Transient, match="build 3: the registry is away"):
+        await wired(settings, make_codec=no_codec).rebuild(3)
+    assert (await builds.live()).number == 2
 
 
 async def test_sigterm_ends_it_with_zero(settings, kafka, postgres, builds, reader):
@@ -94,6 +132,9 @@ def test_an_unknown_word_is_answered_with_the_usage(capsys):
 
 
 def test_missing_settings_end_it_with_one_and_are_named(monkeypatch, caplog):
-    monkeypatch.setattr("os.environ", {"LOOMLOG_KAFKA": "127.0.0.1:1"})
+    monkeypatch.setattr("os.environ", {"LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_LOG_LEVEL": "warning"})
+    levels: list[str] = []
+    monkeypatch.setattr(logs, "begin", lambda level="info": levels.append(level))
     assert main([]) == 1
     assert "LOOMLOG_POSTGRES is not set" in caplog.text
+    assert levels == ["info", "warning"], "as every process of ours logs, at the level that was asked for"

@@ -166,8 +166,8 @@ async def test_a_look_up_waits_until_the_index_has_come_far_enough() -> None:
 async def test_what_the_desk_forgets_itself_is_looked_up_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk_module, "KEEP_OVER", 2)
     work = DeskAtWork()
-    for name in ("r_a", "r_b", "r_c", "r_d"):
-        work.end(work.start(name, issued_at_ms=NOW + 10**9))
+    for number, name in enumerate(("r_a", "r_b", "r_c", "r_d")):
+        work.end(work.start(name, issued_at_ms=NOW + number * 10**9))
         work.flush()
     work.now += 1
     assert work.at_once(started("r_d")).aggregate is None
@@ -176,6 +176,33 @@ async def test_what_the_desk_forgets_itself_is_looked_up_from_then_on(monkeypatc
         await work.prepare(started("r_a"))
     del work.index.limits[0]
     assert (await work.looked_up(started("r_a"))).aggregate is None
+
+
+@pytest.mark.parametrize("forgotten_by", ["eviction", "checkpoint"])
+async def test_a_forgotten_start_is_not_new_for_an_owner_whose_clock_has_gone_back(
+    monkeypatch: pytest.MonkeyPatch, forgotten_by: str
+) -> None:
+    monkeypatch.setattr(desk_module, "KEEP_OVER", 1)
+    work = DeskAtWork(known_since_ms=1, now=NOW - 3_600_000)
+    for name in ("r_old", "r_other"):
+        work.end(work.start(name, issued_at_ms=NOW))
+        work.flush()
+    if forgotten_by == "checkpoint":
+        work.known_since_ms = max(work.now, work.desk.issued_until_ms)
+        work.forgotten_until = len(work.log.records[EVENTS, 0])
+        work.take_over()
+    assert (await work.looked_up(started("r_old", issued_at_ms=NOW))).aggregate is None
+    assert work.at_once(started("r_new", issued_at_ms=NOW + CLOCK_SKEW_MS + 1)).aggregate is not None
+
+
+async def test_a_repeat_of_a_live_run_is_remembered_with_its_later_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "KEEP_OVER", 0)
+    work = DeskAtWork(now=NOW - 3_600_000)
+    live = work.start("r_old", issued_at_ms=NOW)
+    work.at_once(started("r_old", issued_at_ms=NOW + 60_000))
+    work.end(live)
+    work.flush()
+    assert (await work.looked_up(started("r_old", issued_at_ms=NOW + 60_000))).aggregate is None
 
 
 # --- sessions and handles --------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ WANTED = {
     "loomlog_commands_total",
     "loomlog_dead_letters_total",
     "loomlog_partitions_owned",
+    "loomlog_partitions_warm",
     "loomlog_live_runs",
     "loomlog_quarantined_runs",
     "loomlog_calls_under_way",
@@ -69,7 +70,7 @@ async def test_a_scrape_tells_what_the_process_did_and_holds() -> None:
     assert value(found, "loomlog_model_calls_total", provider="mock", model="m-1", outcome="ok") == 3
     assert value(found, "loomlog_tool_calls_total", tool="Echo", outcome="ok") == 2
     assert value(found, "loomlog_tokens_total", kind="input") == 40
-    assert value(found, "loomlog_claims_total") == 1
+    assert value(found, "loomlog_claims_total", reason="assigned") == 1
     assert value(found, "loomlog_commands_total") == 3
     assert value(found, "loomlog_dead_letters_total") == 1
     assert value(found, "loomlog_partitions_owned") == 1

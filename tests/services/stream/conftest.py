@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.stream import dead_letters, host, owner
+from services.stream import dead_letters, host, owner, standby
 from tests.services.stream.world import World
 
 
@@ -16,6 +16,9 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, "LOOKUP_RETRY_S", 0.0)
     monkeypatch.setattr(owner, "HANDOVER_GRACE_S", 0.0)
     monkeypatch.setattr(dead_letters, "RETRY_S", 0.0)
+    monkeypatch.setattr(standby, "REST_S", 0.0)
+    monkeypatch.setattr(standby, "POLL_S", 0.001)
+    monkeypatch.setattr(standby, "BROKER_PAUSE_S", 0.0)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

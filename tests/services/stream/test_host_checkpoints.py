@@ -1,11 +1,13 @@
 """Checkpoints in the life of hosts: what a take-over may skip, and what it must then ask the index."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from connectors.errors import UnknownOutcome
-from schemas.run_events import RunCompleted
+from connectors.protocols import Outgoing
+from schemas.run_events import RunCancelled, RunCompleted
 from services.stream import fold as fold_module
 from services.stream import host as host_module
 from services.stream.partition import Partition
@@ -215,3 +217,64 @@ async def test_a_take_over_with_a_checkpoint_reads_the_tail_alone(world_of: Worl
     await world.until(second.partition)
     assert partition_of(second).events_since_checkpoint == 0  # nothing was folded
     assert partition_of(second).progress.low == 20
+
+
+async def test_after_the_clock_went_back_a_checkpoint_still_knows_how_new_the_starts_were(world_of: Worlds) -> None:
+    """Both owners' clocks are an hour behind that of the sender."""
+    world = world_of(turns=1)
+    first = world.host("a")
+    issued = world.now
+    world.now -= 3_600_000
+    command = world.start_run("r_x", issued_at_ms=issued)
+    await world.finished("r_x")
+    await world.until(first.settled)
+    await checkpointed(first)
+    await first.kill()
+    world.index.limits[0] = 0
+    second = world.host("b")
+    await world.until(second.partition)
+    again = world.put(command)
+    await world.ticks(40)
+    assert not second.handled(again)
+    del world.index.limits[0]
+    await world.until(lambda: second.handled(again))
+    assert len(world.story().runs["r_x"].events) == 4
+
+
+async def test_a_command_dropped_because_of_an_end_is_read_again_when_the_end_is_lost(world_of: Worlds) -> None:
+    """The checkpoint stands before the end that made the cancel pointless, so it must not count as handled there."""
+    world = world_of(turns=1)
+    first = world.host("a")
+    opened = gate(world)
+    world.start_run("r_x")
+    await world.until(lambda: first.work.calls.running("r_x"))
+    lands = asyncio.Semaphore(0)
+    append = first.wire.append
+
+    async def one_by_one(topic: str, partition: int, records: Sequence[Outgoing]) -> int:
+        if topic == TOPICS.events:
+            await lands.acquire()
+        return await append(topic, partition, records)
+
+    first.wire.append = one_by_one  # type: ignore[method-assign]  # the order of landing is what is tried
+    held = partition_of(first)
+    world.start_run("r_y")
+    await world.until(lambda: first.host.flusher.in_flight_since)
+    world.start_run("r_z")
+    await world.until(lambda: held.pending_decisions == 1)
+    checkpoint = asyncio.create_task(checkpointed(first))
+    await world.until(lambda: held.pending_decisions == 2)
+    lands.release()  # r_y; then r_z and the mark of the checkpoint are on the wire
+    await world.until(lambda: held.pending_decisions == 0)
+    opened.set()
+    await world.until(lambda: "r_x" not in held.aggregates)
+    cancel = world.cancel_run("r_x")
+    await world.ticks(50)
+    assert not first.handled(cancel)
+    lands.release()
+    await checkpoint
+    await first.kill()
+    gate(world)  # no call returns: whatever ends r_x now is the cancel
+    world.host("b")
+    story = await world.finished("r_x")
+    assert isinstance(story.runs["r_x"].events[-1], RunCancelled)

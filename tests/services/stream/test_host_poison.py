@@ -157,7 +157,7 @@ async def test_a_bug_that_shows_in_one_run_quarantines_that_run_and_no_other(wor
     assert "ZeroDivisionError" in quarantine.error
     assert hosted.host.figures.quarantined == 1
     # What is said to it from now on is parked, with the reason.
-    offset = world.cancel_run("r_bad")
+    offset = world.say("r_bad", "are you there?")
     await world.until(lambda: hosted.handled(offset))
     assert "is quarantined" in dead_letters(world.log, TOPICS.dead_letters)[-1].error
 

@@ -281,6 +281,20 @@ def test_a_mark_behind_a_batch_on_the_wire_waits_for_it() -> None:
     assert owned.is_idle
 
 
+def test_marks_take_no_place_in_a_batch_however_many_there_are() -> None:
+    """A thousand commands without effect behind a batch on the wire must not wait for what is decided next."""
+    reached: list[int] = []
+    owned = partition()
+    started(owned, "r_a")
+    owned.take(MAX_BATCH_BYTES)
+    for _ in range(2 * partition_module.MAX_DECISIONS_PER_BATCH):
+        owned.mark(reached.append)
+    owned.acked(1)
+    assert owned.take(MAX_BATCH_BYTES) == ()
+    assert len(reached) == 2 * partition_module.MAX_DECISIONS_PER_BATCH
+    assert owned.is_idle
+
+
 def test_a_whole_run_is_one_dense_chain_in_the_log() -> None:
     log = MemoryLog({EVENTS: 1})
     owned = claimed(log)

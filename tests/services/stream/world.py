@@ -11,18 +11,18 @@ checks when it begins that its intent is in the log and accepted (intent before 
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from connectors.memory_log import MemoryLog
 from connectors.partitioner import partition_of
-from connectors.protocols import Outgoing
+from connectors.protocols import Outgoing, Share
 from schemas.codec import Undecodable, local_codec
 from schemas.ids import partition_key
 from schemas.reader import TermReader
-from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.run_commands import CancelRun, PostInput, QuarantineRun, ReleaseRun, StartRun
 from schemas.run_events import ModelCallRequested, RunStarted, ToolCallRequested, ToolReconcileRequested
 from schemas.values import CommandEnvelope
 from services.runtime.desk import RunDesk
@@ -36,6 +36,7 @@ from services.stream.owner import Workplace
 from services.stream.partition import Partition
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
+from services.stream.standby import Standby
 from tests.services.stream.judge import Story, judged
 from tests.services.stream.outside import TOPICS, Definitions, Index, Wire
 from tests.services.stream.script import answer
@@ -78,10 +79,49 @@ class Hosted:
         self.task.cancel()
         await asyncio.wait([self.task])
 
-    def reassign(self, *partitions: int) -> None:
+    def reassign(self, *partitions: int, members: Mapping[str, Share] | None = None) -> None:
         """The group says what to own from now on."""
         self.membership.assigned = frozenset(partitions)
+        self.membership.members = members or {}
         self.membership.changed.set()
+
+
+class Lifelines:
+    """Everybody's lifelines (connectors.lifelines): who holds them, and what becomes of them."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, list[asyncio.Future[bool]]] = {}
+        self.lives: dict[str, Hosted] = {}
+        """Whom to ask for a partition; who has ended is gone."""
+        self.answers: list[tuple[str, int, str]] = []
+
+    async def until_gone(self, name: str) -> bool:
+        held = self.held.setdefault(name.rpartition("/")[2], [])
+        end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        held.append(end)
+        try:
+            return await end
+        finally:
+            held.remove(end)
+
+    async def ask_for(self, name: str, number: int, *, timeout_s: float) -> str:
+        """As connectors.lifelines.ask_for."""
+        life = name.rpartition("/")[2]
+        answer = "gone"
+        if life in self.lives and not self.lives[life].task.done():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self.lives[life].host.asked(number)
+                answer = "yielded"
+            except TimeoutError:
+                answer = "late"
+        self.answers.append((life, number, answer))
+        return answer
+
+    def end(self, life: str, *, died: bool = True) -> None:
+        """The process of that life has died (or seems to), or let go."""
+        for end in self.held.get(life, ()):
+            end.set_result(died)
 
 
 @dataclass(slots=True)
@@ -96,6 +136,7 @@ class World:
     index: Index = field(init=False)
     definitions: Definitions = field(default_factory=Definitions)
     random: Random = field(init=False)
+    lifelines: "Lifelines" = field(default_factory=lambda: Lifelines())
     begun: Counter[tuple[str, Any]] = field(default_factory=Counter)
     """How often each call was begun, by run and key."""
     hosts: list[Hosted] = field(default_factory=list)
@@ -139,10 +180,32 @@ class World:
         envelope = CommandEnvelope(command_id=f"say-{text}", tenant=tenant, issued_at_ms=self.now)
         return self.put(PostInput(envelope=envelope, run_id=run_id, text=text))
 
+    def quarantine_run(self, run_id: str, reason: str = "it looks wrong") -> int:
+        envelope = CommandEnvelope(command_id=f"quarantine-{run_id}", tenant="t", subject="op", issued_at_ms=self.now)
+        return self.put(QuarantineRun(envelope=envelope, run_id=run_id, reason=reason))
+
+    def release_run(self, run_id: str, command_id: str = "release") -> int:
+        envelope = CommandEnvelope(command_id=command_id, tenant="t", subject="op", issued_at_ms=self.now)
+        return self.put(ReleaseRun(envelope=envelope, run_id=run_id, reason="mended"))
+
     # --- hosts -------------------------------------------------------------------------------------------------------
 
-    def host(self, name: str = "a", *, owns: Sequence[int] | None = None, family: RunFamily | None = None) -> Hosted:
-        """Start a host that owns all partitions, or those given."""
+    def share_out(self, **partitions: Sequence[int]) -> None:
+        """A rebalance: what each host of that name is to own, all of them standing by for the others."""
+        members = {name: Share(partitions=frozenset(numbers), stands_by=True) for name, numbers in partitions.items()}
+        for hosted in self.hosts:
+            if hosted.name in partitions and not hosted.task.done():
+                hosted.reassign(*partitions[hosted.name], members=members)
+
+    def host(
+        self,
+        name: str = "a",
+        *,
+        owns: Sequence[int] | None = None,
+        family: RunFamily | None = None,
+        stands_by: bool = False,
+    ) -> Hosted:
+        """Start a host that owns all partitions, or those given. One that stands by has its name for a life."""
         family = family or RunFamily()
         wire = Wire(self.log, Random(self.random.random()))
         past = Past(family, CODEC, self.log, TOPICS.events)
@@ -183,14 +246,28 @@ class World:
             desk=desk,
             clock_ms=self.clock,
             name=name,
+            lifeline=f"memory:1/{name}" if stands_by else "",
         )
+        standby = None
+        if stands_by:
+            tail = self.log.tail(TOPICS.events, dict.fromkeys(range(self.partitions), 0))
+            tail.pause(list(range(self.partitions)))
+            standby = Standby(work, life=name, tail=tail, ranges=self.log, until_gone=self.lifelines.until_gone)
         commands = self.log.tail(TOPICS.commands, dict.fromkeys(range(self.partitions), 0))
         commands.pause(list(range(self.partitions)))
         membership = FixedMembership(frozenset(range(self.partitions) if owns is None else owns))
-        host = Host(work, membership=membership, commands=commands)
+        host = Host(
+            work,
+            membership=membership,
+            commands=commands,
+            standby=standby,
+            ask_for=self.lifelines.ask_for if stands_by else None,
+        )
         task = asyncio.get_running_loop().create_task(host.run(), name=f"host {name}")
         hosted = Hosted(name, host, wire, work, membership, task)
         self.hosts.append(hosted)
+        if stands_by:
+            self.lifelines.lives[name] = hosted
         return hosted
 
     async def close(self) -> None:

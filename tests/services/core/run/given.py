@@ -5,7 +5,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schemas.conversation import Message, ToolResultBlock, ToolUseBlock
-from schemas.run_commands import CancelRun, PauseRun, PostInput, ResolveCall, ResumeRun, StartRun
+from schemas.run_commands import (
+    CancelRun,
+    PauseRun,
+    PostInput,
+    QuarantineRun,
+    ReleaseRun,
+    ResolveCall,
+    ResumeRun,
+    StartRun,
+)
 from schemas.run_events import Event
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.run.decide import decide
@@ -18,8 +27,10 @@ from services.core.run.orders import (
     Obey,
     Order,
     PauseIt,
+    Quarantine,
     Reconciled,
     Recover,
+    Release,
     Resolve,
     ResumeIt,
     Start,
@@ -64,6 +75,14 @@ def pause(reason: str = "look first") -> PauseIt:
 
 def resume() -> ResumeIt:
     return ResumeIt(at_ms=NOW, command=ResumeRun(envelope=ENVELOPE, run_id=RUN))
+
+
+def quarantine(reason: str = "it looks wrong", **more: Any) -> Quarantine:
+    return Quarantine(at_ms=NOW, command=QuarantineRun(envelope=ENVELOPE, run_id=RUN, reason=reason), **more)
+
+
+def release(reason: str = "mended", **more: Any) -> Release:
+    return Release(at_ms=NOW, command=ReleaseRun(envelope=ENVELOPE, run_id=RUN, reason=reason), **more)
 
 
 def wider(*scopes: str) -> tuple[Pause, ...]:

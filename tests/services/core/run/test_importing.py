@@ -12,6 +12,7 @@ from services.core.run.decide import decide
 from services.core.run.importing import is_import
 from services.core.run.orders import Import
 from services.core.run.state import Ended
+from services.runtime.run_family import RunFamily
 from tests.services.core.run.given import (
     ENVELOPE,
     NOW,
@@ -24,7 +25,9 @@ from tests.services.core.run.given import (
     completed,
     kinds,
     parked,
+    quarantine,
     recover,
+    release,
     returned,
     says,
 )
@@ -113,3 +116,16 @@ def test_an_answer_that_was_awaited_there_is_not_awaited_here() -> None:
     there, here = begun(), Run()
     here.give(telling(there.events, total=9))
     assert decide(here.state, answered(here.state, "late")) == []
+
+
+def test_a_quarantine_that_was_over_there_keeps_no_later_part_from_being_told() -> None:
+    there = begun()
+    there.give(quarantine())
+    there.give(release())
+    there.give(answered(there.state, "done"))
+    cut = kinds(there.events).index("RunQuarantined") + 1
+    here = Run()
+    here.give(telling(there.events[:cut], total=len(there.events)))
+    assert RunFamily().quarantined(here.state) == "", "it is told here, and stands still nowhere"
+    here.give(telling(there.events[cut:], first=cut + 1, total=len(there.events)))
+    assert kinds(here.events) == kinds(there.events)

@@ -22,6 +22,7 @@ from schemas.run_events import (
     RunPauseRequested,
     RunQuarantined,
     RunRefused,
+    RunReleased,
     RunRestored,
     RunResumed,
     RunStarted,
@@ -88,6 +89,7 @@ EVERY: tuple[Event, ...] = (
     RunFailed(code="c", error="e", usage=USAGE),
     RunCancelled(usage=USAGE),
     RunQuarantined(error="e", record_topic="t", record_offset=1),
+    RunReleased(by="someone"),
     CommandRefused(code="c", message="m"),
 )
 STATES: dict[str, Callable[[], Run]] = {
@@ -114,6 +116,7 @@ LEGAL = {
         "RunCancelled",
         "RunQuarantined",
         "RunRestored",
+        "RunReleased",
         "CommandRefused",
     },
     "awaiting tools": {
@@ -130,6 +133,7 @@ LEGAL = {
         "RunCancelled",
         "RunQuarantined",
         "RunRestored",
+        "RunReleased",
         "CommandRefused",
     },
     "parked": {
@@ -141,6 +145,7 @@ LEGAL = {
         "RunCancelled",
         "RunQuarantined",
         "RunRestored",
+        "RunReleased",
         "CommandRefused",
     },
     "paused": {
@@ -153,6 +158,7 @@ LEGAL = {
         "RunCancelled",
         "RunQuarantined",
         "RunRestored",
+        "RunReleased",
         "CommandRefused",
     },
     "ended": {"CommandRefused"},

@@ -1,0 +1,140 @@
+"""`loomlog runs pause, resume, cancel, quarantine, release`: orders to one run, or to all of a filter (--where).
+
+Before: main.py. After: api.py, and bulk.py for a filter.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from services.cli import bulk
+from services.cli.commands import run
+from services.cli.failures import Failure, WrongUse
+from services.cli.output import DIM, NAME, console, print_json
+from services.cli.runs import Json, api_of_here, row_of, runs_app
+
+__all__ = ["runs_app"]
+
+MaybeRun = Annotated[
+    str, typer.Argument(metavar="[RUN]", help="Id of the run (r_...) or its handle (a_...); or give --where.")
+]
+Where = Annotated[
+    str, typer.Option("--where", help="All live runs of a filter: agent=a,tenant=t,status=paused,older_than=10m.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --where: only show which.")]
+Yes = Annotated[bool, typer.Option("--yes", help="With --where: do not ask.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; it is kept with the run.")]
+
+
+@runs_app.command("pause")
+def pause(
+    run_id: MaybeRun = "",
+    reason: Reason = "",
+    where: Where = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Let a run stand still before its next model call."""
+    if _is_one(run_id, where, dry_run=dry_run):
+        _held(run_id, "pause", {"reason": reason}, "Pausing", as_json=as_json)
+        return
+    bulk.order("pause", where, reason, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@runs_app.command("resume")
+def resume(
+    run_id: MaybeRun = "", where: Where = "", dry_run: DryRun = False, yes: Yes = False, as_json: Json = False
+) -> None:
+    """Let a paused run go on."""
+    if _is_one(run_id, where, dry_run=dry_run):
+        _held(run_id, "resume", {}, "Resumed", as_json=as_json)
+        return
+    bulk.order("resume", where, "", dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@runs_app.command("quarantine")
+def quarantine(
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept with the run.", prompt=False)],
+    run_id: MaybeRun = "",
+    where: Where = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Park a run until it is released: its calls are stopped, others go on."""
+    if _is_one(run_id, where, dry_run=dry_run):
+        _held(run_id, "quarantine", {"reason": reason}, "Quarantined", as_json=as_json)
+        return
+    bulk.order("quarantine", where, reason, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@runs_app.command("release")
+def release(
+    run_id: MaybeRun = "",
+    reason: Reason = "",
+    where: Where = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Fold a quarantined run again from the log and let it go on."""
+    if _is_one(run_id, where, dry_run=dry_run):
+        _held(run_id, "release", {"reason": reason}, "Released", as_json=as_json)
+        return
+    bulk.order("release", where, reason, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@runs_app.command("cancel")
+def cancel(
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept with the run.", prompt=False)],
+    run_id: MaybeRun = "",
+    where: Where = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """End a run that is under way."""
+    if not _is_one(run_id, where, dry_run=dry_run):
+        bulk.order("cancel", where, reason, dry_run=dry_run, yes=yes, as_json=as_json)
+        return
+    answer, position = run(_cancel(run_id, reason))
+    if as_json:
+        print_json({**answer, "position": position or None})
+    elif answer["cancelled"]:
+        line = Text.assemble("Cancelled ", (answer["run_id"], NAME), ("  event ", DIM), position)
+        console().print(line)
+    if not answer["cancelled"]:
+        raise Failure(f"{answer['run_id']} had ended before: {answer['status']} ({answer['reason']}).")
+
+
+def _is_one(run_id: str, where: str, *, dry_run: bool) -> bool:
+    if bool(run_id) == bool(where):
+        raise WrongUse("Name one run, or give --where with a filter such as status=running,agent=assistant.")
+    if run_id and dry_run:
+        raise WrongUse("--dry-run shows what a filter means: it goes with --where.")
+    return bool(run_id)
+
+
+def _held(run_id: str, what: str, body: Mapping[str, Any], said: str, *, as_json: bool) -> None:
+    answer, position = run(_order(run_id, what, body))
+    if as_json:
+        print_json({**answer, "position": position or None})
+        return
+    console().print(Text.assemble(f"{said} ", (answer["run_id"], NAME), ("  event ", DIM), position))
+
+
+async def _order(run_id: str, what: str, body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        answer = await api.post(f"/v1/runs/{row['run_id']}/{what}", body)
+        return answer.value, answer.position
+
+
+async def _cancel(run_id: str, reason: str) -> tuple[Mapping[str, Any], str]:
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        answer = await api.post(f"/v1/agents/{row['agent_id']}/cancel", {"reason": reason})
+        return answer.value, answer.position

@@ -1,0 +1,305 @@
+"""How fast the read models are, on real parts: `make bench-projections`.
+
+    python -m tests.benchmarks.projections [--events 300000] [--rate 100] [--seconds 30] [--json FILE]
+
+A stack of its own is filled by real runs (A3x2) until the events topic holds that many records. Then four things are
+told:
+
+    rebuild     `loomlog projections rebuild` of all of it while the stack serves: events a second, and whether the
+                tables of both builds are equal (hashes at one position)
+    lost        the database is dropped and made anew, the projector begins at offset 0: events a second until it has
+                caught up, and whether the tables have the hashes they had before
+    lag         runs are started at a fixed rate; for every record of the events topic the time from its append (the
+                broker's clock) until its partition's cursor has passed it, seen by a client of Postgres that looks
+                every LOOK_S. So a look's interval is in the figure, and so is everything else on this machine
+"""
+
+import argparse
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail
+from connectors.partitioner import partition_of
+from connectors.postgres import PostgresOptions, connect
+from connectors.protocols import Outgoing
+from projections.builds import Builds, TableHash
+from schemas.producing import start_run_record
+from tests.benchmarks.closed_loop import percentile
+from tests.benchmarks.machine import machine
+from tests.benchmarks.main import Stack, client, environment_in, loomlog, up
+from tests.benchmarks.workload import AGENT, CONFIGURATION, PROMPT
+
+EVENTS, COMMANDS = "loom.run.events", "loom.run.commands"
+PREFIX = "loom"
+IN_FLIGHT = 128
+CHUNK_S = 20.0
+LOOK_S = 0.005
+WAIT_S = 300.0
+SETTLE_S = 3.0
+"""Load before the lag is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """All events projected once."""
+
+    events: int
+    seconds: float
+    events_per_s: float
+    equal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """From append to visible, in milliseconds, of `records` records of `runs_per_s` runs a second."""
+
+    runs_per_s: float
+    records: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+def main() -> int:
+    """The exit code: 1 when rebuilt tables were not equal."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--events", type=int, default=300_000)
+    parser.add_argument("--rate", type=float, default=100.0, help="runs a second while the lag is measured")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--json", type=Path, help="write the raw results here")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="loomlog-projections-"))
+    environment = environment_in(folder, CONFIGURATION)
+    facts = machine(folder)
+    try:
+        stack = up(environment)
+        fill(stack, environment, options.events)
+        lag = asyncio.run(measure_lag(stack, options.rate, options.seconds))
+        print(f"  {lag}", flush=True)
+        rebuilt = measure_rebuild(environment)
+        print(f"  {rebuilt}", flush=True)
+        lost = asyncio.run(measure_lost(stack))
+        print(f"  {lost}", flush=True)
+    finally:
+        loomlog("down", environment)
+        shutil.rmtree(folder, ignore_errors=True)
+    report = {
+        "kind": "projections",
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": facts,
+        "rebuild": asdict(rebuilt),
+        "lost": asdict(lost),
+        "lag": asdict(lag),
+    }
+    print_report(report)
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 0 if rebuilt.equal and lost.equal else 1
+
+
+def fill(stack: Stack, environment: dict[str, str], events: int) -> None:
+    """Real runs until the log is that long."""
+    while (end := sum(asyncio.run(ends(stack)).values())) < events:
+        row = client("topic", stack, environment, IN_FLIGHT, 0.0, CHUNK_S)
+        print(f"  {end} of {events} events, {row['runs_per_s']:.0f} runs/s", flush=True)
+
+
+async def ends(stack: Stack) -> dict[int, int]:
+    """The end of every partition of the events topic."""
+    tail = await open_tail(stack)
+    try:
+        return dict(await tail.end_offsets())
+    finally:
+        await tail.close()
+
+
+async def open_tail(stack: Stack) -> KafkaTail:
+    """A tail of all partitions from their beginning."""
+    options = KafkaOptions(bootstrap=stack.kafka, client_id="projections-bench")
+    appender = KafkaAppender(options)
+    await appender.start()
+    count = await appender.partitions(EVENTS)
+    await appender.close()
+    tail = KafkaTail(options, EVENTS, dict.fromkeys(range(count), 0))
+    await tail.start()
+    return tail
+
+
+# --- rebuilds ---------------------------------------------------------------------------------------------------------
+
+
+def measure_rebuild(environment: dict[str, str]) -> Pass:
+    """Beside the live build, which goes on serving."""
+    told = json.loads(loomlog("projections rebuild --json", environment, timeout_s=WAIT_S))
+    return Pass(
+        events=told["events"],
+        seconds=told["seconds"],
+        events_per_s=told["events"] / told["seconds"],
+        equal=told["equal"],
+    )
+
+
+async def measure_lost(stack: Stack) -> Pass:
+    """Every table gone; the running projector finds out, makes them anew and begins at offset 0."""
+    total = await ends(stack)
+    before = await hashes(stack)
+    async with await open_database(stack) as connection:
+        schemas = [row[0] for row in await rows(connection, SCHEMAS)]
+        began = time.perf_counter()
+        for schema in schemas:
+            await connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+        async with asyncio.timeout(WAIT_S):
+            while not await reached(connection, total):
+                await asyncio.sleep(LOOK_S)
+        took = time.perf_counter() - began
+    events = sum(total.values())
+    return Pass(events=events, seconds=took, events_per_s=events / took, equal=await hashes(stack) == before)
+
+
+async def hashes(stack: Stack) -> dict[str, TableHash]:
+    """The hashes of the live build's tables."""
+    async with await open_database(stack) as connection:
+        builds = Builds(connection, PREFIX)
+        return await builds.table_hashes((await builds.live()).number)
+
+
+async def reached(connection: psycopg.AsyncConnection[Any], total: dict[int, int]) -> bool:
+    """The cursors stand at the ends."""
+    try:
+        found = dict(await rows(connection, CURSORS))
+    except psycopg.errors.UndefinedTable:
+        return False  # not made anew yet
+    return all(found.get(partition, 0) >= end for partition, end in total.items())
+
+
+CURSORS = f"SELECT partition, next_offset FROM {PREFIX}.cursors WHERE topic = '{EVENTS}'"
+SCHEMAS = f"SELECT nspname FROM pg_namespace WHERE nspname = '{PREFIX}' OR nspname LIKE '{PREFIX}\\_%'"
+
+
+async def rows(connection: psycopg.AsyncConnection[Any], query: str) -> list[Any]:
+    return await (await connection.execute(query.encode())).fetchall()
+
+
+async def open_database(stack: Stack) -> psycopg.AsyncConnection[Any]:
+    return await connect(PostgresOptions(dsn=stack.postgres))
+
+
+# --- lag --------------------------------------------------------------------------------------------------------------
+
+
+async def measure_lag(stack: Stack, rate: float, seconds: float) -> Lag:
+    """Starts runs at the rate, whatever becomes of them, and joins what two observers saw."""
+    tail = await open_tail(stack)
+    for partition, end in (await tail.end_offsets()).items():
+        tail.seek(partition, end)
+    appended: dict[int, list[tuple[int, int]]] = {}
+    looks: list[tuple[float, dict[int, int]]] = []
+    observers = [asyncio.create_task(read(tail, appended)), asyncio.create_task(look(stack, looks))]
+    counting_from = (time.time() + SETTLE_S) * 1000
+    began = time.perf_counter()
+    started = await start_runs(stack, rate, seconds + SETTLE_S)
+    took = time.perf_counter() - began
+    counting_until = time.time() * 1000
+    await asyncio.sleep(SETTLE_S)  # what was appended last becomes visible
+    for observer in observers:
+        observer.cancel()
+    await asyncio.gather(*observers, return_exceptions=True)
+    await tail.close()
+    found = sorted(lags(appended, looks, counting_from, counting_until))
+    return Lag(
+        runs_per_s=round(started / took, 1),
+        records=len(found),
+        p50_ms=round(percentile(found, 0.5), 1),
+        p99_ms=round(percentile(found, 0.99), 1),
+        max_ms=round(found[-1], 1),
+    )
+
+
+async def start_runs(stack: Stack, rate: float, seconds: float) -> int:
+    """An open loop: the next command leaves when it is due."""
+    appender = KafkaAppender(KafkaOptions(bootstrap=stack.kafka, client_id="projections-bench"))
+    await appender.start()
+    partitions = await appender.partitions(COMMANDS)
+    began, sent, waiting = time.perf_counter(), 0, set[asyncio.Task[int]]()
+    while (due := began + sent / rate) < began + seconds:
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        record = start_run_record(agent=AGENT, prompt=PROMPT)
+        assert record.key is not None
+        command = Outgoing(key=record.key, value=record.value, headers=record.headers)
+        task = asyncio.create_task(appender.append(COMMANDS, partition_of(record.key, partitions), [command]))
+        waiting.add(task)
+        task.add_done_callback(waiting.discard)
+        sent += 1
+    await asyncio.gather(*waiting)
+    await appender.close()
+    return sent
+
+
+async def read(tail: KafkaTail, appended: dict[int, list[tuple[int, int]]]) -> None:
+    """Offset and time of append of every record."""
+    while True:
+        for partition, records in (await tail.poll(timeout_s=0.5)).items():
+            appended.setdefault(partition, []).extend((record.offset, record.timestamp) for record in records)
+
+
+async def look(stack: Stack, looks: list[tuple[float, dict[int, int]]]) -> None:
+    """Where the cursors stand, again and again."""
+    async with await open_database(stack) as connection:
+        while True:
+            found = dict(await rows(connection, CURSORS))
+            looks.append((time.time() * 1000, found))
+            await asyncio.sleep(LOOK_S)
+
+
+def lags(
+    appended: dict[int, list[tuple[int, int]]],
+    looks: Sequence[tuple[float, dict[int, int]]],
+    counting_from: float,
+    counting_until: float,
+) -> list[float]:
+    """Milliseconds from append to the first look at which the cursor had passed. Raises ValueError for one unseen."""
+    found = []
+    for partition, records in appended.items():
+        seen = iter(looks)
+        at_ms, cursors = next(seen)
+        for offset, timestamp in records:
+            while cursors.get(partition, 0) <= offset:
+                try:
+                    at_ms, cursors = next(seen)
+                except StopIteration:
+                    raise ValueError(f"the record at {partition}:{offset} was never projected") from None
+            if counting_from <= timestamp < counting_until:
+                found.append(max(0.0, at_ms - timestamp))
+    return found
+
+
+def print_report(report: dict[str, Any]) -> None:
+    """The table for people."""
+    lag = report["lag"]
+    print(f"\nRead models; {report['machine']}, {report['at']}")
+    for name in ("rebuild", "lost"):
+        one = report[name]
+        equal = "rows equal" if one["equal"] else "ROWS DIFFER"
+        print(
+            f"{name:9}{one['events']:>10} events in {one['seconds']:.1f} s: {one['events_per_s']:.0f} events/s, {equal}"
+        )
+    print(
+        f"lag      {lag['records']:>10} records at {lag['runs_per_s']} runs/s: "
+        f"p50 {lag['p50_ms']} ms, p99 {lag['p99_ms']} ms, max {lag['max_ms']} ms"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

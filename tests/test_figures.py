@@ -1,0 +1,26 @@
+from tests.figures import projections, sections, simulation, takeover
+
+
+def test_a_section_that_was_not_measured_says_so(tmp_path):
+    text = sections(tmp_path)
+    assert text.count("Not measured.") == 3
+
+
+def test_a_seed_that_broke_something_is_named():
+    figures = {"first": 0, "seeds": 100, "seconds": 1.0, "processes": 2, "broken_seed": 17}
+    assert "**seed 17 is broken**" in simulation(figures)
+    assert "50 seeds a second and process" in simulation(figures | {"broken_seed": None})
+
+
+def test_every_kill_is_a_row():
+    kills = [{"claimed_s": 3.1, "serving_s": 0.2, "recovered_s": 0.9}] * 2
+    text = takeover({"events": 1_000_000, "live": 1_000, "kills": kills})
+    assert text.count("| 3.10 s | 0.20 s | 0.90 s |") == 2
+
+
+def test_rows_that_differ_are_shouted():
+    one = {"events": 10, "seconds": 2.0, "events_per_s": 5.0, "equal": False}
+    lag = {"runs_per_s": 100.0, "records": 5, "p50_ms": 1.0, "p99_ms": 2.0, "max_ms": 3.0}
+    text = projections({"rebuild": one, "lost": one | {"equal": True}, "lag": lag})
+    assert text.count("**ROWS DIFFER**") == 1
+    assert text.count("rows equal") == 1
