@@ -28,7 +28,7 @@ from projections import audit, cursors, problems, runs, steps, transcript, usage
 from projections.history import Cursor
 from projections.tables import metadata
 
-VERSION = 4
+VERSION = 5
 """Of the tables and the fold. Raise it whenever the same events give other rows; the projector then rebuilds."""
 PREFIX = "loom"
 TABLES = (runs.runs, steps.steps, transcript.transcript, usage.usage, audit.audit, problems.problems, cursors.cursors)

@@ -54,6 +54,7 @@ from schemas.run_events import (
     RunQuarantined,
     RunRefused,
     RunReleased,
+    RunRestored,
     RunResumed,
     RunStarted,
     ToolCallRequested,
@@ -179,7 +180,7 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="released", event={"type": "released", "released": {"by": event.by}})], memory
         case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed():
             return [], memory
-        case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun():
+        case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():
             return [], memory
         case _:
             assert_never(event)

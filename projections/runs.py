@@ -37,6 +37,7 @@ from schemas.run_events import (
     RunQuarantined,
     RunRefused,
     RunReleased,
+    RunRestored,
     RunResumed,
     RunStarted,
     ToolCallRequested,
@@ -118,6 +119,8 @@ class RunRow(NamedTuple):
     """Last event it shares with that run; 0 when it is no fork."""
     imported_from: str
     """Topic, partition and offset where it began elsewhere; empty for a run of this log."""
+    told_events: int
+    """How many events of it are told again here; 0 for a run of this log, and for one that was restored and goes on."""
     traceparent: str
     metadata: Json
     """JSON object; its values are JSON texts."""
@@ -208,6 +211,9 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             values["stop_reason"] = event.reason or CANCELLED
         case RunStarted() | RunRefused() | CommandRefused() | InputReceived():
             pass
+        case RunRestored():
+            if event.events == values["told_events"]:
+                values["told_events"] = 0
         case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked():
             pass
         case _:
@@ -262,6 +268,7 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "forked_from_run_id": event.forked_from.run_id if event.forked_from else "",
         "forked_from_seq": event.forked_from.seq if event.forked_from else 0,
         "imported_from": _place(event.imported_from) if event.imported_from else "",
+        "told_events": event.imported_from.events if event.imported_from else 0,
         "traceparent": event.traceparent,
         "metadata": _json_object(event.metadata),
         "parent_context": _json_object(event.parent_context),

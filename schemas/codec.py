@@ -120,10 +120,16 @@ class Codec:
         return made
 
     def learn(self, schema_id: int, name: str, version: int, schema: Any) -> None:
-        """Records under this id were written with this schema. Raises UnknownSchema when nothing here is called so."""
+        """Records under this id were written with this schema. Raises UnknownSchema when nothing here is called so,
+        Undecodable when it is no schema.
+        """
         if name not in self._write:
             raise UnknownSchema(schema_id)
-        self._versions[schema_id] = Version(name, version, parse_schema(schema, named_schemas={}))
+        try:
+            parsed = parse_schema(schema, named_schemas={})
+        except Exception as error:
+            raise Undecodable(f"the schema of {name}: {type(error).__name__}: {error}") from error
+        self._versions[schema_id] = Version(name, version, parsed)
 
     def written_as(self, value: bytes) -> tuple[int, Version]:
         """Under which id and with which schema these bytes were written; raises like `decode`."""

@@ -301,6 +301,10 @@ class ImportRun:
     """Seq of the first event of this part, from 1."""
     events: tuple[bytes, ...]
     """The events in order, each a record of schemas/ids.json with the envelope it had."""
+    continues: bool = False
+    """A run that was still under way goes on here after the last part, as after a take-over; otherwise it ends as
+    cancelled.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -309,6 +313,7 @@ class ImportRun:
             "origin": self.origin.to_avro(),
             "first_seq": self.first_seq,
             "events": self.events,
+            "continues": self.continues,
         }
 
     @classmethod
@@ -319,6 +324,7 @@ class ImportRun:
             origin=ImportOrigin.from_avro(value["origin"]),
             first_seq=value["first_seq"],
             events=tuple(value["events"]),
+            continues=value["continues"],
         )
 
 

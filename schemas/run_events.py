@@ -572,6 +572,30 @@ class RunReleased:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunRestored:
+    """A run that was under way elsewhere has been told to its end and goes on here; what was open there is lost."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunRestored"
+
+    events: int
+    """How many of its events were told, as RunStarted.imported_from says. Another number: it went on somewhere
+    before.
+    """
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "events": self.events,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            events=value["events"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResumed:
     """A pause of the run is over."""
 
@@ -890,6 +914,7 @@ RECORDS = (
     RunQuarantined,
     RunRefused,
     RunReleased,
+    RunRestored,
     RunResumed,
     RunStarted,
     ToolCallRequested,
@@ -897,4 +922,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

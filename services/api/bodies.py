@@ -196,6 +196,26 @@ class ErasureBody(Body):
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
 
 
+class SnapshotBody(Body):
+    """What a state file is to hold; without anything it is the whole state."""
+
+    label: str | None = Field(None, max_length=limits.NAME_BYTES_MAX)
+    tenant: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Only of this tenant.")
+    include_history: bool | None = Field(
+        None, description="false: only runs under way, and those they go on with. All without it."
+    )
+    include_history_since: str | None = Field(None, description="Leave out runs that ended before (RFC 3339).")
+    max_bytes: int | None = Field(None, ge=1, le=limits.STATE_FILE_BYTES_MAX, description="Refuse a larger file.")
+
+
+class RestoreBody(Body):
+    """How to restore a snapshot."""
+
+    include_history: bool | None = Field(None, description="No effect: what is in the file is taken in.")
+    document: dict[str, Any] | None = Field(None, alias="json", description="Instead of the stored one: an export.")
+    dry_run: bool | None = Field(None, description="Check it and say what would be added.")
+
+
 def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:
     """The request the command layer takes."""
     named = body if isinstance(body, RunBody) else None

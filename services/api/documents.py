@@ -22,6 +22,7 @@ ABOUT = (
     "X-Loomlog-Position, which reads accept to see at least that write. Everything refused has the shape "
     '{"code", "error"}.'
 )
+NO_CONTENT = 204
 TEXT = {"type": "string"}
 MAYBE_TEXT = {"type": ["string", "null"]}
 NUMBER = {"type": "integer"}
@@ -180,6 +181,66 @@ ANSWERS: dict[str, Any] = {
             "runs": {"type": "array", "items": {"type": "object"}},
         },
     },
+    "Snapshot": {
+        "type": "object",
+        "required": ["id", "created_at", "label", "schema_version", "byte_size"],
+        "properties": {
+            "id": TEXT,
+            "created_at": {"type": "string", "format": "date-time"},
+            "label": TEXT,
+            "tenant": MAYBE_TEXT,
+            "schema_version": NUMBER,
+            "byte_size": NUMBER,
+            "sha256": TEXT,
+            "runs": NUMBER,
+            "live_runs": NUMBER,
+            "positions": {"type": "array", "items": TEXT},
+            "warnings": {"type": "array", "items": TEXT},
+            "json_content": {"$ref": "#/components/schemas/State"},
+        },
+    },
+    "SnapshotList": {
+        "type": "object",
+        "required": ["entries"],
+        "properties": {"entries": {"type": "array", "items": {"$ref": "#/components/schemas/Snapshot"}}},
+    },
+    "State": {
+        "type": "object",
+        "required": ["format", "schema_version", "created_at", "label", "sections", "counts", "sha256"],
+        "properties": {
+            "format": TEXT,
+            "schema_version": NUMBER,
+            "created_at": {"type": "string", "format": "date-time"},
+            "label": TEXT,
+            "tenant": TEXT,
+            "sections": {
+                "type": "object",
+                "additionalProperties": {
+                    "type": "object",
+                    "required": ["version", "entries"],
+                    "properties": {"version": NUMBER, "entries": {"type": "array", "items": {"type": "object"}}},
+                },
+            },
+            "counts": {"type": "object"},
+            "sha256": TEXT,
+        },
+    },
+    "Restored": {
+        "type": "object",
+        "required": ["dry_run", "runs_restored", "runs_skipped", "runs_failed", "warnings", "positions"],
+        "properties": {
+            "dry_run": {"type": "boolean"},
+            "runs_restored": NUMBER,
+            "runs_continued": NUMBER,
+            "runs_skipped": {"type": "integer", "description": "Here already; they are left as they are."},
+            "runs_failed": NUMBER,
+            "events_restored": NUMBER,
+            "pauses_restored": NUMBER,
+            "blobs_restored": NUMBER,
+            "warnings": {"type": "array", "items": TEXT},
+            "positions": {"type": "array", "items": TEXT},
+        },
+    },
     "Bundle": {"type": "string", "format": "binary", "description": "gzip; its first line says what is in it."},
 }
 
@@ -231,13 +292,15 @@ def page(version: str) -> bytes:
 def _operation(route: Route) -> dict[str, Any]:
     media = "text/event-stream" if route.streams else route.media_type
     schema = "EventStream" if route.streams else route.answer
-    good = {"description": "It is so.", "content": {media: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}}
+    good: dict[str, Any] = {"description": "It is so."}
+    if route.status != NO_CONTENT:
+        good["content"] = {media: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
     operation: dict[str, Any] = {
         "summary": route.says,
         "operationId": route.handler.__name__,
         "parameters": _parameters(route),
         "responses": {
-            "200": good,
+            str(route.status): good,
             "default": {
                 "description": "It is refused.",
                 "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},

@@ -25,6 +25,7 @@ from services.api import (
     operator_endpoints,
     pause_endpoints,
     run_endpoints,
+    snapshot_endpoints,
 )
 from services.api.bodies import (
     Body,
@@ -37,8 +38,10 @@ from services.api.bodies import (
     PauseBody,
     ReasonBody,
     ResolveBody,
+    RestoreBody,
     ResumeBody,
     RunBody,
+    SnapshotBody,
 )
 from services.api.service import Service
 from services.core.access.decide import Caller
@@ -82,8 +85,8 @@ class Route:
     takes_position: bool = False
     takes_key: bool = False
     media_type: str = "application/json"
-    also: Sequence[int] = ()
-    """Other good statuses than 200."""
+    status: int = 200
+    """Of a good answer; 204 has no content."""
 
 
 WHOLE = {"type": "integer", "minimum": 1}
@@ -95,6 +98,8 @@ STATUS = Query(name="status", says="running, completed, failed, cancelled with c
 SESSION = "/v1/sessions/{session_id}"
 RUN = "/v1/runs/{run_id}"
 AGENT = "/v1/agents/{agent_id}"
+SNAPSHOTS = "/v1/_snapshots"
+SNAPSHOT = "/v1/_snapshots/{snapshot_id}"
 
 ROUTES: tuple[Route, ...] = (
     # The busiest first: routes are matched in this order.
@@ -438,6 +443,69 @@ ROUTES: tuple[Route, ...] = (
         says="Let what was paused go on.",
         body=ResumeBody,
         body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path=SNAPSHOTS,
+        access=ADMIN,
+        handler=snapshot_endpoints.create_snapshot,
+        says="Write the state, or that of a tenant, to one file that another installation can take in.",
+        answer="Snapshot",
+        status=201,
+        body=SnapshotBody,
+        body_optional=True,
+    ),
+    Route(
+        method="GET",
+        path=SNAPSHOTS,
+        access=ADMIN,
+        handler=snapshot_endpoints.list_snapshots,
+        says="The state files there are, newest first.",
+        answer="SnapshotList",
+    ),
+    Route(
+        method="POST",
+        path=f"{SNAPSHOTS}/restore",
+        access=ADMIN,
+        handler=snapshot_endpoints.restore_snapshot_file,
+        says="Take in a state file; the body is the file, gzip or JSON. The same file again adds nothing.",
+        answer="Restored",
+        query=(Query(name="dry_run", says="1: check it and say what would be added."),),
+    ),
+    Route(
+        method="GET",
+        path=SNAPSHOT,
+        access=ADMIN,
+        handler=snapshot_endpoints.get_snapshot,
+        says="A state file with all that is in it.",
+        answer="Snapshot",
+    ),
+    Route(
+        method="DELETE",
+        path=SNAPSHOT,
+        access=ADMIN,
+        handler=snapshot_endpoints.remove_snapshot,
+        says="Delete a state file; also when there is none.",
+        status=204,
+    ),
+    Route(
+        method="POST",
+        path=f"{SNAPSHOT}/restore",
+        access=ADMIN,
+        handler=snapshot_endpoints.restore_snapshot,
+        says="Take in a state file that is kept here. What is here already is left as it is.",
+        answer="Restored",
+        body=RestoreBody,
+        body_optional=True,
+    ),
+    Route(
+        method="GET",
+        path=f"{SNAPSHOT}/export",
+        access=ADMIN,
+        handler=snapshot_endpoints.export_snapshot,
+        says="A state file as a download.",
+        answer="State",
+        query=(Query(name="format", says="gzip: the file as it is kept; else JSON."),),
     ),
     Route(
         method="GET",

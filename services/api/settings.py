@@ -9,7 +9,11 @@ from connectors.configuration import Settings
 from connectors.errors import Permanent
 from connectors.options import encryption_keys, kafka_options, postgres_options
 from connectors.sealing import KeyEncryptionKeys
+from connectors.state_files import StateFiles
 from services.commands.opening import Places
+
+STATE_FOLDER = "states"
+"""In the folder of the blob store, which all replicas see; payloads lie in folders of two hex digits."""
 
 
 class MissingSetting(Exception):
@@ -42,6 +46,7 @@ def api_settings(settings: Settings) -> ApiSettings:
             kafka=kafka_options(settings, "loomlog-api"),
             postgres=postgres_options(settings, "loomlog-api"),
             blobs=FileBlobs(settings.blobs),
+            state_files=StateFiles(settings.blobs / STATE_FOLDER),
             postgres_connections=settings.postgres_max_connections,
             postgres_min_connections=settings.postgres_min_connections,
             wrapping=_wrapping(settings),

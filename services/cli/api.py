@@ -8,6 +8,7 @@ Before: runs.py, review.py, status.py. After: services/api.
 
 import asyncio
 import ipaddress
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -84,15 +85,43 @@ class Api:
         """The JSON of a read. Raises Refusal or Unreachable."""
         return (await self._answer("GET", path, params=_said(params))).value
 
-    async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Answer:
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> Answer:
         """The answer to a write. Raises Refusal or Unreachable."""
-        return await self._answer("POST", path, json=body, headers=headers)
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        return await self._answer("POST", path, json=body, headers=headers, timeout=timeout)
 
-    async def send_file(self, path: str, file: Path, *, timeout_s: float) -> Answer:
+    async def delete(self, path: str) -> Answer:
+        """The answer to a removal. Raises Refusal or Unreachable."""
+        return await self._answer("DELETE", path)
+
+    async def send_file(
+        self, path: str, file: Path, *, timeout_s: float, params: Mapping[str, str | int] | None = None
+    ) -> Answer:
         """The answer to a write whose body is a file, sent as it is read. Raises Refusal or Unreachable."""
         headers = {"content-type": "application/gzip"}
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
-        return await self._answer("POST", path, content=_pieces(file), headers=headers, timeout=timeout)
+        return await self._answer(
+            "POST", path, content=_pieces(file), params=_said(params), headers=headers, timeout=timeout
+        )
+
+    async def download(self, path: str, to: Path) -> None:
+        """The answer to a read, written to a file as it comes and flushed. Raises Refusal, Unreachable or OSError."""
+        try:
+            async with self.stream("GET", path) as response:
+                with to.open("wb") as file:
+                    async for piece in response.aiter_bytes():
+                        file.write(piece)
+                    file.flush()
+                    os.fsync(file.fileno())
+        except httpx.HTTPError as error:
+            raise self._away(error) from error
 
     async def _answer(self, method: str, path: str, **more: Any) -> Answer:
         try:

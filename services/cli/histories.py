@@ -4,18 +4,15 @@ Before: main.py. After: the API; services/stream/bundle_replay.py checks a file 
 """
 
 import json
-import os
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import httpx
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from services.cli.api import Api
 from services.cli.commands import run
 from services.cli.failures import FAILED, Failure, WrongUse
 from services.cli.following import Followed
@@ -229,7 +226,7 @@ async def _export(run_id: str, file: Path | None, *, force: bool) -> tuple[Path,
             raise WrongUse(f"{path} exists. --force replaces it.")
         partial = path.with_name(path.name + PARTIAL)
         try:
-            await _download(api, f"/v1/runs/{row['run_id']}/export", partial)
+            await api.download(f"/v1/runs/{row['run_id']}/export", partial)
             with partial.open("rb") as written:
                 found = replay_bundle(written, through_bytes=False)
             partial.replace(path)
@@ -240,18 +237,6 @@ async def _export(run_id: str, file: Path | None, *, force: bool) -> tuple[Path,
         finally:
             partial.unlink(missing_ok=True)
         return path, found
-
-
-async def _download(api: Api, path: str, to: Path) -> None:
-    try:
-        async with api.stream("GET", path) as response:
-            with to.open("wb") as file:
-                async for piece in response.aiter_bytes():
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-    except httpx.HTTPError as error:
-        raise api.away(error) from error
 
 
 @runs_app.command("import")

@@ -25,6 +25,7 @@ MODULES: Mapping[str, str] = {
     "pause": "services.cli.pausing:pause",
     "resume": "services.cli.pausing:resume",
     "state": "services.cli.pausing:state",
+    "snapshot": "services.cli.snapshots:snapshot_app",
     "events": "services.cli.events:events_app",
     "replay": "services.cli.replay:replay_run",
     "dlq": "services.cli.dead_letters:dead_letters_app",

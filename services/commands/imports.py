@@ -9,34 +9,28 @@ Runs keep their ids, so the same file again adds nothing. They belong to the cal
 a caller who is confined to its own subject may not, because the runs name other users. An id that another tenant has is
 refused.
 
-Before: a transport has spooled the file. After: publisher.py, and the owner of each partition decides.
+Before: a transport has spooled the file. After: telling.py, and the owner of each partition decides.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO
 
-from connectors.errors import OutsideError
-from projections.tables import EVERY_TENANT
-from schemas.codec import Undecodable, digest, local_codec, read_envelope
-from schemas.ids import ID_PATTERN, partition_key
-from schemas.run_commands import ImportRun
-from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused
-from schemas.values import BlobRef, CommandEnvelope, ImportOrigin
+from schemas.codec import Undecodable, digest, read_envelope
+from schemas.ids import ID_PATTERN
+from schemas.values import ImportOrigin
 from services.commands import limits
 from services.commands.authentication import demand
-from services.commands.declined import RETRY_LATER_S, Declined, away, bad_request, refused
+from services.commands.declined import RETRY_LATER_S, Declined, bad_request
 from services.commands.follow import Sources
-from services.commands.items import EventItem
 from services.commands.publisher import Publisher
 from services.commands.subscription import Subscription
+from services.commands.telling import Part, Telling, written_here
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_CREATE, TENANT
 from services.stream.bundle import BlobPart, BrokenBundle, BundledEvent, BundleReader, Header
 from services.stream.bundle_replay import replay_bundle
-
-OVER = frozenset({"completed", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +66,6 @@ class _Checked:
     runs: dict[str, _Known]
 
 
-@dataclass(slots=True)
-class _Part:
-    """Events that wait to be published together."""
-
-    first_seq: int
-    values: list[bytes] = field(default_factory=list)
-    size: int = 0
-
-
 class Imports:
     """The use case. `clock_ms` brings the time in."""
 
@@ -93,9 +78,7 @@ class Imports:
         wait_s: float = limits.DECISION_WAIT_S,
     ) -> None:
         self._sources = sources
-        self._publisher = publisher
-        self._clock_ms = clock_ms
-        self._wait_s = wait_s
+        self._telling = Telling(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
         self._busy = 0
 
     async def take_in(self, caller: Caller, file: IO[bytes]) -> Imported:
@@ -134,19 +117,7 @@ class Imports:
         """
         if not ID_PATTERN.match(run_id):
             raise bad_request(f"the bundle names a run {run_id[:80]!r}, which is no id")
-        await self._sources.barrier.own_writes(self._sources.partition_of(run_id))
-        place = await self._sources.projection.place(EVERY_TENANT, run_id)
-        if place is not None and place.tenant != caller.tenant:
-            raise Declined("run_id_taken", f"there is a run {run_id} here that does not belong to your tenant")
-        if place is None:
-            return ""
-        if place.status == "refused":
-            raise Declined("run_id_taken", f"an import of {run_id} was refused here before ({place.reason})")
-        if place.status not in OVER:
-            row = await self._sources.projection.run(caller.tenant, run_id)
-            if row is None or row.imported_from:
-                return ""  # an import that was broken off: it can be tried again
-        return self._sources.barrier.token(place.partition, place.last_offset)
+        return await self._telling.here(caller.tenant, run_id)
 
     async def _keep_blobs(self, file: IO[bytes]) -> None:
         file.seek(0)
@@ -157,16 +128,8 @@ class Imports:
                 if len(gathered) > limits.BLOB_BYTES_MAX:
                     raise BrokenBundle(f"the payload {item.ref.sha256} is over {limits.BLOB_BYTES_MAX} bytes")
                 if item.is_last:
-                    await self._keep(item.ref, bytes(gathered))
+                    await self._telling.keep(item.ref, bytes(gathered))
                     gathered.clear()
-
-    async def _keep(self, ref: BlobRef, data: bytes) -> None:
-        try:
-            kept = await self._sources.blobs.put(data, ref.media_type)
-        except OutsideError as error:
-            raise away("blobs", error) from error
-        if kept.sha256 != ref.sha256:
-            raise BrokenBundle(f"the payload {ref.sha256} hashes to {kept.sha256}")
 
     async def _publish(
         self, caller: Caller, file: IO[bytes], checked: _Checked, missing: frozenset[str]
@@ -175,7 +138,7 @@ class Imports:
         done: dict[str, str] = {}
         file.seek(0)
         reader = BundleReader(file)
-        part: _Part | None = None
+        part: Part | None = None
         run_id = ""
         subscription: Subscription | None = None
         try:
@@ -187,16 +150,17 @@ class Imports:
                 if isinstance(item, BundledEvent):
                     run_id = item.run_id
                     subscription = subscription or self._sources.hub.subscribe(run_id)
-                    value = _written_here(reader, item)
+                    value = written_here(reader.codec, item.event.value)
                     if part is not None and part.size + len(value) > limits.IMPORT_PART_BYTES:
                         await self._send(caller, run_id, checked, part)
                         part = None
-                    part = part or _Part(item.event.seq)
-                    part.values.append(value)
-                    part.size += len(value)
+                    part = part or Part(item.event.seq)
+                    part.add(value)
                 elif part is not None and subscription is not None:
                     await self._send(caller, run_id, checked, part)
-                    done[run_id] = await self._ended(run_id, subscription, caller)
+                    done[run_id] = await self._telling.ended(
+                        caller.tenant, run_id, checked.runs[run_id].events, subscription
+                    )
                     subscription.close()
                     part = subscription = None
         finally:
@@ -204,49 +168,18 @@ class Imports:
                 subscription.close()
         return done
 
-    async def _send(self, caller: Caller, run_id: str, checked: _Checked, part: _Part) -> None:
+    async def _send(self, caller: Caller, run_id: str, checked: _Checked, part: Part) -> None:
         known = checked.runs[run_id]
-        command_id = f"{run_id}@{part.first_seq}.{checked.sha256[:16]}"
-        command = ImportRun(
-            envelope=CommandEnvelope(
-                command_id=command_id, tenant=caller.tenant, subject=caller.subject, issued_at_ms=self._clock_ms()
-            ),
-            run_id=run_id,
-            origin=ImportOrigin(
-                topic=checked.header.topic,
-                partition=checked.header.partition,
-                first_offset=known.first_offset,
-                tenant=known.tenant,
-                events=known.events,
-                tail_digest=known.tail_digest,
-                bundle_sha256=checked.sha256,
-            ),
-            first_seq=part.first_seq,
-            events=tuple(part.values),
+        origin = ImportOrigin(
+            topic=checked.header.topic,
+            partition=checked.header.partition,
+            first_offset=known.first_offset,
+            tenant=known.tenant,
+            events=known.events,
+            tail_digest=known.tail_digest,
+            bundle_sha256=checked.sha256,
         )
-        await self._publisher.publish(partition_key(run_id), command_id, command)
-
-    async def _ended(self, run_id: str, subscription: Subscription, caller: Caller) -> str:
-        """Waits until the last event of the run is in the log; its position. Raises Declined."""
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + self._wait_s
-        while (left := deadline - clock()) > 0 and not subscription.closed:
-            for item in await subscription.take(min(left, limits.DECISION_LOOK_S)):
-                if not isinstance(item, EventItem):
-                    continue
-                if isinstance(item.record, RunRefused):
-                    raise refused(item.record.code, f"{run_id}: {item.record.message}")
-                if isinstance(item.record, RunCompleted | RunFailed | RunCancelled):
-                    return self._sources.barrier.token(item.partition, item.raw.offset)
-            if position := await self._here(caller, run_id):
-                return position
-        raise Declined(
-            "import_pending",
-            f"the run {run_id} is in the log to be taken in, but no runtime has done it within {self._wait_s:g} s; "
-            "send the same file again, it adds nothing twice",
-            retry_after_s=RETRY_LATER_S,
-            details={"run_id": run_id},
-        )
+        await self._telling.send(caller.tenant, caller.subject, run_id, origin, part)
 
 
 def _checked(file: IO[bytes]) -> _Checked:
@@ -268,10 +201,3 @@ def _checked(file: IO[bytes]) -> _Checked:
         more = f" (and {len(found.drift) - 1} more)" if len(found.drift) > 1 else ""
         raise BrokenBundle(f"its history does not hold: {found.drift[0]}{more}")
     return _Checked(found.header, last[0].sha256, runs)
-
-
-def _written_here(reader: BundleReader, item: BundledEvent) -> bytes:
-    """The record as this version writes it, under the envelope it had."""
-    decoded = reader.codec.decode(item.event.value)
-    assert decoded.envelope is not None, "it was folded in the first pass"
-    return local_codec().encode_event(decoded.envelope, decoded.record)

@@ -11,6 +11,8 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     reads     run, agent, runs, transcript, stream
     audit     events, record
     histories replay, at, compare, export
+    snapshots create, list, manifest, open, remove   (state files)
+    restoring restore
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     erasing   report, erase, subjects, wrap_anew
 
@@ -25,6 +27,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
+from connectors.state_files import StateFiles
 from schemas.codec import Codec
 from schemas.ids import fresh_token, partition_key
 from services.commands import limits
@@ -44,7 +47,9 @@ from services.commands.pausing import Pausing
 from services.commands.projection import Positions, Projection
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
+from services.commands.restoring import Restoring
 from services.commands.runs import Runs
+from services.commands.snapshots import Snapshots
 from services.stream.pauses import PauseBoard
 from services.stream.subject_keys import SubjectKeys
 
@@ -104,6 +109,7 @@ class CommandLayer:
         blobs: Blobs,
         codec: Codec,
         keepalive_s: float,
+        state_files: StateFiles | None = None,
         topics: RunTopics = TOPICS,
         clock_ms: Callable[[], int] = clock_ms,
         new_token: Callable[[], str] = new_token,
@@ -145,6 +151,10 @@ class CommandLayer:
         )
         self.forks = Forks(self.runs, self.reads, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = Imports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
+        self.snapshots = Snapshots(
+            sources, ranges, codec, self.pauses, state_files, events_topic=topics.events, clock_ms=clock_ms
+        )
+        self.restoring = Restoring(sources, self.publisher, self.pausing, clock_ms=clock_ms, wait_s=decision_wait_s)
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )

@@ -118,3 +118,14 @@ IMPORT_PART_BYTES = 400_000
 case, because it fitted one where it came from."""
 BLOB_BYTES_MAX = 64 * 1024 * 1024
 """One payload of a bundle; a request is smaller."""
+
+# --- state files -----------------------------------------------------------------------------------------------------
+
+STATE_FILE_BYTES_MAX = 16 * 1024 * 1024 * 1024
+"""A state file on disk, when nothing smaller is asked for; also of one that is sent."""
+STATE_BYTES_MAX = 256 * 1024 * 1024 * 1024
+"""Its lines together: what a small file may unfold to."""
+RESTORES_AT_ONCE = 32
+"""Runs of a state file that are told beside each other; each holds at most one part (IMPORT_PART_BYTES) in memory."""
+WARNINGS_MAX = 20
+"""Sentences about single runs in one answer."""

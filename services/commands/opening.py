@@ -20,6 +20,7 @@ from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
 from connectors.postgres import PostgresOptions, connect, open_reader
 from connectors.protocols import Blobs
 from connectors.sealing import KeyEncryptionKeys
+from connectors.state_files import StateFiles
 from projections.builds import PREFIX
 from projections.positions import PositionWatch
 from projections.runs import RunFilter
@@ -52,6 +53,7 @@ class Places:
     kafka: KafkaOptions
     postgres: PostgresOptions
     blobs: Blobs
+    state_files: StateFiles | None = None
     postgres_connections: int = 10
     postgres_min_connections: int = 1
     prefix: str = PREFIX
@@ -115,6 +117,7 @@ async def opened(
             projection=projection,
             positions=watch,
             blobs=places.blobs,
+            state_files=places.state_files,
             codec=codec,
             keepalive_s=keepalive_s,
             topics=places.topics,

@@ -125,6 +125,14 @@ class Pausing:
             state = "paused" if all(map(_stands_still, rows)) else "pausing"
         return Still(state=state, paused=_count(rows)), tuple(self._board.table.entries.values())
 
+    async def restore(self, caller: Caller, pause: PauseSet, *, dry_run: bool) -> str | None:
+        """A pause of another installation stands here too; the place of its record, or None when it did already."""
+        demand(caller, ADMIN)
+        target = Target(scope=pause.scope, tenant=pause.tenant, agent=pause.agent)
+        if self._has(target):
+            return None
+        return "" if dry_run else await self._append(caller, target, paused=True, reason=pause.reason)
+
     # --- shared ------------------------------------------------------------------------------------------------------
 
     def _has(self, target: Target) -> bool:

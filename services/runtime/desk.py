@@ -38,7 +38,7 @@ from schemas.run_commands import (
     ResumeRun,
     StartRun,
 )
-from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
+from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunRestored, RunStarted
 from schemas.values import AgentDefinition, RunPosition
 from services.core.pauses import PauseTable
 from services.core.run.importing import is_import
@@ -167,6 +167,7 @@ class RunDesk:
             definitions=definitions,
             find=self._position_of,
             holder=lambda tenant, handle: self._live_handles.get((tenant, handle), ""),
+            speaker=lambda tenant, session: self._live_sessions.get((tenant, session), ""),
             clock_ms=clock_ms,
             absent=absent,
             pauses=self._holding,
@@ -186,11 +187,16 @@ class RunDesk:
             case RunStarted(session_id=session, agent_id=handle, imported_from=None):
                 self._live_sessions[aggregate.tenant, session] = aggregate.id
                 self._live_handles[aggregate.tenant, handle] = aggregate.id
+            case RunRestored() if not is_import(aggregate.state):
+                self._hold(aggregate)
             case RunRefused() | RunCompleted() | RunFailed() | RunCancelled():
                 self._ending[aggregate.id] = None
 
     def durable(self, aggregate: Aggregate, decision: Decision) -> None:
-        if not is_import(aggregate.state):
+        if any(isinstance(event, RunRestored) for event in decision.events):
+            # What was told again was no work of this process.
+            self._timeline.found_live(aggregate.id, aggregate.state, self._clock_ms())
+        elif not is_import(aggregate.state):
             self._timeline.durable(aggregate.id, aggregate.tenant, aggregate.state, decision.events, self._clock_ms())
         if not decision.ends:
             return
@@ -226,6 +232,10 @@ class RunDesk:
         if is_import(aggregate.state):
             return  # it holds no session and no handle: nothing of it is done here
         self._timeline.found_live(aggregate.id, aggregate.state, self._clock_ms())
+        self._hold(aggregate)
+
+    def _hold(self, aggregate: Aggregate) -> None:
+        """Its session and its handle are its own while it lives."""
         facts = getattr(aggregate.state, "facts", None)
         if facts is not None:
             self._live_sessions[aggregate.tenant, facts.session_id] = aggregate.id

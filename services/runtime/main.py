@@ -16,7 +16,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -30,7 +29,7 @@ from connectors.configuration import price_of as configured_price
 from connectors.errors import OutsideError, Transient
 from connectors.garbage import collect_rarely
 from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail
-from connectors.lifelines import Lifeline, ask_for, until_gone
+from connectors.lifelines import ask_for, until_gone
 from connectors.models.catalog import build_models
 from connectors.postgres import open_reader
 from connectors.process_secrecy import hide_from_other_programs
@@ -56,6 +55,7 @@ from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
 from services.runtime.shelf import Shelf
+from services.runtime.standing_by import StandingBy, standing_by
 from services.runtime.start_paused import pause_once
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
@@ -82,8 +82,6 @@ SUBJECTS_TOPIC = "loom.subject.keys"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
-STANDBY_FETCH_WAIT_MS = 500
-"""Longest wait of an empty fetch of the standby's tail: nobody waits for it, and two a second cost nothing."""
 WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
 """Drivers whose 429s are not waited for (runtime parity 2.9)."""
 
@@ -213,39 +211,6 @@ async def connected(kafka: KafkaOptions) -> KafkaAppender:
             return appender
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandingBy:
-    """What a process needs to be stood by for, and to stand by for others."""
-
-    lifeline: Lifeline
-    tail: KafkaTail
-    ranges: KafkaRanges
-
-
-async def standing_by(
-    stack: contextlib.AsyncExitStack, settings: RuntimeSettings, life: str, partitions: int
-) -> StandingBy | None:
-    """Everything open, to be closed with the stack; None when it is switched off."""
-    if not settings.standby_address:
-        return None
-    ranges = KafkaRanges(settings.kafka)
-    await ranges.start()
-    stack.push_async_callback(ranges.close)
-    tail = KafkaTail(
-        settings.kafka,
-        TOPICS.events,
-        dict.fromkeys(range(partitions), 0),
-        fetch_max_wait_ms=STANDBY_FETCH_WAIT_MS,
-    )
-    await tail.start()
-    stack.push_async_callback(tail.close)
-    tail.pause(range(partitions))
-    lifeline = Lifeline(settings.standby_address, life)
-    await lifeline.open()
-    stack.push_async_callback(lifeline.close)
-    return StandingBy(lifeline=lifeline, tail=tail, ranges=ranges)
-
-
 async def run(loaded: Loaded) -> None:
     """Until SIGTERM or SIGINT, or until something fails."""
     settings = runtime_settings(loaded.settings)
@@ -277,7 +242,7 @@ async def run(loaded: Loaded) -> None:
             await erasures.start()
             stack.push_async_callback(erasures.close)
         life = token_hex(8)
-        beside = await standing_by(stack, settings, life, partitions)
+        beside = await standing_by(stack, settings, TOPICS.events, partitions, life)
         group = KafkaGroup(
             settings.kafka,
             TOPICS.commands,

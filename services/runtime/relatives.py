@@ -18,8 +18,8 @@ from schemas.run_commands import ForkRun, ImportRun
 from schemas.run_events import Event, RunStarted
 from schemas.values import AgentDefinition, ForkPoint, RunPosition
 from services.core.run.forking import origin_of
-from services.core.run.orders import Fork, Import, Origin, Refusal
-from services.core.run.state import Pause, conversation
+from services.core.run.orders import Fork, Import, Obey, Origin, Refusal
+from services.core.run.state import Facts, Pause, conversation
 from services.runtime.forks import Definitions, definition_of
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.stream.fold import BrokenHistory
@@ -32,7 +32,8 @@ Finding = Callable[[str, str, Partition], Awaitable[RunPosition | None]]
 
 
 class Relatives:
-    """Prepares forks and imports of one partition. `holder` gives the live run of a tenant that has a handle."""
+    """Prepares forks and imports of one partition. `holder` gives the live run of a tenant that has a handle, `speaker`
+    the one that has a session."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Relatives:
         definitions: Definitions,
         find: Finding,
         holder: Callable[[str, str], str],
+        speaker: Callable[[str, str], str] = lambda tenant, session: "",
         clock_ms: Callable[[], int],
         absent: Callable[[str, Any], Any],
         pauses: Callable[[str, str], tuple[Pause, ...]] = lambda tenant, agent: (),
@@ -54,6 +56,7 @@ class Relatives:
         self._definitions = definitions
         self._find = find
         self._holder = holder
+        self._speaker = speaker
         self._clock_ms = clock_ms
         self._absent = absent
         self._pauses = pauses
@@ -144,11 +147,29 @@ class Relatives:
         self, command: ImportRun, aggregate: Aggregate, events: tuple[Event, ...], times: tuple[int, ...]
     ) -> Prepared:
         def order() -> Import:
+            occupied, wanted = self._of_restored(command, aggregate, events) if command.continues else ("", ())
             return Import(
-                at_ms=self._clock_ms(), command=command, events=events, times=times, next_seq=aggregate.seq + 1
+                at_ms=self._clock_ms(),
+                command=command,
+                events=events,
+                times=times,
+                next_seq=aggregate.seq + 1,
+                obey=Obey(at_ms=self._clock_ms(), wanted=wanted, by=command.envelope.subject),
+                occupied=occupied,
             )
 
         return Prepared(aggregate, order, command.envelope.command_id)
+
+    def _of_restored(
+        self, command: ImportRun, aggregate: Aggregate, events: tuple[Event, ...]
+    ) -> tuple[str, tuple[Pause, ...]]:
+        """The live run that has its session or handle here, and what holds it here besides its own pause."""
+        tenant = command.envelope.tenant
+        begun = getattr(aggregate.state, "facts", None) or next(iter(events), None)
+        if not isinstance(begun, Facts | RunStarted):
+            return "", ()  # the order is refused: a run begins with RunStarted
+        occupied = self._speaker(tenant, begun.session_id) or self._holder(tenant, begun.agent_id)
+        return occupied, self._pauses(tenant, begun.definition.name)
 
     def _aggregate(self, record: LogRecord, run_id: str, tenant: str, history: tuple[Message, ...] | None) -> Aggregate:
         return Aggregate(id=run_id, state=self._absent(run_id, history), key=record.key or b"", tenant=tenant)

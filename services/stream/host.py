@@ -2,9 +2,9 @@
 
 All tasks live in one TaskGroup: an unexpected exception in any of them ends the process, and whoever supervises it
 starts it again (no silent death). The consumer group is a hint: what it assigns is claimed, what the next assignment
-lacks is given up, and in between everything is served, because terms make that safe. So does what a standby claims when
-an owner has died: it is kept until the group has noticed and says who is to have it. A batch that makes no progress
-although the broker answers means that our producer is broken: the process leaves.
+lacks is given up, and in between everything is served, because terms make that safe. What a standby claims when an
+owner has died is kept until the group has noticed and says who is to have it. A batch that makes no progress although
+the broker answers means that our producer is broken: the process leaves.
 
 Before: services/runtime/main.py builds it. After: owner.py, flusher.py, calls.py.
 """

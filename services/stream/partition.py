@@ -257,6 +257,8 @@ class Partition:
             result=result,
         )
         aggregate.state, aggregate.seq, aggregate.digest = state, first + len(values) - 1, tail
+        if times:
+            aggregate.quarantined = family.quarantined(state)  # it may have been parked where it comes from
         if decision.ends:
             self.aggregates.pop(aggregate.id, None)
         else:

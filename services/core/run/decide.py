@@ -78,7 +78,7 @@ def decide(state: State, order: Order) -> list[Event]:
         case Start():
             return _start(state, order)
         case Import():
-            return take_in(state, order)
+            return take_in(state, order, lambda told: _recover(told, Recover(at_ms=order.at_ms, obey=order.obey)))
         case Fork():
             return fork(state, order)
         case Cancel():

@@ -2,14 +2,20 @@
 
 Its events keep their seqs and times; terms, offsets and the hash chain are this log's own. The first event says where
 the run happened and with which digest it ended there. Long runs come in parts; between two of them the run is not over,
-and nothing but the next part or a cancel is heard. One that was still under way when it was exported ends here as
-cancelled: it goes on where it came from, and can be forked here.
+and nothing but the next part or a cancel is heard. Of one that was still under way when it was exported the command
+says:
+
+    continues false   it ends here as cancelled: it goes on where it came from, and can be forked here
+    continues true    a restore: it is a run of this log from RunRestored on, and what was open is lost, as after a
+                      take-over. If another run has its session or its handle by then, it ends as cancelled
 
 Before: services/runtime/desk.py has found what the run goes on with in this log. After: the events are appended.
 Not chosen: one event that refers to the file (nobody could fold the run from the log alone).
 """
 
-from schemas.run_events import Event, RunCancelled, RunRefused, RunStarted
+from collections.abc import Callable
+
+from schemas.run_events import Event, RunCancelled, RunRefused, RunRestored, RunStarted
 from services.core.changing import changed
 from services.core.run.orders import Import
 from services.core.run.state import (
@@ -30,8 +36,11 @@ BEGUN = (AwaitingModel, AwaitingTools, Parked, Paused, Ended)
 GOES_ON_ELSEWHERE = "imported while it was under way: it goes on where it came from"
 
 
-def take_in(state: State, order: Import) -> list[Event]:
-    """The events of the part; none when it was taken in before or is not the next one."""
+def take_in(state: State, order: Import, recover: Callable[[Live], list[Event]]) -> list[Event]:
+    """The events of the part; none when it was taken in before or is not the next one.
+
+    `recover` gives what follows for a live run whose owner is lost.
+    """
     command = order.command
     is_open = isinstance(state, Absent) or (is_import(state) and not isinstance(state, Ended))
     if order.next_seq != command.first_seq or not is_open:
@@ -53,8 +62,18 @@ def take_in(state: State, order: Import) -> list[Event]:
         return _refused(state, f"the history cannot be folded: {error}")
     is_last = command.first_seq + len(events) - 1 == total
     if is_last and isinstance(after, Live):
-        events.append(_cancelled(after, GOES_ON_ELSEWHERE))
+        events += _goes_on(after, order, recover) if command.continues else [_cancelled(after, GOES_ON_ELSEWHERE)]
     return events
+
+
+def _goes_on(told: Live, order: Import, recover: Callable[[Live], list[Event]]) -> list[Event]:
+    """What makes a run that was told to its end one of this log."""
+    if order.occupied:
+        return [_cancelled(told, f"restored, but {order.occupied} has its session or its handle here")]
+    restored = RunRestored(events=order.command.origin.events)
+    here = evolve(told, restored, order.at_ms)
+    assert isinstance(here, Live)
+    return [restored] if here.facts.quarantined else [restored, *recover(here)]
 
 
 def is_import(state: State) -> bool:

@@ -104,7 +104,8 @@ class Import:
     """ImportRun with its events decoded: `times` are when they were decided, UTC milliseconds, one for each.
 
     Where the first event goes on with another run it names that one's place in this log. `next_seq` is the seq the
-    next event of the run gets here.
+    next event of the run gets here. `obey` and `occupied` are for a run that is to go on here: the pauses wider than
+    it, and the other live run that has its session or its handle.
     """
 
     at_ms: int
@@ -112,6 +113,8 @@ class Import:
     events: tuple[Event, ...]
     times: tuple[int, ...]
     next_seq: int
+    obey: "Obey | None" = None
+    occupied: str = ""
 
 
 @frozen_on_paper

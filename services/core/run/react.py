@@ -25,6 +25,7 @@ from schemas.run_events import (
     RunQuarantined,
     RunRefused,
     RunReleased,
+    RunRestored,
     RunResumed,
     RunStarted,
     ToolCallRequested,
@@ -128,6 +129,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunPauseRequested()
             | RunPaused()
             | RunResumed()
+            | RunRestored()
             | RunReleased()
             | InputReceived()
             | CommandRefused()

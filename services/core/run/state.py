@@ -38,6 +38,7 @@ from schemas.run_events import (
     RunQuarantined,
     RunRefused,
     RunReleased,
+    RunRestored,
     RunResumed,
     RunStarted,
     ToolCallRequested,
@@ -50,7 +51,7 @@ from services.core.changing import changed
 from services.core.run import limits
 from services.core.run.prompt import first_message
 
-REDUCER_VERSION = 5
+REDUCER_VERSION = 6
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -127,7 +128,7 @@ class Facts:
     """Command ids of the latest texts, newest last, to recognise one that is sent again."""
     quarantined: str = ""
     imported_events: int = 0
-    """How many of its events happened elsewhere; 0 for a run of this log."""
+    """How many of its events happened elsewhere; 0 for a run of this log, and for one that was restored and goes on."""
     pauses: tuple[Pause, ...] = ()
     """What holds the run, in the order it was asked for."""
     losses: Losses = NO_LOSSES
@@ -302,6 +303,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _ended(state, event, "failed", error)
         case RunCancelled(reason=reason):
             return _ended(state, event, "cancelled", reason)
+        case RunRestored():
+            return _restored(state, event)
         case RunQuarantined(error=error):
             return _with_facts(state, changed(_facts(state, event), quarantined=error))
         case RunReleased():
@@ -573,6 +576,13 @@ def _resumed(state: State, event: RunResumed) -> State:
     if len(pauses) == len(facts.pauses) or len(pauses) != event.remaining:
         raise IllegalEvent(f"RunResumed of scope {event.scope} with {event.remaining} left, held by {facts.pauses}")
     return _with_facts(state, changed(facts, pauses=pauses))
+
+
+def _restored(state: State, event: RunRestored) -> State:
+    facts = _facts(state, event)
+    if facts.imported_events != event.events:
+        return state  # it went on somewhere before, and that is told again here
+    return _with_facts(state, changed(facts, imported_events=0))
 
 
 def _ended(state: State, event: Event, status: str, reason: str) -> Ended:

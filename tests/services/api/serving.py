@@ -12,6 +12,7 @@ import httpx
 from fastapi import FastAPI
 
 from connectors.configuration import load_configuration, providers_of, read_settings
+from connectors.state_files import StateFiles
 from services.api.app import build_app
 from services.api.metrics import Metrics
 from services.api.service import Service
@@ -85,6 +86,7 @@ class Served:
 @contextlib.asynccontextmanager
 async def served(folder: Path, **more: Any) -> AsyncIterator[Served]:
     """The application over a World that works."""
+    more.setdefault("state_files", StateFiles(folder / "states"))
     async with world(**more) as made:
         service = service_of(made, folder)
         found = Served(made, service, build_app(service))

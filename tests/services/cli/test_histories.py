@@ -114,7 +114,7 @@ async def test_an_export_that_breaks_off_leaves_no_file(
     async def half(api: Api, path: str, to: Path) -> None:
         to.write_bytes((await api._client.get(path)).content[:-20])
 
-    monkeypatch.setattr(histories, "_download", half)
+    monkeypatch.setattr(Api, "download", half)
     with pytest.raises(Failure, match="did not arrive whole"):
         await histories._export(run, tmp_path / "one.gz", force=False)
     assert list(tmp_path.glob("one.gz*")) == []

@@ -138,13 +138,13 @@ async def background(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]
 
 
 @contextlib.asynccontextmanager
-async def projecting(places: Places) -> AsyncIterator[None]:
+async def projecting(places: Places, partitions: int = PARTITIONS) -> AsyncIterator[None]:
     """A projector into the places' build."""
     async with await connect(places.postgres) as connection:
         builds = Builds(connection, places.prefix)
         await builds.prepare()
         projection = RunProjection(connection, builds.build(1), places.topics.events, owner="tests")
-        tail = KafkaTail(places.kafka, places.topics.events, await projection.claim(range(PARTITIONS)))
+        tail = KafkaTail(places.kafka, places.topics.events, await projection.claim(range(partitions)))
         await tail.start()
 
         async def project() -> None:

@@ -6,12 +6,16 @@ import pytest
 
 from schemas.run_commands import ImportRun
 from schemas.run_events import RunStarted
+from schemas.stream_records import PauseSet
 from schemas.values import ImportOrigin
-from services.core.run.state import AwaitingModel, Ended, conversation
+from services.core.pauses import PauseTable
+from services.core.run.importing import is_import
+from services.core.run.orders import Obey
+from services.core.run.state import AwaitingModel, Ended, Pause, Paused, conversation
 from services.stream.fold import Fold
 from services.stream.partition import Aggregate
 from tests.services.core.run.given import NOW, answered, calls, returned
-from tests.services.runtime.given import DeskAtWork, envelope
+from tests.services.runtime.given import DeskAtWork, envelope, started
 from tests.services.runtime.test_desk_forks import forked, forking
 from tests.services.stream.given import CODEC, EVENTS, FAMILY
 
@@ -25,7 +29,9 @@ def records_of(work: DeskAtWork, run_id: str) -> list[bytes]:
     return found
 
 
-def importing(values: list[bytes], run_id: str, *, first: int = 1, total: int = 0, tenant: str = "t") -> ImportRun:
+def importing(
+    values: list[bytes], run_id: str, *, first: int = 1, total: int = 0, tenant: str = "t", continues: bool = False
+) -> ImportRun:
     origin = ImportOrigin(
         topic=EVENTS,
         partition=0,
@@ -41,6 +47,7 @@ def importing(values: list[bytes], run_id: str, *, first: int = 1, total: int = 
         origin=origin,
         first_seq=first,
         events=tuple(values),
+        continues=continues,
     )
 
 
@@ -165,3 +172,77 @@ def test_events_nobody_can_read_are_no_order(values: list[bytes]) -> None:
     prepared = work.prepare(importing(values, "r_tok"))
     with pytest.raises(Exception, match="framed"):
         prepared.send(None)
+
+
+# --- restores: the run goes on here ----------------------------------------------------------------------------------
+
+
+def names(run: Aggregate, work: DeskAtWork) -> list[str]:
+    return [type(CODEC.decode(value).record).__name__ for value in records_of(work, run.id)]
+
+
+async def restored(work: DeskAtWork, there: DeskAtWork, run_id: str) -> Aggregate:
+    found = await take_in(work, importing(records_of(there, run_id), run_id, continues=True))
+    assert isinstance(found, Aggregate)
+    return found
+
+
+async def test_a_restored_run_goes_on_and_holds_its_session_and_its_handle() -> None:
+    there, here = DeskAtWork(), DeskAtWork()
+    there.start("r_tok", agent_id="a_mine")
+    run = await restored(here, there, "r_tok")
+    assert names(run, here)[2:] == ["RunRestored", "ModelCallFailed", "ModelCallRequested"]
+    assert here.desk._live_handles["t", "a_mine"] == here.desk._live_sessions["t", "s_tok"] == "r_tok"
+    assert here.decide(here.at_once(started("r_tok-2", session_id="s_tok"))) == ["RunRefused"]
+    assert here.decide(here.at_once(started("r_tok-3", agent_id="a_mine"))) == ["RunRefused"]
+    here.partition.submit(run, answered(run.state, "done", attempt=2), at_ms=NOW)
+    here.flush()
+    assert isinstance(run.state, Ended)
+    assert here.tallies.told == [("r_tok", "completed")]
+    assert isinstance(here.start("r_tok-4", session_id="s_tok").state, AwaitingModel)
+
+
+async def test_a_restored_run_obeys_what_is_paused_here() -> None:
+    there, here = DeskAtWork(), DeskAtWork()
+    there.start("r_tok")
+    entry = PauseSet(scope="tenant", tenant="t", agent="", paused=True, reason="bill", by="op")
+    here.desk._pauses = lambda: PauseTable().after(entry)
+    run = await restored(here, there, "r_tok")
+    assert names(run, here)[2:] == ["RunRestored", "RunPauseRequested", "ModelCallFailed", "RunPaused"]
+    assert isinstance(run.state, Paused)
+
+
+async def test_what_was_paused_there_and_not_here_goes_on() -> None:
+    there, here = DeskAtWork(), DeskAtWork()
+    run = there.start("r_tok")
+    paused = Obey(at_ms=NOW, wanted=(Pause(scope="tenant", reason="bill", by="op"),), by="op")
+    there.partition.submit(run, paused, at_ms=NOW)
+    there.partition.submit(run, FAMILY.recover(NOW, frozenset()), at_ms=NOW)
+    there.flush()
+    assert isinstance(run.state, Paused)
+    taken = await restored(here, there, "r_tok")
+    assert names(taken, here)[-3:] == ["RunRestored", "RunResumed", "ModelCallRequested"]
+
+
+async def test_a_run_that_was_parked_because_of_a_bug_stays_parked() -> None:
+    there, here = DeskAtWork(), DeskAtWork()
+    run = there.start("r_tok")
+    there.partition.append(run, [FAMILY.quarantine("a bug", EVENTS, 1)], at_ms=NOW)
+    there.flush()
+    taken = await restored(here, there, "r_tok")
+    assert names(taken, here)[-2:] == ["RunQuarantined", "RunRestored"]
+    assert taken.quarantined == "a bug"
+
+
+async def test_a_restore_of_what_went_on_somewhere_before_waits_for_its_own_end() -> None:
+    first, second, third = DeskAtWork(), DeskAtWork(), DeskAtWork()
+    first.start("r_tok")
+    await restored(second, first, "r_tok")
+    values = records_of(second, "r_tok")
+    assert len(values) == 5
+    taken = await take_in(third, importing(values[:4], "r_tok", total=5, continues=True))
+    assert is_import(taken.state)
+    assert third.desk._live_handles == {}
+    await take_in(third, importing(values[4:], "r_tok", first=5, total=5, continues=True))
+    assert names(taken, third)[5:] == ["RunRestored", "ModelCallFailed", "ModelCallRequested"]
+    assert not is_import(taken.state)

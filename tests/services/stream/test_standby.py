@@ -339,10 +339,16 @@ async def test_a_command_without_an_event_does_not_hold_the_fold_back_for_ever(
     )
 
 
-async def test_the_names_of_snapshots_are_looked_up_after_a_warm_take_over(world_of: Worlds) -> None:
+async def test_snapshots_written_since_it_last_owned_are_buried_after_a_warm_take_over(world_of: Worlds) -> None:
     world = world_of()
     opened = gate(world)
-    first, second = await pair(world)
+    first, second = world.host("a", owns=[], stands_by=True), world.host("b", owns=[], stands_by=True)
+    world.share_out(a=[], b=[0])
+    await world.until(second.partition)
+    world.share_out(a=[0], b=[])
+    world.start_run("r_x")
+    await world.until(lambda: first.work.calls.under_way)
+    await world.until(warmed(world, second))
     assert await first.host.checkpoint(first.host.owners[0])
     await first.kill()
     world.lifelines.end("a")

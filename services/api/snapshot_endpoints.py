@@ -1,0 +1,146 @@
+"""State files over HTTP, in the shapes of reference surfaces 1.9; what is added there is additive.
+
+A state may be larger than memory, so its JSON is sent as it lies in the file. An export is that JSON, in gzip for
+clients that take it, or the file as it is kept (`format=gzip`).
+
+Before: routes.py. After: services/commands/snapshots.py and restoring.py.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import closing
+from tempfile import SpooledTemporaryFile
+from typing import IO, cast
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from services.api.answers import JSON, POSITION_HEADER, json_answer
+from services.api.bodies import RestoreBody, SnapshotBody
+from services.api.reading import flag, json_body, spooled, text, time_ms
+from services.api.service import Service
+from services.commands import limits
+from services.commands.declined import Declined, bad_request
+from services.commands.restoring import Restored
+from services.commands.snapshots import Wanted
+from services.core.access.decide import Caller
+from services.stream.state_reading import plain
+from services.stream.statefile import SUFFIX, BrokenState, StateWriter
+
+BODY_MAX = 64 * 1024
+SPOOL_BYTES = 8 * 1024 * 1024
+"""Of a file that is sent, kept in memory; more go to a temporary file."""
+PIECE_BYTES = 64 * 1024
+GZIP = "gzip"
+NO_EFFECT = "include_history has no effect at a restore: what is in the file is taken in"
+
+
+async def create_snapshot(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, SnapshotBody, limit=BODY_MAX, optional=True)
+    since = body.include_history_since
+    wanted = Wanted(
+        label=body.label or "",
+        tenant=body.tenant or "",
+        include_history=body.include_history is not False,
+        since_ms=time_ms("include_history_since", since) if since else 0,
+        max_bytes=body.max_bytes or limits.STATE_FILE_BYTES_MAX,
+    )
+    return json_answer(await service.layer.snapshots.create(caller, wanted), status=201)
+
+
+async def list_snapshots(service: Service, caller: Caller, request: Request) -> Response:
+    return json_answer({"entries": await service.layer.snapshots.list(caller)})
+
+
+async def get_snapshot(service: Service, caller: Caller, request: Request) -> Response:
+    manifest, file = await service.layer.snapshots.open(caller, request.path_params["snapshot_id"])
+    before = orjson.dumps(manifest).removesuffix(b"}") + b',"json_content":'
+    return StreamingResponse(_pieces(file, plain(file), before=before, after=b"}"), media_type=JSON)
+
+
+async def export_snapshot(service: Service, caller: Caller, request: Request) -> Response:
+    wanted = text(request, "format")
+    if wanted not in ("", "json", GZIP):
+        raise bad_request(f"format is {wanted!r}: expected json or {GZIP}")
+    manifest, file = await service.layer.snapshots.open(caller, request.path_params["snapshot_id"])
+    named = f"{manifest['id']}{SUFFIX if wanted == GZIP else '.json'}"
+    headers = {"content-disposition": f'attachment; filename="{named}"', "vary": "accept-encoding"}
+    if wanted == GZIP:
+        return StreamingResponse(_pieces(file, file), media_type="application/gzip", headers=headers)
+    if _takes_gzip(request):
+        headers["content-encoding"] = GZIP
+        return StreamingResponse(_pieces(file, file), media_type=JSON, headers=headers)
+    return StreamingResponse(_pieces(file, plain(file)), media_type=JSON, headers=headers)
+
+
+async def remove_snapshot(service: Service, caller: Caller, request: Request) -> Response:
+    await service.layer.snapshots.remove(caller, request.path_params["snapshot_id"])
+    return Response(status_code=204)
+
+
+async def restore_snapshot(service: Service, caller: Caller, request: Request) -> Response:
+    """Of the stored file, or of the document in the body."""
+    body = await json_body(request, RestoreBody, limit=service.max_request_bytes, optional=True)
+    restoring, dry_run = service.layer.restoring, bool(body.dry_run)
+    _, kept = await service.layer.snapshots.open(caller, request.path_params["snapshot_id"])
+    with closing(kept) as file:
+        if body.document is None:
+            return _answer(await restoring.restore(caller, file, dry_run=dry_run), body)
+    with SpooledTemporaryFile(max_size=SPOOL_BYTES) as sent:
+        try:
+            for piece in StateWriter().rewrite(body.document):
+                sent.write(piece)
+        except BrokenState as error:
+            raise Declined("restore_failed", f"the document cannot be restored: {error}; nothing was told") from error
+        return _answer(await restoring.restore(caller, cast("IO[bytes]", sent), dry_run=dry_run), body)
+
+
+async def restore_snapshot_file(service: Service, caller: Caller, request: Request) -> Response:
+    """The body is the file itself."""
+    restoring = service.layer.restoring
+    with SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
+        await spooled(request, cast("IO[bytes]", file), limit=limits.STATE_FILE_BYTES_MAX)
+        found = await restoring.restore(caller, cast("IO[bytes]", file), dry_run=flag(request, "dry_run"))
+    return _answer(found, None)
+
+
+def _answer(found: Restored, body: RestoreBody | None) -> Response:
+    positions = sorted(found.positions.values())
+    said_history = body is not None and body.include_history is not None
+    answer = {
+        "dry_run": found.is_dry_run,
+        "runs_restored": found.runs,
+        "runs_continued": found.live_runs,
+        "runs_skipped": found.skipped_runs,
+        "runs_failed": found.failed_runs,
+        "events_restored": found.events,
+        "pauses_restored": found.pauses,
+        "blobs_restored": found.blobs,
+        "warnings": [*found.warnings, *([NO_EFFECT] if said_history else [])],
+        "positions": positions,
+    }
+    return json_answer(answer, headers={POSITION_HEADER: positions[-1]} if positions else None)
+
+
+def _takes_gzip(request: Request) -> bool:
+    for part in request.headers.get("accept-encoding", "").lower().split(","):
+        name, _, quality = part.partition(";")
+        if name.strip() in (GZIP, "*"):
+            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+async def _pieces(
+    file: IO[bytes], content: IO[bytes], *, before: bytes = b"", after: bytes = b""
+) -> AsyncGenerator[bytes, None]:
+    """The content in pieces; `file` is closed then. One that cannot be read on ends early, and its readers see that."""
+    try:
+        if before:
+            yield before
+        while piece := await asyncio.to_thread(content.read, PIECE_BYTES):
+            yield piece
+        if after:
+            yield after
+    finally:
+        file.close()

@@ -1,0 +1,281 @@
+"""Restoring a state file into this installation, whatever its partition counts are.
+
+    checked     the whole file, before anything of it is told (services/stream/state_checking.py)
+    paused      what stands paused in it and not here, before the first run could go on
+    kept        payloads, where the same bytes are the same blob
+    told        run by run, each by its partition's owner; one that is here already is left as it is
+
+A run that was under way goes on here: after its last event the owner treats its open calls as after a take-over. Runs
+keep their ids, so they find their partition here by their key, and those that refer to each other share it. A run waits
+only for the one it goes on with; RESTORES_AT_ONCE are told beside each other. The same file again adds nothing.
+
+Before: a transport has spooled the file, or snapshots.py has it. After: telling.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO
+
+from schemas.run_events import RunStarted
+from schemas.stream_records import PauseSet
+from schemas.values import ImportOrigin
+from services.commands import limits
+from services.commands.authentication import demand
+from services.commands.declined import RETRY_LATER_S, Declined
+from services.commands.follow import Sources
+from services.commands.pausing import Pausing
+from services.commands.publisher import Publisher
+from services.commands.telling import Part, Telling, written_here
+from services.core.access.decide import Caller
+from services.core.access.scopes import ADMIN
+from services.core.run.forking import origin_of
+from services.stream.bundle import BlobPart, BrokenBundle
+from services.stream.state_checking import CheckedState, check_state
+from services.stream.state_reading import StateReader
+from services.stream.statefile import (
+    BrokenState,
+    StatedEvent,
+    StatedRun,
+    TooNewState,
+    UnknownState,
+)
+
+GIVES_UP = frozenset({"import_pending", "backpressure", "log_unavailable", "projection_unavailable"})
+"""Answers to one run after which the others are not tried."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Restored:
+    """What a restore added. `positions`: of the newest event it wrote to each partition."""
+
+    is_dry_run: bool
+    runs: int = 0
+    live_runs: int = 0
+    events: int = 0
+    pauses: int = 0
+    blobs: int = 0
+    skipped_runs: int = 0
+    """Here already."""
+    failed_runs: int = 0
+    warnings: list[str] = field(default_factory=list)
+    positions: dict[str, str] = field(default_factory=dict)
+
+    def warn(self, sentence: str) -> None:
+        if len(self.warnings) < limits.WARNINGS_MAX:
+            self.warnings.append(sentence)
+
+    def wrote(self, position: str) -> None:
+        """A position token; those of one partition replace each other when they are newer."""
+        topic, _, offset = position.rpartition(":")
+        if topic and int(offset) > int(self.positions.get(topic, ":-1").rpartition(":")[2]):
+            self.positions[topic] = position
+
+
+@dataclass(slots=True)
+class _Run:
+    """The run that is being read."""
+
+    head: StatedRun
+    origin: ImportOrigin
+    part: Part = field(default_factory=lambda: Part(1))
+    is_skipped: bool = False
+
+
+class Restoring:
+    """The use case. `clock_ms` brings the time in."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        publisher: Publisher,
+        pausing: Pausing,
+        *,
+        clock_ms: Callable[[], int],
+        wait_s: float = limits.DECISION_WAIT_S,
+    ) -> None:
+        self._telling = Telling(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
+        self._pausing = pausing
+        self._busy = False
+
+    async def restore(self, caller: Caller, file: IO[bytes], *, dry_run: bool = False) -> Restored:
+        """Take in a state file; `file` can be read from its beginning more than once. Raises Declined:
+        snapshot_version_too_new, snapshot_version_unknown, restore_failed, import_pending.
+        """
+        demand(caller, ADMIN)
+        if self._busy:
+            raise Declined("backpressure", "a restore is under way here", retry_after_s=RETRY_LATER_S)
+        self._busy = True
+        try:
+            checked = await asyncio.to_thread(check_state, file, bytes_max=limits.STATE_BYTES_MAX)
+            return await _Work(self._telling, self._pausing, caller, checked, dry_run=dry_run).through(file)
+        except TooNewState as error:
+            raise Declined("snapshot_version_too_new", str(error)) from error
+        except UnknownState as error:
+            raise Declined("snapshot_version_unknown", str(error)) from error
+        except (BrokenState, BrokenBundle) as error:
+            raise Declined("restore_failed", f"the file cannot be restored: {error}; nothing was told") from error
+        finally:
+            self._busy = False
+
+
+class _Work:
+    """One restore."""
+
+    def __init__(
+        self, telling: Telling, pausing: Pausing, caller: Caller, checked: CheckedState, *, dry_run: bool
+    ) -> None:
+        self._telling = telling
+        self._pausing = pausing
+        self._caller = caller
+        self._checked = checked
+        self._dry_run = dry_run
+        self._found = Restored(is_dry_run=dry_run)
+        self._unavailable: set[str] = set()
+        """Runs of the file that could not be taken in; nor can those that go on with them."""
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(limits.RESTORES_AT_ONCE)
+        self._blob = bytearray()
+
+    async def through(self, file: IO[bytes]) -> Restored:
+        """Tells what is in the file, once through."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._read(file, group)
+        except BaseExceptionGroup as errors:
+            declined, others = errors.split(Declined)
+            if declined is None or others is not None:
+                raise
+            first = declined
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]  # type: ignore[assignment]  # a group holds groups or what was split off
+            raise first from None
+        return self._found
+
+    async def _read(self, file: IO[bytes], group: asyncio.TaskGroup) -> None:
+        reader = StateReader(file)
+        run: _Run | None = None
+        for item in reader:
+            match item:
+                case PauseSet():
+                    await self._pause(item)
+                case BlobPart():
+                    await self._keep(item)
+                case StatedRun():
+                    await self._finish(run, group)
+                    run = await self._begin(item)
+                case StatedEvent():
+                    assert run is not None, "the file was checked"
+                    await self._event(run, item, reader)
+        await self._finish(run, group)
+
+    async def _pause(self, pause: PauseSet) -> None:
+        position = await self._pausing.restore(self._caller, pause, dry_run=self._dry_run)
+        if position is not None:
+            self._found.pauses += 1
+            self._found.wrote(position)
+
+    async def _keep(self, item: BlobPart) -> None:
+        if self._dry_run:
+            self._found.blobs += item.is_last
+            return
+        self._blob += item.data
+        if len(self._blob) > limits.BLOB_BYTES_MAX:
+            raise BrokenState(f"the payload {item.ref.sha256} is over {limits.BLOB_BYTES_MAX} bytes")
+        if item.is_last:
+            await self._telling.keep(item.ref, bytes(self._blob))
+            self._found.blobs += 1
+            self._blob.clear()
+
+    async def _begin(self, head: StatedRun) -> _Run:
+        origin = ImportOrigin(
+            topic=self._checked.header.topic,
+            partition=head.partition,
+            first_offset=head.first_offset,
+            tenant=head.tenant,
+            events=head.events,
+            tail_digest=head.tail_digest,
+            bundle_sha256=self._checked.sha256,
+        )
+        run = _Run(head, origin)
+        try:
+            # Without waiting for the read models: one that is here is left as it is in any case, only later.
+            if await self._telling.here(head.tenant, head.run_id, own_writes=False):
+                self._found.skipped_runs += 1
+                run.is_skipped = True
+        except Declined as declined:
+            self._failed(run, declined)
+        return run
+
+    async def _event(self, run: _Run, item: StatedEvent, reader: StateReader) -> None:
+        if run.is_skipped:
+            return
+        value = written_here(reader.codec, item.event.value)
+        if item.event.seq == 1 and not await self._has_its_origin(reader.codec.decode(item.event.value).record):
+            self._failed(run, Declined("run_id_taken", "what it goes on with is not here"))
+            return
+        if run.part.values and run.part.size + len(value) > limits.IMPORT_PART_BYTES:
+            await self._send(run, run.part)
+            run.part = Part(item.event.seq)
+        run.part.add(value)
+
+    async def _finish(self, run: _Run | None, group: asyncio.TaskGroup) -> None:
+        """Its last part is sent beside the next runs."""
+        if run is None or run.is_skipped:
+            return
+        if self._dry_run:
+            self._count(run)
+            return
+        await self._slots.acquire()
+        name = run.head.run_id
+        task = self._under_way[name] = group.create_task(self._told(run))
+        task.add_done_callback(lambda _: self._done(name))
+
+    def _done(self, run_id: str) -> None:
+        self._slots.release()
+        self._under_way.pop(run_id, None)
+
+    async def _has_its_origin(self, first: object) -> bool:
+        """Whether what a run with this first event goes on with was not given up; waits until that is known."""
+        before = origin_of(first) if isinstance(first, RunStarted) else None
+        if before is None:
+            return True
+        under_way = self._under_way.get(before.run_id)
+        if under_way is not None:
+            await asyncio.wait({under_way})
+        return before.run_id not in self._unavailable
+
+    async def _told(self, run: _Run) -> None:
+        head = run.head
+        subscription = self._telling.subscribe(head.run_id)
+        try:
+            await self._send(run, run.part)
+            position = await self._telling.ended(head.tenant, head.run_id, head.events, subscription)
+        except Declined as declined:
+            if declined.code in GIVES_UP:
+                raise
+            self._failed(run, declined)
+            return
+        finally:
+            subscription.close()
+        self._count(run)
+        self._found.wrote(position)
+
+    async def _send(self, run: _Run, part: Part) -> None:
+        if self._dry_run:
+            return
+        head = run.head
+        await self._telling.send(
+            head.tenant, self._caller.subject, head.run_id, run.origin, part, continues=not head.is_over
+        )
+
+    def _count(self, run: _Run) -> None:
+        self._found.runs += 1
+        self._found.live_runs += not run.head.is_over
+        self._found.events += run.head.events
+
+    def _failed(self, run: _Run, why: Declined) -> None:
+        run.is_skipped = True
+        self._unavailable.add(run.head.run_id)
+        self._found.failed_runs += 1
+        self._found.warn(f"{run.head.run_id} is not restored: {why.message}")

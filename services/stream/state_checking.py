@@ -1,0 +1,109 @@
+"""Checks a state file from its first line to its last, before anything of it is told.
+
+First the digest of the whole, without looking into it; then the counts, the hash of every payload, and of every run
+that its events are dense, chained, legal and those its head promises. Nothing is kept but the run that is being folded,
+so a file may be larger than memory.
+
+Before: state_reading.py. After: services/commands/restoring.py, the command line.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import IO
+
+from schemas.ids import ID_PATTERN
+from schemas.stream_records import PauseSet
+from services.core.pauses import WrongPause, check
+from services.core.run.replaying import Folding
+from services.core.run.state import Ended, Refused
+from services.stream.bundle import BlobPart
+from services.stream.state_reading import StateReader, check_digest
+from services.stream.statefile import BrokenState, StatedEvent, StatedRun, StateHeader
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckedState:
+    """What is in a file that holds."""
+
+    header: StateHeader
+    sha256: str = ""
+    runs: int = 0
+    live_runs: int = 0
+    events: int = 0
+    pauses: int = 0
+    blobs: int = 0
+
+
+def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
+    """Reads the file from its beginning to its end. Raises BrokenState.
+
+    `bytes_max`: most bytes of all lines together; 0 for no bound.
+    """
+    check_digest(file, bytes_max=bytes_max)
+    reader = StateReader(file, bytes_max=bytes_max)
+    found = CheckedState(header=reader.header)
+    tenant = reader.header.tenant
+    blob = hashlib.sha256()
+    current: _Run | None = None
+    for item in reader:
+        match item:
+            case PauseSet():
+                found.pauses += 1
+                _check_pause(item, tenant)
+            case BlobPart():
+                blob.update(item.data)
+                if item.is_last:
+                    found.blobs += 1
+                    if blob.hexdigest() != item.ref.sha256:
+                        raise BrokenState(f"the payload {item.ref.sha256} hashes to {blob.hexdigest()}: altered")
+                    blob = hashlib.sha256()
+            case StatedRun():
+                if current is not None:
+                    current.check_end()
+                current = _Run(item, reader)
+                if tenant and item.tenant != tenant:
+                    raise BrokenState(f"{item.run_id} belongs to another tenant than the file")
+                found.runs += 1
+                found.live_runs += not item.is_over
+            case StatedEvent():
+                if current is None:
+                    raise BrokenState("an event comes before the first run")
+                found.events += 1
+                current.take(item)
+    if current is not None:
+        current.check_end()
+    found.sha256 = reader.sha256
+    return found
+
+
+class _Run:
+    """The run that is being folded. What it goes on with is left out: which events are legal does not depend on it."""
+
+    def __init__(self, head: StatedRun, reader: StateReader) -> None:
+        if not ID_PATTERN.match(head.run_id):
+            raise BrokenState(f"the file names a run {head.run_id[:80]!r}, which is no id")
+        self._head = head
+        self._folding = Folding(head.run_id, codec=reader.codec, through_bytes=False)
+
+    def take(self, item: StatedEvent) -> None:
+        entry = self._folding.take(item.event)
+        if self._folding.drift:
+            raise BrokenState(f"{self._head.run_id}: {self._folding.drift[0]}")
+        if entry is None or entry.tenant != self._head.tenant:
+            raise BrokenState(f"{self._head.run_id}: an event belongs to another tenant than the run")
+
+    def check_end(self) -> None:
+        head, folding = self._head, self._folding
+        if (head.events, head.tail_digest) != (folding.seq, folding.tail.hex()):
+            raise BrokenState(f"{head.run_id} has {folding.seq} events, not the {head.events} that its head promises")
+        if isinstance(folding.state, Refused) or head.is_over != isinstance(folding.state, Ended):
+            raise BrokenState(f"{head.run_id} is {type(folding.state).__name__}, which its head does not say")
+
+
+def _check_pause(pause: PauseSet, tenant: str) -> None:
+    try:
+        check(pause.scope, pause.tenant, pause.agent)
+    except WrongPause as error:
+        raise BrokenState(f"a pause: {error}") from error
+    if tenant and pause.tenant != tenant:
+        raise BrokenState("a pause reaches beyond the tenant of the file")
