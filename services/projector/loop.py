@@ -38,7 +38,7 @@ log = logging.getLogger("loomlog.projector")
 STATUS_EVERY_S = 2.0
 """How old the status gets, how long a switch of builds goes unnoticed; and the end offsets are asked for this often."""
 REST = 4.0
-REST_MAX_S = 0.015
+REST_MAX_S = 0.005
 REST_MAX_BUSY_S = 0.1
 BUSY_PER_S = 2_500
 """After a transaction the loop rests so many times as long as that took, at most so long; longer when more records than

@@ -37,6 +37,7 @@ from services.runtime.desk import PastRun, RunDesk
 from services.runtime.main import calls_of, clock_ms
 from services.runtime.metrics import RunMetrics
 from services.runtime.run_family import RunFamily
+from services.runtime.secrecy import Secrecy
 from services.runtime.settings import runtime_settings
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING
@@ -181,7 +182,9 @@ class Engine:
         usable = usable_ids(providers_of(loaded.configuration, loaded.settings, environ).values())
         definitions = ConfiguredDefinitions(loaded.configuration, usable)
         self.previews = Previews(CODEC, wire, topic="deltas", partitions=partitions, term_of=lambda _: 0)
-        work = calls_of(loaded, settings, codec=CODEC, appender=wire, tracing=tracing, previews=self.previews)
+        work = calls_of(
+            loaded, settings, codec=CODEC, appender=wire, tracing=tracing, previews=self.previews, secrecy=Secrecy()
+        )
 
         def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
             self.tallies.owns(number, term)
