@@ -1,8 +1,8 @@
 """Lifelines: sockets that are open as long as a process lives, so that others learn of its death at once.
 
-A process listens, greets whoever connects with its *life* (a name no other process and no later start has) and then
-says nothing more. When it dies, by whatever signal, the kernel closes its sockets and every holder reads the end of the
-stream. A planned end says `released` first.
+A process listens, greets whoever connects with its *life* (a name no other process and no later start has) and says
+nothing more unless it is asked. When it dies, by whatever signal, the kernel closes its sockets and every holder reads
+the end of the stream. A planned end says `released` first.
 
 Who is to own a partition next asks for it: `yield 3`, and the answer `yielded 3` comes once the calls under way there
 have ended and are in the log. That is the whole protocol.
@@ -20,7 +20,7 @@ import re
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 RELEASED = b"released"
 CONNECT_S = 1.0
@@ -134,11 +134,11 @@ async def ask_for(name: str, number: int, *, timeout_s: float) -> str:
     `yielded`; or why there is nothing to wait for: `gone` (nobody listens there, or another life does), `silent` (it
     does not greet: stopped, or not reachable from here), `late` (not given up within `timeout_s`).
     """
-    address, _, life = name.rpartition("/")
-    host, _, port = address.rpartition(":")
+    place = _place(name)
+    if place is None:
+        return "silent"
     try:
-        async with asyncio.timeout(CONNECT_S):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=MAX_LINE_BYTES)
+        reader, writer = await _connected(place)
     except ConnectionRefusedError:
         return "gone"
     except (OSError, TimeoutError):
@@ -148,7 +148,7 @@ async def ask_for(name: str, number: int, *, timeout_s: float) -> str:
         async with asyncio.timeout(GREETING_S):
             greeting = await reader.readline()
         missing = "late"
-        if greeting.strip() != life.encode():
+        if greeting.strip() != place.life:
             return "gone"
         writer.write(b"yield %d\n" % number)
         async with asyncio.timeout(timeout_s):
@@ -167,17 +167,16 @@ async def until_gone(name: str) -> bool:
 
     Does not return while nothing is known, which is for ever when it could not be reached once.
     """
-    address, _, life = name.rpartition("/")
-    host, _, port = address.rpartition(":")
-    if not (host and life and port.isascii() and port.isdigit()):
-        await asyncio.get_running_loop().create_future()
+    place = _place(name)
+    if place is None:
+        return bool(await asyncio.get_running_loop().create_future())  # which nobody sets
     met, pause_s = False, FIRST_PAUSE_S
     while True:
         began = time.monotonic()
-        said = await _hold(host.strip("[]"), int(port), life.encode())
+        said = await _hold(place)
         if said == RELEASED:
             return False
-        if said == life.encode():
+        if said == place.life:
             met = True
             if time.monotonic() - began > PAUSE_S:
                 pause_s = FIRST_PAUSE_S
@@ -188,14 +187,34 @@ async def until_gone(name: str) -> bool:
         pause_s = min(PAUSE_S, 2 * pause_s)
 
 
-async def _hold(host: str, port: int, life: bytes) -> bytes | None:
+class _Place(NamedTuple):
+    host: str
+    port: int
+    life: bytes
+
+
+def _place(name: str) -> _Place | None:
+    """host:port/life; None for what is no such name, from whatever record it came."""
+    address, _, life = name.rpartition("/")
+    host, _, port = address.rpartition(":")
+    if not (host and life and port.isascii() and port.isdigit()):
+        return None
+    return _Place(host.strip("[]"), int(port), life.encode())
+
+
+async def _connected(place: _Place) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Raises OSError, or TimeoutError after CONNECT_S."""
+    async with asyncio.timeout(CONNECT_S):
+        return await asyncio.open_connection(place.host, place.port, limit=MAX_LINE_BYTES)
+
+
+async def _hold(place: _Place) -> bytes | None:
     """The last that was said there: RELEASED, or its life when the connection broke after the greeting.
 
     Anything else when the process of that life is not there any more (refused: empty); None when that cannot be told.
     """
     try:
-        async with asyncio.timeout(CONNECT_S):
-            reader, writer = await asyncio.open_connection(host, port, limit=MAX_LINE_BYTES)
+        reader, writer = await _connected(place)
     except ConnectionRefusedError:
         return b""
     except (OSError, TimeoutError):
@@ -205,7 +224,7 @@ async def _hold(host: str, port: int, life: bytes) -> bytes | None:
     try:
         # No time-out: one that is stopped greets when it goes on.
         said = (await reader.readline()).strip() or None
-        if said == life:
+        if said == place.life:
             said = (await reader.readline()).strip() or said
     except (OSError, ValueError):
         pass  # broken; or a line that is none of ours, from whoever listens there now

@@ -166,6 +166,11 @@ async def test_who_is_not_there_or_another_now_is_gone() -> None:
     await other.close()
 
 
+@pytest.mark.parametrize("name", ["", "one", "127.0.0.1/one", "127.0.0.1:x/one", ":1/one", "127.0.0.1:1/"])
+async def test_what_is_no_name_is_asked_for_nothing(name: str) -> None:
+    assert await ask_for(name, 3, timeout_s=WAIT_S) == "silent"
+
+
 async def test_who_dies_while_asked_is_gone() -> None:
     line, asked = await opened("one"), asyncio.Event()
 
