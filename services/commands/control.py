@@ -10,12 +10,13 @@ Before: a transport. After: publisher.py, hub.py.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from projections.runs import RunRow
-from schemas.codec import Record
 from schemas.ids import partition_key
 from schemas.run_commands import (
     CancelRun,
+    Command,
     PauseRun,
     PostInput,
     QuarantineRun,
@@ -94,6 +95,11 @@ class Held:
     position: str
 
 
+def over(run_id: str) -> Declined:
+    """An order to a run that has ended."""
+    return Declined("not_found", f"the run {run_id} is not in flight: it has ended")
+
+
 class Control:
     """The use cases for runs under way."""
 
@@ -119,20 +125,12 @@ class Control:
         demand(caller, RUNS_CREATE)
         checked_input(text)
         assert source in SOURCES, source
-        row = await self._reads.visible_run(caller, run_id)
-        over = Declined("not_found", f"the run {run_id} is not in flight: it has ended")
-        if row.status != "running":
-            raise over
+        row = await self._running(caller, run_id)
         envelope = self._envelope(caller, row)
         seal = await self._sources.content.seal(row.tenant, row.user_id)
         said = text if seal is None else seal(text, False)
         command = PostInput(envelope=envelope, run_id=run_id, text=said, source=source)
-        subscription = self._sources.hub.subscribe(run_id)
-        try:
-            await self._publish(row, command, envelope)
-            item = await self._effect(subscription, row, lambda item: _answers(item, envelope.command_id))
-        finally:
-            subscription.close()
+        item = await self._ordered(row, command)
         if item is None:
             raise await self._undecided("input_pending", row, "the text is in the log and will reach the run")
         event = item.record
@@ -141,7 +139,7 @@ class Control:
             declined.retry_after_s = RETRY_SOON_S if event.code == "queue_full" else declined.retry_after_s
             raise declined
         if not isinstance(event, InputReceived):
-            raise over
+            raise over(run_id)
         return Delivered(run_id=run_id, position=self._position(item))
 
     async def cancel(self, caller: Caller, agent_id: str, reason: str = "") -> Stopped:
@@ -159,13 +157,8 @@ class Control:
     async def _end(self, caller: Caller, row: RunRow, reason: str) -> Stopped:
         if row.status != "running":
             return await self._shown(self._as_stored(row), row)
-        envelope = self._envelope(caller, row)
-        subscription = self._sources.hub.subscribe(row.run_id)
-        try:
-            await self._publish(row, CancelRun(envelope=envelope, run_id=row.run_id, reason=reason), envelope)
-            item = await self._effect(subscription, row, _ends)
-        finally:
-            subscription.close()
+        command = CancelRun(envelope=self._envelope(caller, row), run_id=row.run_id, reason=reason)
+        item = await self._ordered(row, command, _ends)
         if item is None:
             now = await self._stored(row)
             if now.status != "running":
@@ -185,27 +178,19 @@ class Control:
         """
         demand(caller, RUNS_CREATE)
         checked_result(result, done=done)
-        row = await self._reads.visible_run(caller, run_id)
-        over = Declined("not_found", f"the run {run_id} is not in flight: it has ended")
-        if row.status != "running":
-            raise over
+        row = await self._running(caller, run_id)
         envelope = self._envelope(caller, row)
         seal = await self._sources.content.seal(row.tenant, row.user_id)
         said = result if seal is None else seal(result, False)
         command = ResolveCall(envelope=envelope, run_id=run_id, turn=turn, index=index, done=done, result=said)
-        subscription = self._sources.hub.subscribe(run_id)
-        try:
-            await self._publish(row, command, envelope)
-            item = await self._effect(subscription, row, lambda item: _answers(item, envelope.command_id))
-        finally:
-            subscription.close()
+        item = await self._ordered(row, command)
         if item is None:
             raise await self._undecided("resolve_pending", row, "the answer is in the log and will reach the run")
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
         if not isinstance(event, ToolReturned | ToolCallRequested):
-            raise over
+            raise over(run_id)
         repeated = isinstance(event, ToolCallRequested)
         return Resolved(run_id=run_id, is_repeated=repeated, position=self._position(item))
 
@@ -214,26 +199,23 @@ class Control:
         demand(caller, RUNS_CREATE)
         reason = checked_reason(reason)
         row = await self._running(caller, run_id)
-        envelope = self._envelope(caller, row)
-        command = PauseRun(envelope=envelope, run_id=run_id, reason=reason)
-        return await self._hold(row, command, envelope, pending="pause_pending")
+        command = PauseRun(envelope=self._envelope(caller, row), run_id=run_id, reason=reason)
+        return await self._hold(row, command, pending="pause_pending")
 
     async def resume(self, caller: Caller, run_id: str) -> Held:
         """Lift the pause of a run; wider ones still hold it. Raises Declined: not_found, not_paused."""
         demand(caller, RUNS_CREATE)
         row = await self._running(caller, run_id)
-        envelope = self._envelope(caller, row)
-        command = ResumeRun(envelope=envelope, run_id=run_id)
-        return await self._hold(row, command, envelope, pending="pause_pending")
+        command = ResumeRun(envelope=self._envelope(caller, row), run_id=run_id)
+        return await self._hold(row, command, pending="pause_pending")
 
     async def quarantine(self, caller: Caller, run_id: str, reason: str = "") -> Held:
         """Park a run until it is released; its calls are stopped. Raises Declined: not_found, already_quarantined."""
         demand(caller, ADMIN)
         reason = checked_reason(reason)
         row = await self._running(caller, run_id)
-        envelope = self._envelope(caller, row)
-        command = QuarantineRun(envelope=envelope, run_id=run_id, reason=reason)
-        return await self._hold(row, command, envelope, pending="quarantine_pending")
+        command = QuarantineRun(envelope=self._envelope(caller, row), run_id=run_id, reason=reason)
+        return await self._hold(row, command, pending="quarantine_pending")
 
     async def release(self, caller: Caller, run_id: str, reason: str = "") -> Held:
         """Fold a quarantined run again and let it go on.
@@ -243,30 +225,19 @@ class Control:
         demand(caller, ADMIN)
         reason = checked_reason(reason)
         row = await self._running(caller, run_id)
-        envelope = self._envelope(caller, row)
-        command = ReleaseRun(envelope=envelope, run_id=run_id, reason=reason)
-        return await self._hold(row, command, envelope, pending="quarantine_pending")
+        command = ReleaseRun(envelope=self._envelope(caller, row), run_id=run_id, reason=reason)
+        return await self._hold(row, command, pending="quarantine_pending")
 
     async def _running(self, caller: Caller, run_id: str) -> RunRow:
         row = await self._reads.visible_run(caller, run_id)
         if row.status != "running":
-            raise Declined("not_found", f"the run {run_id} is not in flight: it has ended")
+            raise over(run_id)
         return row
 
     async def _hold(
-        self,
-        row: RunRow,
-        command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun,
-        envelope: CommandEnvelope,
-        *,
-        pending: str,
+        self, row: RunRow, command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun, *, pending: str
     ) -> Held:
-        subscription = self._sources.hub.subscribe(row.run_id)
-        try:
-            await self._publish(row, command, envelope)
-            item = await self._effect(subscription, row, lambda item: _answers(item, envelope.command_id))
-        finally:
-            subscription.close()
+        item = await self._ordered(row, command)
         if item is None:
             raise await self._undecided(pending, row, "the order is in the log and takes effect")
         event = item.record
@@ -276,7 +247,7 @@ class Control:
             error = f"the run {row.run_id} cannot go on and is quarantined: {event.error}"
             raise Declined("run_quarantined", error, details={"position": self._position(item)})
         if not isinstance(event, RunPauseRequested | RunResumed | RunQuarantined | RunReleased):
-            raise Declined("not_found", f"the run {row.run_id} is not in flight: it has ended")
+            raise over(row.run_id)
         return Held(run_id=row.run_id, agent_id=row.agent_id, position=self._position(item))
 
     # --- shared ------------------------------------------------------------------------------------------------------
@@ -289,8 +260,17 @@ class Control:
             issued_at_ms=self._clock_ms(),
         )
 
-    async def _publish(self, row: RunRow, command: Record, envelope: CommandEnvelope) -> None:
-        await self._publisher.publish(partition_key(row.run_id), envelope.command_id, command)
+    async def _ordered(
+        self, row: RunRow, command: Command, is_it: Callable[[EventItem], bool] | None = None
+    ) -> EventItem | None:
+        """Appends the command; the event that answers it, or the one that `is_it` says. None: see `_effect`."""
+        command_id = command.envelope.command_id
+        subscription = self._sources.hub.subscribe(row.run_id)
+        try:
+            await self._publisher.publish(partition_key(row.run_id), command_id, command)
+            return await self._effect(subscription, row, is_it or partial(_answers, command_id=command_id))
+        finally:
+            subscription.close()
 
     async def _effect(
         self, subscription: Subscription, row: RunRow, is_it: Callable[[EventItem], bool]
@@ -320,7 +300,7 @@ class Control:
         """Why nothing was heard of a command: the run has ended, cannot be handled, or nobody owns it just now."""
         now = await self._stored(row)
         if now.status != "running":
-            return Declined("not_found", f"the run {row.run_id} is not in flight: it has ended")
+            return over(row.run_id)
         if now.quarantined:
             return Declined(
                 "run_quarantined",
