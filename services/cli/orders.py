@@ -38,10 +38,7 @@ def pause(
     as_json: Json = False,
 ) -> None:
     """Let a run stand still before its next model call."""
-    if _is_one(run_id, where, dry_run=dry_run):
-        _held(run_id, "pause", {"reason": reason}, "Pausing", as_json=as_json)
-        return
-    bulk.order("pause", where, reason, dry_run=dry_run, yes=yes, as_json=as_json)
+    _one_or_all("pause", "Pausing", run_id, where, reason, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @runs_app.command("resume")
@@ -49,10 +46,7 @@ def resume(
     run_id: MaybeRun = "", where: Where = "", dry_run: DryRun = False, yes: Yes = False, as_json: Json = False
 ) -> None:
     """Let a paused run go on."""
-    if _is_one(run_id, where, dry_run=dry_run):
-        _held(run_id, "resume", {}, "Resumed", as_json=as_json)
-        return
-    bulk.order("resume", where, "", dry_run=dry_run, yes=yes, as_json=as_json)
+    _one_or_all("resume", "Resumed", run_id, where, None, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @runs_app.command("quarantine")
@@ -65,10 +59,7 @@ def quarantine(
     as_json: Json = False,
 ) -> None:
     """Park a run until it is released: its calls are stopped, others go on."""
-    if _is_one(run_id, where, dry_run=dry_run):
-        _held(run_id, "quarantine", {"reason": reason}, "Quarantined", as_json=as_json)
-        return
-    bulk.order("quarantine", where, reason, dry_run=dry_run, yes=yes, as_json=as_json)
+    _one_or_all("quarantine", "Quarantined", run_id, where, reason, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @runs_app.command("release")
@@ -81,10 +72,7 @@ def release(
     as_json: Json = False,
 ) -> None:
     """Fold a quarantined run again from the log and let it go on."""
-    if _is_one(run_id, where, dry_run=dry_run):
-        _held(run_id, "release", {"reason": reason}, "Released", as_json=as_json)
-        return
-    bulk.order("release", where, reason, dry_run=dry_run, yes=yes, as_json=as_json)
+    _one_or_all("release", "Released", run_id, where, reason, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @runs_app.command("cancel")
@@ -118,8 +106,14 @@ def _is_one(run_id: str, where: str, *, dry_run: bool) -> bool:
     return bool(run_id)
 
 
-def _held(run_id: str, what: str, body: Mapping[str, Any], said: str, *, as_json: bool) -> None:
-    answer, position = run(_order(run_id, what, body))
+def _one_or_all(
+    what: str, said: str, run_id: str, where: str, reason: str | None, *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """The order to the run that is named, or to those of the filter; without a reason (None) none is sent."""
+    if not _is_one(run_id, where, dry_run=dry_run):
+        bulk.order(what, where, reason or "", dry_run=dry_run, yes=yes, as_json=as_json)
+        return
+    answer, position = run(_order(run_id, what, {} if reason is None else {"reason": reason}))
     if as_json:
         print_json({**answer, "position": position or None})
         return
