@@ -14,6 +14,7 @@ Before: projections/rebuild.py, when much is to be done. After: projections/run_
 """
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,7 +33,7 @@ from schemas.codec import Codec
 
 PROCESSES_MAX = 4
 END_WAIT_S = 5.0
-"""For a process that was told to end; then it is killed."""
+"""For a process that has said its last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +82,12 @@ def shares(target: Mapping[int, int], processes: int) -> list[dict[int, int]]:
 
 def _told(process: Any, theirs: Connection) -> int | str:
     """What the process said last: the number of its events, or why it failed."""
-    try:
-        answer: int | str = theirs.recv()
-    except EOFError:
-        process.join(END_WAIT_S)
-        return f"it ended with {process.exitcode} and said nothing"
-    return answer
+    answer: int | str | None = None
+    with contextlib.suppress(EOFError):
+        answer = theirs.recv()
+    theirs.close()
+    process.join(END_WAIT_S)  # otherwise it stays in the process table
+    return f"it ended with {process.exitcode} and said nothing" if answer is None else answer
 
 
 def _work(filling: Filling, build: Build, share: Mapping[int, int], mine: Connection) -> None:
