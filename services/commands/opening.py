@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from connectors.errors import OutsideError, Permanent, Transient
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
+from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from connectors.postgres import PostgresOptions, connect, open_reader
 from connectors.protocols import Blobs
 from connectors.sealing import KeyEncryptionKeys
@@ -214,8 +214,7 @@ async def _live_runs(projection: SqlProjection) -> list[str]:
 
 async def _from_the_end(options: KafkaOptions, topic: str, partitions: int) -> KafkaTail:
     """A tail for what comes from now on."""
-    tail = KafkaTail(options, topic, dict.fromkeys(range(partitions), 0))
-    await tail.start()
+    tail = await open_tail(options, topic, dict.fromkeys(range(partitions), 0))
     try:
         for partition, end in (await tail.end_offsets()).items():
             tail.seek(partition, end)

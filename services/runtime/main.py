@@ -28,7 +28,7 @@ from connectors.configuration import ConfigurationProblem, Loaded, load, prepare
 from connectors.configuration import price_of as configured_price
 from connectors.errors import OutsideError, Transient
 from connectors.garbage import collect_rarely
-from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail
+from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from connectors.lifelines import ask_for, until_gone
 from connectors.models.catalog import build_models
 from connectors.postgres import open_reader
@@ -223,8 +223,7 @@ async def run(loaded: Loaded) -> None:
         await ranges.start()
         stack.push_async_callback(ranges.close)
         partitions = await appender.partitions(TOPICS.commands)
-        commands = KafkaTail(settings.kafka, TOPICS.commands, dict.fromkeys(range(partitions), 0))
-        await commands.start()
+        commands = await open_tail(settings.kafka, TOPICS.commands, dict.fromkeys(range(partitions), 0))
         stack.push_async_callback(commands.close)
         commands.pause(range(partitions))
         board = PauseBoard(codec, CONTROL_TOPIC)
@@ -232,14 +231,12 @@ async def run(loaded: Loaded) -> None:
         if settings.start_paused:
             switch = settings.start_paused
             await pause_once(board, appender, ranges, codec, switch=switch, by=settings.name, at_ms=clock_ms())
-        control = KafkaTail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
-        await control.start()
+        control = await open_tail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
         stack.push_async_callback(control.close)
         keys = await opened_keys(settings.wrapping, codec, appender, ranges, topic=SUBJECTS_TOPIC, clock_ms=clock_ms)
         erasures: KafkaTail | None = None
         if keys is not None:
-            erasures = KafkaTail(settings.kafka, SUBJECTS_TOPIC, {PARTITION: keys.next_offset})
-            await erasures.start()
+            erasures = await open_tail(settings.kafka, SUBJECTS_TOPIC, {PARTITION: keys.next_offset})
             stack.push_async_callback(erasures.close)
         life = token_hex(8)
         beside = await standing_by(stack, settings, TOPICS.events, partitions, life)

@@ -251,7 +251,10 @@ class Host:
         owner = self.owners[number]
         end = time.monotonic() + self._drain_s
         calls = self._work.calls
-        is_lost = partial(_differs, self.owners, number, owner)
+
+        def is_lost() -> bool:
+            return self.owners.get(number) is not owner
+
         try:
             await self._settled(end, lambda: is_lost() or calls.under_way_of(number) == 0, owner)
             self._note_what_was_not_begun(number)
@@ -469,10 +472,6 @@ class Host:
         except (Transient, TimeoutError):
             return False
         return True
-
-
-def _differs(owners: Mapping[int, Owner], number: int, owner: Owner) -> bool:
-    return owners.get(number) is not owner
 
 
 class FixedMembership:

@@ -30,7 +30,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail
+from connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail, open_tail, topic_partitions
 from connectors.partitioner import partition_of
 from connectors.postgres import PostgresOptions, connect
 from connectors.protocols import Outgoing
@@ -122,23 +122,17 @@ def fill(stack: Stack, environment: dict[str, str], events: int) -> None:
 
 async def ends(stack: Stack) -> dict[int, int]:
     """The end of every partition of the events topic."""
-    tail = await open_tail(stack)
+    tail = await open_events(stack)
     try:
         return dict(await tail.end_offsets())
     finally:
         await tail.close()
 
 
-async def open_tail(stack: Stack) -> KafkaTail:
+async def open_events(stack: Stack) -> KafkaTail:
     """A tail of all partitions from their beginning."""
     options = KafkaOptions(bootstrap=stack.kafka, client_id="projections-bench")
-    appender = KafkaAppender(options)
-    await appender.start()
-    count = await appender.partitions(EVENTS)
-    await appender.close()
-    tail = KafkaTail(options, EVENTS, dict.fromkeys(range(count), 0))
-    await tail.start()
-    return tail
+    return await open_tail(options, EVENTS, dict.fromkeys(range(await topic_partitions(options, EVENTS)), 0))
 
 
 # --- rebuilds ---------------------------------------------------------------------------------------------------------
@@ -205,7 +199,7 @@ async def open_database(stack: Stack) -> psycopg.AsyncConnection[Any]:
 
 async def measure_lag(stack: Stack, rate: float, seconds: float) -> Lag:
     """Starts runs at the rate, whatever becomes of them, and joins what two observers saw."""
-    tail = await open_tail(stack)
+    tail = await open_events(stack)
     for partition, end in (await tail.end_offsets()).items():
         tail.seek(partition, end)
     appended: dict[int, list[tuple[int, int]]] = {}

@@ -1,15 +1,10 @@
 """The short form of `make chaos`: one kill -9 of each process in the middle of 200 runs, judged from the log."""
 
-import asyncio
-import logging
-import shutil
-import tempfile
-from pathlib import Path
-
 import pytest
 
-from tests.chaos.campaign import Order, campaign
+from tests.chaos.campaign import Order
 from tests.chaos.report import report
+from tests.chaos.short import short_campaign
 
 RUNS = 200
 TARGETS = ("runtime", "api", "projector", "broker", "zombie")
@@ -25,16 +20,8 @@ pytestmark = pytest.mark.stack
 async def test_whatever_is_killed_in_the_middle_of_200_runs_none_is_lost_and_nothing_happens_twice(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # Each reconnect to a killed broker would be a line.
-    caplog.set_level(logging.CRITICAL, logger="aiokafka")
-    # Not pytest's own temporary folder: those of three sessions are kept, and a broker's is large.
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-chaos-"))
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            order = Order(seed=SEED, runs=RUNS, rounds=1, targets=TARGETS, run_timeout_s=RUN_TIMEOUT_S)
-            outcome = await campaign(folder, order, say=print)
-    finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    order = Order(seed=SEED, runs=RUNS, rounds=1, targets=TARGETS, run_timeout_s=RUN_TIMEOUT_S)
+    outcome = await short_campaign(order, caplog, timeout_s=TIMEOUT_S)
     text, figures = report(outcome), outcome.verdict.figures
     print(text)
     assert not outcome.verdict.violations, text

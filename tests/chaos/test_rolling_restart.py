@@ -1,15 +1,10 @@
 """Planned stops of both owners under load, on a real broker: whatever was under way ends where it began."""
 
-import asyncio
-import logging
-import shutil
-import tempfile
-from pathlib import Path
-
 import pytest
 
-from tests.chaos.campaign import Order, campaign
+from tests.chaos.campaign import Order
 from tests.chaos.report import report
+from tests.chaos.short import short_campaign
 
 RUNS = 80
 TARGETS = ("planned", "planned")
@@ -23,14 +18,8 @@ pytestmark = pytest.mark.stack
 async def test_a_rolling_restart_under_load_repeats_no_model_call_and_leaves_no_outcome_unknown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.CRITICAL, logger="aiokafka")
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-chaos-"))
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            order = Order(seed=SEED, runs=RUNS, rounds=1, targets=TARGETS, run_timeout_s=RUN_TIMEOUT_S)
-            outcome = await campaign(folder, order, say=print)
-    finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    order = Order(seed=SEED, runs=RUNS, rounds=1, targets=TARGETS, run_timeout_s=RUN_TIMEOUT_S)
+    outcome = await short_campaign(order, caplog, timeout_s=TIMEOUT_S)
     text, figures = report(outcome), outcome.verdict.figures
     assert not outcome.verdict.violations, text
     assert figures.strikes == {"planned": 2}, text
