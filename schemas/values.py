@@ -11,6 +11,56 @@ from schemas.quick import quick
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """Wishes about compaction; null and empty are not said. Defaults: services/core/run/compacting.py."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Compaction"
+
+    enabled: bool | None = None
+    """Compact by itself when the context fills up."""
+    target_percentage: int | None = None
+    """Size of a summary in percent of what it stands for, 10 to 50."""
+    keep_last_n: int | None = None
+    """Messages at the end that stay as they are."""
+    keep_first: bool | None = None
+    """The first user text stays as it is."""
+    autocompact_at_pct: int | None = None
+    """Percent of the context window at which it compacts by itself, 50 to 95."""
+    provider: str = ''
+    """Provider of the summary call; empty: that of the run."""
+    model: str = ''
+    """Model of the summary call; empty: that of the run."""
+    memory_flush: bool | None = None
+    """Give what is left out to the memory first."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "enabled": self.enabled,
+            "target_percentage": self.target_percentage,
+            "keep_last_n": self.keep_last_n,
+            "keep_first": self.keep_first,
+            "autocompact_at_pct": self.autocompact_at_pct,
+            "provider": self.provider,
+            "model": self.model,
+            "memory_flush": self.memory_flush,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            enabled=value["enabled"],
+            target_percentage=value["target_percentage"],
+            keep_last_n=value["keep_last_n"],
+            keep_first=value["keep_first"],
+            autocompact_at_pct=value["autocompact_at_pct"],
+            provider=value["provider"],
+            model=value["model"],
+            memory_flush=value["memory_flush"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """Sampling wishes; null means the provider's default, and a driver drops what its provider lacks."""
 
@@ -122,6 +172,8 @@ class AgentDefinition:
     """What follows when nobody knows whether an unsafe tool call had its effect: tell the model, ask the operator,
     or fail the run.
     """
+    compaction: Compaction | None = None
+    """When and how the conversation is compacted."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -139,6 +191,7 @@ class AgentDefinition:
             "sampling": None if self.sampling is None else self.sampling.to_avro(),
             "volumes": [item.to_avro() for item in self.volumes],
             "unknown_outcome": self.unknown_outcome,
+            "compaction": None if self.compaction is None else self.compaction.to_avro(),
         }
 
     @classmethod
@@ -158,6 +211,7 @@ class AgentDefinition:
             sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
             volumes=tuple(VolumeGrant.from_avro(item) for item in value["volumes"]),
             unknown_outcome=value["unknown_outcome"],
+            compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
         )
 
 
@@ -595,6 +649,7 @@ RECORDS = (
     AgentDefinition,
     BlobRef,
     CommandEnvelope,
+    Compaction,
     ContentBlock,
     DefinitionOverrides,
     Envelope,

@@ -26,6 +26,7 @@ from schemas.reader import RawEvent
 from schemas.run_commands import (
     CancelRun,
     Command,
+    CompactRun,
     ForkRun,
     HandOverModelReply,
     HandOverToolResult,
@@ -44,6 +45,7 @@ from services.core.pauses import PauseTable
 from services.core.run.importing import is_import
 from services.core.run.orders import (
     Cancel,
+    Compact,
     Input,
     Obey,
     PauseIt,
@@ -76,6 +78,7 @@ KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 
 ToARun = (
     CancelRun
+    | CompactRun
     | PauseRun
     | PostInput
     | QuarantineRun
@@ -328,6 +331,9 @@ class RunDesk:
             case PostInput():
                 given = Input(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: given)
+            case CompactRun():
+                compact = Compact(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: compact)
             case ResolveCall():
                 # Sent again it is refused or has no place: what it resolved does not wait any more.
                 resolve = Resolve(at_ms=self._clock_ms(), command=command)

@@ -22,14 +22,16 @@ from services.core.run.orders import (
     Order,
     Reconciled,
     Recover,
+    SummaryFailed,
     ToolDone,
 )
-from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, StopCalls, react
+from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, StopCalls, Summarise, react
 from services.core.run.state import (
     REDUCER_VERSION,
     Absent,
     AwaitingModel,
     AwaitingTools,
+    Compacting,
     Ended,
     Parked,
     Paused,
@@ -89,7 +91,9 @@ class RunFamily:
 
     def quarantined(self, state: State) -> str:
         # One that is only told here was quarantined where it happened; its next part must be heard.
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)) and not is_import(state):
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)) and not is_import(
+            state
+        ):
             return state.facts.quarantined
         return ""
 
@@ -129,6 +133,15 @@ class RunFamily:
                     verdict=FAILED,
                     text=f"asking the tool {effect.name} crashed: {error}",
                 )
+            case Summarise():
+                return SummaryFailed(
+                    at_ms=at_ms,
+                    number=effect.number,
+                    attempt=effect.attempt,
+                    kind="invalid",
+                    message=f"the summary call crashed in loomlog: {error}",
+                    duration_ms=0,
+                )
             case StopCalls():
                 raise AssertionError("stopping calls is not a call")
 
@@ -139,6 +152,6 @@ class RunFamily:
         return RunQuarantined(error=error, record_topic=topic, record_offset=offset)
 
     def traceparent(self, state: State) -> str:
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)):
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)):
             return state.facts.traceparent
         return ""

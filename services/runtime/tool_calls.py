@@ -26,7 +26,7 @@ from connectors.protocols import (
 )
 from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Reconciled, ToolDone
 from services.core.run.react import CallTool, ReconcileTool
-from services.core.run.state import AwaitingTools, Facts
+from services.core.run.state import AwaitingTools, Facts, used_tokens
 from services.runtime.model_calls import ToolShelf
 from services.runtime.payloads import inline_or_blob, storable
 from services.runtime.secrecy import IN_CLEAR, Secrecy
@@ -103,6 +103,7 @@ class ToolCalls:
             is_error=is_error,
             outcome=outcome,
             duration_ms=int((time.monotonic() - began) * 1000),
+            asks_compaction=result.asks_compaction,
         )
 
     async def reconcile(self, effect: ReconcileTool, state: AwaitingTools, tenant: str) -> Reconciled:
@@ -215,12 +216,11 @@ class ToolCalls:
             hosts_source="operator_default" if facts.allowed_hosts is None else "caller",
             idempotency_key=f"{effect.run_id}:{effect.turn}.{effect.index}",
             started_at_ms=facts.started_at_ms,
-            used_tokens=facts.last_usage.input_tokens
-            + facts.last_usage.cache_read_input_tokens
-            + facts.last_usage.output_tokens,
+            used_tokens=used_tokens(facts),
             max_tokens=facts.max_context_tokens,
             sampling=definition.sampling,
             metadata=dict(facts.metadata),
+            compaction=definition.compaction,
         )
 
     def _bound_volumes(self, facts: Facts) -> tuple[VolumeBinding, ...]:

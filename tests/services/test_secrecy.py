@@ -194,7 +194,7 @@ REQUEST = RunRequest(
         Segment(role="system", content=(ContentBlock(type="trusted-text", text="Mind the rules."),)),
     ),
     metadata={"note": META, "number": 7},
-    parent_context={"root": CONTEXT},
+    parent_context={"root_agent_run_id": CONTEXT},
 )
 
 
@@ -240,7 +240,7 @@ async def test_every_read_shows_it_in_clear() -> None:
         run_id, _ = await ran(on)
         row = run_json(await on.layer.reads.run(IVY, run_id))
         assert row["metadata"] == {"note": META, "number": 7}
-        assert orjson.loads(orjson.dumps(row))["parent_context"] == {"root": CONTEXT}
+        assert orjson.loads(orjson.dumps(row))["parent_context"] == {"root_agent_run_id": CONTEXT}
         transcript = repr((await on.layer.reads.transcript(IVY, row["session_id"])).rows)
         moment = orjson.dumps(moment_json(await on.layer.histories.at(IVY, run_id, 0))).decode()
         events = await on.layer.audit.events(ACME, EventQuery(run_id=run_id))

@@ -11,6 +11,9 @@ from schemas.quick import frozen_on_paper
 from schemas.run_events import (
     CallNotBegun,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     InputReceived,
     ModelCallFailed,
@@ -35,7 +38,7 @@ from schemas.run_events import (
 )
 from services.core.run.importing import is_import
 from services.core.run.orders import CallKey
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, Paused, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused, State
 
 
 @frozen_on_paper
@@ -95,13 +98,30 @@ class ReconcileTool:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Summarise:
+    """A summary of the conversation is due, before the turn `turn`."""
+
+    run_id: str
+    number: int
+    turn: int
+    attempt: int
+    provider: str
+    model: str
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopCalls:
     """Whatever is under way for the run is of no use any more."""
 
     run_id: str
 
 
-Effect = CallModel | CallTool | ReconcileTool | StopCalls
+Effect = CallModel | CallTool | ReconcileTool | Summarise | StopCalls
 
 
 def react(state: State, event: Event) -> tuple[Effect, ...]:
@@ -118,6 +138,9 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
         case ToolReconcileRequested():
             assert isinstance(state, AwaitingTools)
             return (_reconcile(state, event),)
+        case CompactionRequested():
+            assert isinstance(state, Compacting)
+            return (_summarise(state),)
         case (
             ModelReplied()
             | ToolReturned()
@@ -135,13 +158,15 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | CommandRefused()
             | ToolOutcomeAsked()
             | CallNotBegun()
+            | ContextCompacted()
+            | CompactionFailed()
         ):
             return ()
         case RunCancelled() | RunFailed():
             assert isinstance(state, Ended)
             return (StopCalls(run_id=state.facts.run_id),)
         case RunQuarantined():
-            assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Ended)
+            assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended)
             return (StopCalls(run_id=state.facts.run_id),)
         case _:
             assert_never(event)
@@ -155,6 +180,17 @@ def _call_model(state: AwaitingModel) -> CallModel:
         provider=state.provider,
         model=state.model,
         not_before_ms=state.not_before_ms,
+    )
+
+
+def _summarise(state: Compacting) -> Summarise:
+    return Summarise(
+        run_id=state.facts.run_id,
+        number=state.number,
+        turn=state.facts.turns + 1,
+        attempt=state.attempt,
+        provider=state.provider,
+        model=state.model,
     )
 
 

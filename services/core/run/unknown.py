@@ -26,7 +26,7 @@ from schemas.run_events import (
 )
 from services.core.run import limits
 from services.core.run.orders import DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, NotBegun, Reconciled
-from services.core.run.state import OUTCOME_UNKNOWN, AwaitingModel, AwaitingTools, OpenCall, State
+from services.core.run.state import OUTCOME_UNKNOWN, AwaitingModel, AwaitingTools, Compacting, OpenCall, State
 
 REPEATABLE = frozenset({"pure", "read", "idempotent"})
 """Effect classes of calls that may be made again when their result is lost; any other is treated as unsafe."""
@@ -118,6 +118,8 @@ def open_keys(state: State) -> list[CallKey]:
             return [("model", turn, 0, attempt)]
         case AwaitingTools(turn=turn):
             return [_key(turn, opened) for opened in state.open if not opened.is_waiting]
+        case Compacting(number=number, attempt=attempt) if attempt:
+            return [("compact", number, 0, attempt)]
         case _:
             return []
 
@@ -127,7 +129,7 @@ def keys_worth_waiting_for(state: State) -> list[CallKey]:
     if isinstance(state, AwaitingTools):
         calls = [call for call in state.open if not (call.is_waiting or call.is_asking or call.not_begun)]
         return [_key(state.turn, call) for call in calls if call.effect_class not in REPEATABLE]
-    return [] if isinstance(state, AwaitingModel) and state.not_begun else open_keys(state)
+    return [] if isinstance(state, AwaitingModel | Compacting) and state.not_begun else open_keys(state)
 
 
 def _key(turn: int, opened: OpenCall) -> CallKey:

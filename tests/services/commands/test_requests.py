@@ -275,5 +275,5 @@ def test_a_reason_keeps_its_words_and_loses_control_characters() -> None:
 
 
 def test_checking_twice_changes_nothing() -> None:
-    once = checked(request(segments=(segment(image(media_type="png")),), parent_context={"a": ""}))
+    once = checked(request(segments=(segment(image(media_type="png")),), parent_context={"function_key": ""}))
     assert checked(replace(once)) == once
