@@ -196,7 +196,7 @@ async def compact(service: Service, caller: Caller, request: Request) -> Respons
     return json_answer(answer, headers={POSITION_HEADER: found.position} if found.position else None)
 
 
-async def replay(service: Service, caller: Caller, request: Request) -> Response:
+async def replay_session(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ReplayBody, limit=CONTROL_BODY_MAX)
     found = await service.layer.compactions.replay(
         caller, request.path_params["session_id"], body.agent, compress=bool(body.compress)

@@ -86,7 +86,7 @@ class Talker:
             yield TextDelta(text=f"I {SAID}", thinking=False)
             await self.go_on.wait()
             yield Reply(
-                text=f"I {SAID} it",
+                text=f"I {SAID} it" if request.tools else f"I {SAID} it <b>",
                 reasoning=f"a {THOUGHT}",
                 reasoning_signature=SIGNATURE,
                 tool_calls=(ToolCall(id="c1", name="Echo", input=f'{{"text": "{ARGUMENT}"}}'),),
@@ -256,6 +256,40 @@ async def test_every_read_shows_it_in_clear() -> None:
         # The same was said under other tokens. Only the long answer differs: of what is in the blob store the hash is
         # compared, and no two encryptions have the same.
         assert comparison_json(two)["first"]["place"] == len(two.comparison.steps) - 1
+
+
+async def test_a_summary_is_encrypted_and_shown_fenced() -> None:
+    async with stage() as on:
+        accepted = await on.layer.runs.start(IVY, replace(REQUEST, interactive=True))
+        await until_type(accepted.stream, "awaiting_input")
+        for number in range(2):
+            await on.layer.control.post_input(IVY, accepted.run_id, f"{INPUT} {number}")
+            await until_type(accepted.stream, "awaiting_input")
+        found = await on.layer.compactions.compact(IVY, accepted.run_id)
+        assert found.applied == "live"
+        asked = repr(on.model.requests[-1].messages)
+        assert PAGE in asked
+        assert RESULT in asked
+        assert "lenc1" not in asked
+        shown = await until_type(accepted.stream, "awaiting_input")
+        compaction = next(orjson.loads(piece.data) for piece in shown if piece.type == "context_compaction")
+        assert compaction["context_compaction"]["summary"] == f"I {SAID} it <b>"
+        await on.layer.control.post_input(IVY, accepted.run_id, "and now?")
+        await until(lambda: "and now?" in repr(on.model.requests[-1].messages))
+        accepted.stream.close()
+        first = on.model.requests[-1].messages[0]
+        assert f"<summary>\nI {SAID} it &lt;b>\n</summary>" in "".join(
+            block.text for block in first.blocks if isinstance(block, TextBlock)
+        )
+        assert SAID.encode() not in on.stored()
+
+
+async def test_data_of_a_trigger_is_encrypted_and_shown_fenced() -> None:
+    async with stage() as on:
+        await ran(on, replace(REQUEST, payload_metadata={"body": f"<b>{META}"}))
+        (block,) = [b for b in on.model.requests[0].messages[0].blocks if "run_metadata" in getattr(b, "text", "")]
+        assert getattr(block, "text", "") == f'<run_metadata>\nbody: "&lt;b>{META}"\n</run_metadata>'
+        assert META.encode() not in on.stored()
 
 
 async def test_previews_are_encrypted_and_shown_once() -> None:

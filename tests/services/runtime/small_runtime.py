@@ -37,6 +37,7 @@ from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.shelf import Shelf
+from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import NO_TRACING, Tracing
@@ -163,18 +164,19 @@ class SmallRuntime:
         self.previews = previews = Previews(
             codec, appender, topic=previews_topic, partitions=partitions, term_of=term_of
         )
+        models = ModelCalls(
+            {"mock": Provider(model=model)},
+            prices={},
+            currency="",
+            tools=shelf,
+            blobs=blobs,
+            previews=previews,
+            tracing=tracing,
+            clock_ms=clock_ms,
+            secrecy=secrecy,
+        )
         work = Work(
-            ModelCalls(
-                {"mock": Provider(model=model)},
-                prices={},
-                currency="",
-                tools=shelf,
-                blobs=blobs,
-                previews=previews,
-                tracing=tracing,
-                clock_ms=clock_ms,
-                secrecy=secrecy,
-            ),
+            models,
             ToolCalls(
                 shelf,
                 volumes={},
@@ -185,6 +187,7 @@ class SmallRuntime:
                 clock_ms=clock_ms,
                 secrecy=secrecy,
             ),
+            SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, secrecy=secrecy),
         )
         self.dead_letters = DeadLetters(codec, appender, topic=topics.dead_letters, service=name, clock_ms=clock_ms)
         self.calls = Calls(
