@@ -124,7 +124,7 @@ class ModelCalls:
             messages=await loaded(facts.messages, self._blobs, self._secrecy, tenant),
             tools=self._tools.specs(definition.tools),
             max_tokens=definition.max_tokens,
-            effort=definition.effort,
+            effort=facts.current.effort,
             sampling=definition.sampling,
         )
         reply: Reply | None = None
