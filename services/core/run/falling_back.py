@@ -2,8 +2,8 @@
 
     retries on the same model are over (decide.py)  ->  may it go on elsewhere?  ->  to which model?  ->  ModelSwitched
 
-The shell tells which candidates of the run can be called now and what they are like; the rules are here. One event holds
-the switch whole, with everything the conversation had to give up for it, so that a fold reaches the same conversation:
+The shell tells which candidates of the run can be called now and what they are like; the rules are here. One event
+holds the switch whole, with everything the conversation gives up for it, so that a fold reaches the same conversation:
 
     a target that sees no images        is passed over when the conversation has some (no attempt is counted)
     reasoning and signatures            are another provider's: taken out of every answer so far
