@@ -152,6 +152,8 @@ class AgentDefinition:
     """What follows when nobody knows whether an unsafe tool call had its effect: tell the model, ask the operator,
     or fail the run.
     """
+    run_timeout_s: int = 0
+    """Seconds of work after which a run fails; 0 = no bound."""
     candidates: tuple[ModelChoice, ...] = ()
     """Everything the run may go to, best first, the model it starts with among them; empty for a pinned model."""
     fallback_on_error: bool = False
@@ -179,6 +181,7 @@ class AgentDefinition:
             "sampling": None if self.sampling is None else self.sampling.to_avro(),
             "volumes": [item.to_avro() for item in self.volumes],
             "unknown_outcome": self.unknown_outcome,
+            "run_timeout_s": self.run_timeout_s,
             "candidates": [item.to_avro() for item in self.candidates],
             "fallback_on_error": self.fallback_on_error,
             "max_fallback_attempts": self.max_fallback_attempts,
@@ -203,6 +206,7 @@ class AgentDefinition:
             sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
             volumes=tuple(VolumeGrant.from_avro(item) for item in value["volumes"]),
             unknown_outcome=value["unknown_outcome"],
+            run_timeout_s=value["run_timeout_s"],
             candidates=tuple(ModelChoice.from_avro(item) for item in value["candidates"]),
             fallback_on_error=value["fallback_on_error"],
             max_fallback_attempts=value["max_fallback_attempts"],
