@@ -16,15 +16,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from schemas.stream_records import ModelMarked, ProbeRequested, ProviderProbed
+from services.core.run.falling_back import FALLS_BACK, class_of
 
 RATE_LIMITED, STALLED, RECOVERED = "rate_limited", "stalled", "recovered"
 """Marks of a model."""
+COOLDOWN_DEFAULT_MS = 30_000
+COOLDOWN_MS = (1_000, 600_000)
+"""How long a rate limit is taken to last: at least and at most, whatever a plan says (parity)."""
 CELLS_MAX = 10_000
 """Cells one matrix keeps: models are named by the configuration, so more is somebody's mistake."""
 ERROR_MAX = 500
 """Characters of an error that are kept; it is shown to operators."""
 REQUESTS_KEPT = 20
-"""Probes on demand that are remembered while they wait; each is answered by the next round."""
+"""Probes on demand that are remembered; whoever asked waits for seconds."""
 _RELEASE_DATE = re.compile(r"-20\d{6}\Z")
 
 ProviderRecord = ModelMarked | ProviderProbed | ProbeRequested
@@ -94,9 +98,9 @@ class Matrix:
     cells: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
     providers: Mapping[str, Probed] = field(default_factory=dict)
     requested: tuple[str, ...] = ()
-    """Ids of probes that were asked for, oldest first, also those that have been answered."""
-    answered: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """Which providers have been probed for each of them."""
+    """Ids of the latest probes that were asked for, oldest first, also those that have been answered."""
+    answered: Mapping[str, str] = field(default_factory=dict)
+    """Provider -> the newest of them it was probed for, which answers the older ones too."""
 
     def after(self, record: ProviderRecord) -> "Matrix":
         """The matrix after one record. Raises WrongMark."""
@@ -106,9 +110,9 @@ class Matrix:
             case ProviderProbed():
                 return self._probed(record)
             case ProbeRequested(request_id=request):
-                kept = (*(known for known in self.requested if known != request), request)[-REQUESTS_KEPT:]
-                answered = {known: names for known, names in self.answered.items() if known in kept}
-                return replace(self, requested=kept, answered=answered)
+                if request in self.requested:
+                    return self
+                return replace(self, requested=(*self.requested, request)[-REQUESTS_KEPT:])
 
     def cell(self, provider: str, model: str) -> Cell:
         return self.cells.get((provider, model), WELL)
@@ -123,6 +127,13 @@ class Matrix:
             stalled=cell.stalled,
             rate_limited=cell.limited_until_ms > now_ms,
         )
+
+    def has_answered(self, request_id: str, provider: str) -> bool:
+        """Whether the provider has been probed for that request, or for a later one."""
+        newest = self.answered.get(provider, "")
+        if newest not in self.requested or request_id not in self.requested:
+            return False
+        return self.requested.index(newest) >= self.requested.index(request_id)
 
     def listings(self) -> dict[str, tuple[str, ...]]:
         """Provider -> the models it lists."""
@@ -180,10 +191,37 @@ class Matrix:
                 if place[0] != probe.provider or cell.limited_until_ms > probe.at_ms
             }
         answered = self.answered
-        if probe.request_id in self.requested:
-            known = answered.get(probe.request_id, ())
-            answered = {**answered, probe.request_id: frozenset((*known, probe.provider))}
+        if probe.request_id in self.requested and not self.has_answered(probe.request_id, probe.provider):
+            answered = {**answered, probe.provider: probe.request_id}
         return replace(self, cells=cells, providers={**self.providers, probe.provider: found}, answered=answered)
+
+
+def mark_of_failure(
+    matrix: Matrix, provider: str, model: str, kind: str, *, cooldown_ms: int, at_ms: int, by: str
+) -> ModelMarked | None:
+    """What a call that failed for good says of its model; None when that is known already, or says nothing of it.
+
+    A request that is wrong in itself, or a key that is refused, is no matter of the model.
+    """
+    cell = matrix.cell(provider, model)
+    if kind == "rate_limited":
+        if cell.limited_until_ms > at_ms:
+            return None
+        least_ms, most_ms = COOLDOWN_MS
+        until_ms = at_ms + min(max(cooldown_ms or COOLDOWN_DEFAULT_MS, least_ms), most_ms)
+        return ModelMarked(
+            provider=provider, model=model, mark=RATE_LIMITED, until_ms=until_ms, reason=kind, by=by, at_ms=at_ms
+        )
+    if cell.stalled or class_of(kind) not in FALLS_BACK:
+        return None
+    return ModelMarked(provider=provider, model=model, mark=STALLED, reason=kind, by=by, at_ms=at_ms)
+
+
+def mark_of_success(matrix: Matrix, provider: str, model: str, *, at_ms: int, by: str) -> ModelMarked | None:
+    """What a call that was answered says of its model: something only when it was stalled."""
+    if not matrix.cell(provider, model).stalled:
+        return None
+    return ModelMarked(provider=provider, model=model, mark=RECOVERED, by=by, at_ms=at_ms)
 
 
 def is_listed(model: str, listed: Collection[str]) -> bool:
