@@ -78,6 +78,7 @@ TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"
 SUBJECTS_TOPIC = "loom.subject.keys"
+PROVIDERS_TOPIC = "loom.provider.events"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
@@ -217,7 +218,15 @@ async def run(loaded: Loaded) -> None:
         tracing = await stack.enter_async_context(open_tracing(settings.tracing, settings.name))
         appender = await connected(settings.kafka)
         stack.push_async_callback(appender.close)
-        routing = Routing(loaded, os.environ, codec=codec, appender=appender, clock_ms=clock_ms, name=settings.name)
+        routing = Routing(
+            loaded,
+            os.environ,
+            codec=codec,
+            appender=appender,
+            clock_ms=clock_ms,
+            name=settings.name,
+            topic=PROVIDERS_TOPIC,
+        )
         for warning in routing.warnings:
             log.warning("%s", warning)
         ranges = KafkaRanges(settings.kafka)

@@ -18,8 +18,6 @@ from services.runtime.definitions import ConfiguredDefinitions
 from services.runtime.prober import Prober
 from services.stream.providers import PARTITION, ProviderBoard
 
-PROVIDERS_TOPIC = "loom.provider.events"
-
 
 class Routing:
     """One for each process; `models` are the drivers of the providers it can call."""
@@ -33,7 +31,7 @@ class Routing:
         appender: LogAppender,
         clock_ms: Callable[[], int],
         name: str,
-        topic: str = PROVIDERS_TOPIC,
+        topic: str,
     ) -> None:
         """Raises ConfigurationProblem when a tier resolves to nothing."""
         providers = providers_of(loaded.configuration, loaded.settings, environ)

@@ -178,7 +178,9 @@ class Engine:
         self.tallies = ToldTallies(CODEC, wire, topic="tallies", clock_ms=clock_ms)
         self.tallies.clients = self.clients
         past = Past(family, CODEC, wire, TOPICS.events)
-        routing = Routing(loaded, {**ENVIRONMENT}, codec=CODEC, appender=wire, clock_ms=clock_ms, name="bench")
+        routing = Routing(
+            loaded, {**ENVIRONMENT}, codec=CODEC, appender=wire, clock_ms=clock_ms, name="bench", topic="providers"
+        )
         self.previews = Previews(CODEC, wire, topic="deltas", partitions=partitions, term_of=lambda _: 0)
         work = calls_of(
             loaded,
