@@ -49,7 +49,7 @@ from services.runtime.index import ProjectedIndex
 from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.redaction import Redaction
-from services.runtime.routing import Routing
+from services.runtime.routing import Routing, checked_tiers
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
@@ -227,8 +227,6 @@ async def run(loaded: Loaded) -> None:
             name=settings.name,
             topic=PROVIDERS_TOPIC,
         )
-        for warning in routing.warnings:
-            log.warning("%s", warning)
         ranges = KafkaRanges(settings.kafka)
         await ranges.start()
         stack.push_async_callback(ranges.close)
@@ -431,7 +429,8 @@ def main() -> int:
         logs.begin(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
             hide_from_other_programs()
-        for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration)):
+        tiers = checked_tiers(loaded, os.environ)
+        for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration), *tiers):
             log.warning("%s", warning)
         collect_rarely()
         uvloop.run(run(loaded))

@@ -33,10 +33,8 @@ class Routing:
         name: str,
         topic: str,
     ) -> None:
-        """Raises ConfigurationProblem when a tier resolves to nothing."""
         providers = providers_of(loaded.configuration, loaded.settings, environ)
         usable = usable_ids(providers.values())
-        self.warnings = check_tiers(loaded.configuration, usable)
         self.providers = {name: provider for name, provider in providers.items() if provider.is_usable}
         self.models: dict[str, Model] = build_models(self.providers)
         self.board = ProviderBoard(codec, topic)
@@ -85,6 +83,12 @@ class Routing:
             tasks.create_task(self.availability.run(), name="marks of models"),
             tasks.create_task(self.prober.run(is_prober), name="prober"),
         ]
+
+
+def checked_tiers(loaded: Loaded, environ: Mapping[str, str]) -> list[str]:
+    """What is odd about the tiers. Raises ConfigurationProblem when one resolves to nothing."""
+    providers = providers_of(loaded.configuration, loaded.settings, environ)
+    return check_tiers(loaded.configuration, usable_ids(providers.values()))
 
 
 def traits_of(provider: Provider, model: Model) -> Traits:
