@@ -12,10 +12,12 @@ from schemas.run_events import (
     CallNotBegun,
     CommandRefused,
     Event,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -125,6 +127,8 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunCompleted()
             | RunRefused()
             | ModelCallFailed()
+            | ModelSwitched()
+            | FallbackSuppressed()
             | RunParked()
             | RunPauseRequested()
             | RunPaused()
