@@ -604,6 +604,8 @@ class StartRun:
     """Hash of the request under an idempotency key, to refuse the key for another request."""
     continues: RunPosition | None = None
     """Hint where the session's last run lies; the owner verifies it."""
+    run_timeout_s: int = 0
+    """Seconds of work after which the run fails; 0 leaves the definition's."""
     compaction: Compaction | None = None
     """Overrides the definition's field by field."""
     web_search_filter: str = ''
@@ -633,6 +635,7 @@ class StartRun:
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
             "continues": None if self.continues is None else self.continues.to_avro(),
+            "run_timeout_s": self.run_timeout_s,
             "compaction": None if self.compaction is None else self.compaction.to_avro(),
             "web_search_filter": self.web_search_filter,
             "payload_metadata": self.payload_metadata,
@@ -660,6 +663,7 @@ class StartRun:
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
             continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
+            run_timeout_s=value["run_timeout_s"],
             compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
             web_search_filter=value["web_search_filter"],
             payload_metadata=value["payload_metadata"],

@@ -270,6 +270,44 @@ class ContextCompacted:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackSuppressed:
+    """A fallback that was possible was not taken."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.FallbackSuppressed"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that failed."""
+    code: str
+    """pinned_after_success or no_vision."""
+    provider: str = ''
+    """Provider that was not gone to; empty when none was looked at."""
+    model: str = ''
+    """Model that was not gone to."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "code": self.code,
+            "provider": self.provider,
+            "model": self.model,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            code=value["code"],
+            provider=value["provider"],
+            model=value["model"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputReceived:
     """A user text for a run under way."""
 
@@ -310,7 +348,7 @@ class ModelCallFailed:
     attempt: int
     """Attempt that failed."""
     kind: str
-    """retryable, permanent, cancelled, deadline_exceeded, deprecated or unknown."""
+    """What it was: a kind of connectors/errors.py, or interrupted when the owner was lost."""
     message: str
     """Begins with provider and status where there is one."""
     provider: str
@@ -321,6 +359,10 @@ class ModelCallFailed:
     """Wait the provider asked for; 0 = none."""
     duration_ms: int = 0
     """Time of the call."""
+    failure_class: str = ''
+    """retryable, permanent, cancelled, deadline_exceeded, deprecated or unknown; empty in older records."""
+    takes_iteration: bool = False
+    """What follows uses up an iteration of the run: a retry of its own, or a fallback."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -332,6 +374,8 @@ class ModelCallFailed:
             "provider": self.provider,
             "model": self.model,
             "duration_ms": self.duration_ms,
+            "failure_class": self.failure_class,
+            "takes_iteration": self.takes_iteration,
         }
 
     @classmethod
@@ -345,6 +389,8 @@ class ModelCallFailed:
             provider=value["provider"],
             model=value["model"],
             duration_ms=value["duration_ms"],
+            failure_class=value["failure_class"],
+            takes_iteration=value["takes_iteration"],
         )
 
 
@@ -365,6 +411,8 @@ class ModelCallRequested:
     """Model to call."""
     not_before_ms: int = 0
     """Earliest time of the call, UTC milliseconds; 0 = now."""
+    retry: int = 0
+    """How many calls of this turn to this model have failed before; 0 for the first one, and in older records."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -373,6 +421,7 @@ class ModelCallRequested:
             "provider": self.provider,
             "model": self.model,
             "not_before_ms": self.not_before_ms,
+            "retry": self.retry,
         }
 
     @classmethod
@@ -383,6 +432,7 @@ class ModelCallRequested:
             provider=value["provider"],
             model=value["model"],
             not_before_ms=value["not_before_ms"],
+            retry=value["retry"],
         )
 
 
@@ -465,6 +515,80 @@ class ModelReplied:
             currency=value["currency"],
             duration_ms=value["duration_ms"],
             traceparent=value["traceparent"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSwitched:
+    """The run goes to another model, and its conversation is made fit for it."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ModelSwitched"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that failed."""
+    failed_provider: str
+    """Provider that failed."""
+    failed_model: str
+    """Model that failed."""
+    provider: str
+    """Provider the run goes to."""
+    model: str
+    """Model the run goes to."""
+    number: int
+    """The how many-th switch of the run this is, from 1."""
+    reason: str
+    """Class of the failure: retryable or deprecated."""
+    effort: str = ''
+    """Effort it is asked for from now on: low, medium, high or empty."""
+    user_tier: str = ''
+    """Plan of the user."""
+    cause: str = ''
+    """The beginning of its text."""
+    cache_lost: bool = False
+    """The provider that is left keeps prompts in a cache of its own."""
+    reasoning_cleared: int = 0
+    """Answers of the conversation whose reasoning and signature were taken out."""
+    downgraded_from: str = ''
+    """The model that was wanted there and needs reasoning which the conversation lacks; empty = none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "failed_provider": self.failed_provider,
+            "failed_model": self.failed_model,
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+            "number": self.number,
+            "user_tier": self.user_tier,
+            "reason": self.reason,
+            "cause": self.cause,
+            "cache_lost": self.cache_lost,
+            "reasoning_cleared": self.reasoning_cleared,
+            "downgraded_from": self.downgraded_from,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            failed_provider=value["failed_provider"],
+            failed_model=value["failed_model"],
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+            number=value["number"],
+            user_tier=value["user_tier"],
+            reason=value["reason"],
+            cause=value["cause"],
+            cache_lost=value["cache_lost"],
+            reasoning_cleared=value["reasoning_cleared"],
+            downgraded_from=value["downgraded_from"],
         )
 
 
@@ -865,6 +989,8 @@ class RunStarted:
     """Set when the run happened elsewhere: nothing of it is done here, it is only told."""
     traceparent: str = ''
     """W3C trace context of the run's span."""
+    run_timeout_s: int = 0
+    """Seconds of work after which the run fails, time paused or parked not counted; 0 = no bound."""
     web_search_filter: str = ''
     """drop or keep: search results outside allowed_hosts; empty without allowed_hosts."""
     payload_metadata: Mapping[str, str] = field(default_factory=dict)
@@ -892,6 +1018,7 @@ class RunStarted:
             "forked_from": None if self.forked_from is None else self.forked_from.to_avro(),
             "imported_from": None if self.imported_from is None else self.imported_from.to_avro(),
             "traceparent": self.traceparent,
+            "run_timeout_s": self.run_timeout_s,
             "web_search_filter": self.web_search_filter,
             "payload_metadata": self.payload_metadata,
             "seed": self.seed,
@@ -918,6 +1045,7 @@ class RunStarted:
             forked_from=None if value["forked_from"] is None else ForkPoint.from_avro(value["forked_from"]),
             imported_from=None if value["imported_from"] is None else ImportOrigin.from_avro(value["imported_from"]),
             traceparent=value["traceparent"],
+            run_timeout_s=value["run_timeout_s"],
             web_search_filter=value["web_search_filter"],
             payload_metadata=value["payload_metadata"],
             seed=value["seed"],
@@ -1118,10 +1246,12 @@ RECORDS = (
     CompactionFailed,
     CompactionRequested,
     ContextCompacted,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -1139,4 +1269,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

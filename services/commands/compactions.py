@@ -262,7 +262,8 @@ class _Settled:
             case ContextCompacted(number=number) | CompactionFailed(number=number):
                 return number == self._number
             case _:
-                return item.envelope.cause_id == command_id
+                # The same command twice in the log: the second is refused, and the first goes on.
+                return not self._number and item.envelope.cause_id == command_id
 
 
 async def _end_of(stream: RunStream, run_id: str) -> tuple[int, int] | None:

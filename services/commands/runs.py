@@ -201,6 +201,7 @@ class Runs:
             metadata=metadata if launch.seal is None else sealed_values(metadata, launch.seal),
             parent_context=request.parent_context,
             interactive=request.interactive,
+            run_timeout_s=request.run_timeout_s,
             sampling=request.sampling,
             compaction=request.compaction,
             web_search_filter=request.web_search_filter,

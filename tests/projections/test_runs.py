@@ -116,8 +116,10 @@ def test_a_run_is_parked_until_the_next_turn_is_asked_for():
 
 
 def test_a_compaction_is_paid_by_the_run_and_empties_the_gauge():
-    before = row_of(started(), requested(), replied(usage=Usage(input_tokens=90, output_tokens=10)))
-    row = row_of(started(), requested(), replied(usage=Usage(input_tokens=90, output_tokens=10)), COMPACTING, COMPACTED)
+    before = row_of(started(), requested(1), replied(1, usage=Usage(input_tokens=90, output_tokens=10)))
+    row = row_of(
+        started(), requested(1), replied(1, usage=Usage(input_tokens=90, output_tokens=10)), COMPACTING, COMPACTED
+    )
     assert (before.context_tokens, row.context_tokens) == (100, 33)
     assert (row.input_tokens, row.output_tokens) == (890, 60)
     assert row.cost_micros == before.cost_micros + 7

@@ -152,7 +152,7 @@ def requested(facts: Facts, trigger: str) -> CompactionRequested | None:
     )
     if how is None:
         return None
-    said = facts.definition.compaction or Compaction()
+    said, current = facts.definition.compaction or Compaction(), facts.current
     return CompactionRequested(
         number=facts.compactions.count + 1,
         turn=facts.turns + 1,
@@ -160,8 +160,9 @@ def requested(facts: Facts, trigger: str) -> CompactionRequested | None:
         keep_n=how.keep_n,
         keep_first=how.keep_first,
         before_tokens=estimate_tokens(messages),
-        provider=said.provider or facts.definition.provider,
-        model=said.model or facts.definition.model,
+        # A wish names a model of the definition's provider, which the run may have left.
+        provider=said.provider or (facts.definition.provider if said.model else current.provider),
+        model=said.model or current.model,
     )
 
 

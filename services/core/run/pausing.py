@@ -71,14 +71,15 @@ def _goes_on(state: Live, pauses: tuple[Pause, ...]) -> list[Event]:
         return []
     if state.attempt == 0 and (compaction := compacting.due(state.facts)) is not None:
         return [compaction]
-    definition = state.facts.definition
+    current = state.facts.current
     return [
         ModelCallRequested(
             turn=state.turn,
             attempt=state.attempt + 1,
-            provider=definition.provider,
-            model=definition.model,
+            provider=current.provider,
+            model=current.model,
             not_before_ms=state.not_before_ms,
+            retry=state.failures + state.rate_limits,
         )
     ]
 

@@ -15,10 +15,12 @@ from schemas.run_events import (
     CompactionRequested,
     ContextCompacted,
     Event,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -148,6 +150,8 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunCompleted()
             | RunRefused()
             | ModelCallFailed()
+            | ModelSwitched()
+            | FallbackSuppressed()
             | RunParked()
             | RunPauseRequested()
             | RunPaused()

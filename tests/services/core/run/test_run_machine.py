@@ -22,10 +22,10 @@ from schemas.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
-from schemas.values import Compaction, Usage
+from schemas.values import Compaction, ModelChoice, Usage
 from services.core.canonical import StateCodec
 from services.core.run.decide import decide, iteration_cap
-from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Order
+from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Alternative, Order
 from services.core.run.react import CallModel, CallTool, ReconcileTool, Summarise
 from services.core.run.state import (
     Absent,
@@ -70,6 +70,17 @@ FAILURES = st.sampled_from(
     [("invalid", False), ("overloaded", True), ("rate_limited", True), ("unavailable", True), ("deprecated", False)]
 )
 
+SWITCHES = 2
+OTHERS = st.lists(
+    st.builds(
+        Alternative,
+        choice=st.builds(ModelChoice, provider=st.sampled_from(["acme", "other"]), model=st.just("large")),
+        sees_images=st.booleans(),
+        sibling=st.sampled_from(["", "chat"]),
+    ),
+    max_size=2,
+).map(tuple)
+
 
 class RunMachine(RuleBasedStateMachine):
     """One run and all the orders it was ever given."""
@@ -97,11 +108,26 @@ class RunMachine(RuleBasedStateMachine):
         cap=st.integers(min_value=0, max_value=4),
         retries=st.integers(min_value=0, max_value=3),
         policy=st.sampled_from(["tell", "ask", "fail"]),
+        falls_back=st.booleans(),
         compaction=st.sampled_from([None, Compaction(enabled=True, keep_last_n=1), Compaction(keep_first=False)]),
     )
-    def begin(self, interactive: bool, cap: int, retries: int, policy: str, compaction: Compaction | None) -> None:
+    def begin(
+        self,
+        interactive: bool,
+        cap: int,
+        retries: int,
+        policy: str,
+        falls_back: bool,
+        compaction: Compaction | None,
+    ) -> None:
         definition = replace(
-            DEFINITION, max_iterations=cap, retry_attempts=retries, unknown_outcome=policy, compaction=compaction
+            DEFINITION,
+            max_iterations=cap,
+            retry_attempts=retries,
+            unknown_outcome=policy,
+            fallback_on_error=falls_back,
+            max_fallback_attempts=SWITCHES,
+            compaction=compaction,
         )
         self.give(start(definition=definition, interactive=interactive, prompt="go " * 200))
 
@@ -119,8 +145,10 @@ class RunMachine(RuleBasedStateMachine):
         self.give(order)
 
     @precondition(lambda self: isinstance(self.run.state, AwaitingModel))
-    @rule(failure=FAILURES, asked_ms=st.sampled_from([0, 1_000, 400_000]), waits=st.booleans())
-    def model_fails(self, failure: tuple[str, bool], asked_ms: int, waits: bool) -> None:
+    @rule(failure=FAILURES, asked_ms=st.sampled_from([0, 1_000, 400_000]), waits=st.booleans(), others=OTHERS)
+    def model_fails(
+        self, failure: tuple[str, bool], asked_ms: int, waits: bool, others: tuple[Alternative, ...]
+    ) -> None:
         kind, transient = failure
         self.give(
             erred(
@@ -129,6 +157,7 @@ class RunMachine(RuleBasedStateMachine):
                 transient=transient,
                 retry_after_ms=asked_ms,
                 retries_rate_limits=waits,
+                alternatives=others,
                 at_ms=self.at_ms,
             )
         )
@@ -223,7 +252,9 @@ class RunMachine(RuleBasedStateMachine):
         assert turns == list(range(1, len(turns) + 1))
         facts = getattr(self.run.state, "facts", None)
         if facts is not None:
-            assert facts.turns == len(turns) <= iteration_cap(facts)
+            assert facts.turns == len(turns)
+            assert facts.turns + facts.retries <= iteration_cap(facts)
+            assert facts.switches <= SWITCHES
 
     @invariant()
     def attempts_of_a_turn_are_dense(self) -> None:
