@@ -55,5 +55,6 @@ def pinned(agent: ResolvedAgent) -> AgentDefinition:
         sampling=agent.sampling,
         unknown_outcome=agent.unknown_outcome,
         run_timeout_s=agent.run_timeout_s,
+        max_concurrent_children=agent.max_concurrent_children,
         volumes=tuple(VolumeGrant(name=v.name, mode=v.mode, is_default=v.is_default) for v in agent.volumes),
     )

@@ -8,12 +8,16 @@ import pytest
 from schemas.conversation import Message, TextBlock, ToolUseBlock
 from schemas.run_events import (
     CallNotBegun,
+    ChildRequested,
+    ChildReturned,
+    ChildrenPlanned,
     CommandRefused,
     Event,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -31,7 +35,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, Usage
+from schemas.values import BlobRef, Spawn, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -80,6 +84,10 @@ EVERY: tuple[Event, ...] = (
     ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
     ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
     CallNotBegun(kind="tool", turn=1, index=0, attempt=1),
+    ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="a", prompt="p"),)),
+    ChildRequested(turn=1, index=0, call_id="c0"),
+    ChildReturned(turn=1, index=0, call_id="c0"),
+    ResidentLeft(child_run_id="r_tok-x"),
     RunParked(since_turn=1),
     RunPauseRequested(scope="tenant"),
     RunPaused(turn=1),
@@ -117,6 +125,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "awaiting tools": {
@@ -125,6 +134,7 @@ LEGAL = {
         "ToolReconcileRequested",
         "ToolOutcomeAsked",
         "CallNotBegun",
+        "ChildrenPlanned",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
@@ -134,6 +144,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "parked": {
@@ -146,6 +157,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "paused": {
@@ -159,6 +171,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "ended": {"CommandRefused"},
