@@ -8,9 +8,9 @@ import pytest
 from schemas.conversation import Message, TextBlock, ToolUseBlock
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
     ChildRequested,
     ChildReturned,
-    ChildrenPlanned,
     CommandRefused,
     Event,
     InputReceived,
