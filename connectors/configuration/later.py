@@ -32,12 +32,11 @@ LATER_BLOCKS: Mapping[str, str] = {
 }
 
 TOOLS_NOW = frozenset(
-    {"Bash", "Bench", "Context", "Edit", "Glob", "Grep", "HTTP", "Ledger", "Read", "WebFetch", "Write"}
+    {"Agent", "Bash", "Bench", "Context", "Edit", "Glob", "Grep", "HTTP", "Ledger", "Read", "WebFetch", "Write"}
 )
 LATER_TOOLS: Mapping[str, str] = {
     "A2AAgentDef": "definitions",
     "A2AServerCardDef": "definitions",
-    "Agent": "sub-agents",
     "AgentDef": "definitions",
     "Bashbox": "the in-process shell",
     "Channel": "channels",
