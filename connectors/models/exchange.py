@@ -1,4 +1,4 @@
-"""What both wires need of a conversation and of an answer.
+"""What all wires need of a conversation and of an answer.
 
 Out: text that is loaded, ids and arguments that any provider takes, also when another provider made them up. In: the
 rules of Reply that do not depend on the wire. Tool calls are in a Reply exactly when its stop reason is tool_use: an
