@@ -1,7 +1,8 @@
 """A ModelRequest as the body of POST /models/{model}:streamGenerateContent.
 
 Pure: the same request gives the same bytes. Gemini pairs results with calls by the name of the function, in order, and
-wants them as the whole next turn, so the rest of a user's message follows in a turn of its own. The system prompt is a
+by id where it gave one; it wants them as the whole next turn, so the rest of a user's message follows in one of its
+own. The system prompt is a
 field, not a message. A tool without arguments has no schema at all, and every other schema goes through gemini_schema.
 What a model lacks is dropped, not an error (parity 1.18).
 
@@ -9,13 +10,13 @@ Before: gemini. After: the wire.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from connectors.models import gemini_thoughts
-from connectors.models.exchange import arguments_for_wire, data_of, text_of
+from connectors.models.exchange import MADE_UP, arguments_for_wire, data_of, text_of
 from connectors.models.gemini_schema import sanitised
 from connectors.models.tool_schema import flattened
 from connectors.protocols import ModelRequest, ToolSpec
@@ -32,19 +33,15 @@ _BLIND = re.compile(r"gemini-pro\Z|gemini-1\.0-pro(?!-vision)|gemma-3-1b|text-|e
 
 def body(request: ModelRequest) -> dict[str, object]:
     """The body, ready for JSON."""
-    names = {
-        block.id: block.name
-        for message in request.messages
-        for block in message.blocks
-        if isinstance(block, ToolUseBlock)
-    }
+    names = {block.id: block.name for _, block in _calls(request.messages)}
+    own = {block.id for message, block in _calls(request.messages) if _named_by_gemini(message, block)}
     signs = gemini_thoughts.version(request.model) >= gemini_thoughts.FIRST_SIGNED
     contents: list[dict[str, Any]] = []
     for message in request.messages:
         if message.role == "assistant":
-            contents += _turn("model", _assistant(message, signs=signs))
+            contents += _turn("model", _assistant(message, own, signs=signs))
         else:
-            contents += _turn("user", [_result(block, names) for block in message.blocks if _is_result(block)])
+            contents += _turn("user", [_result(block, names, own) for block in message.blocks if _is_result(block)])
             contents += _turn("user", list(_said(message)))
     result: dict[str, object] = {"contents": contents}
     system = [{"text": block.text} for block in request.system if block.text.strip()]
@@ -76,10 +73,24 @@ def _is_result(block: object) -> bool:
     return isinstance(block, ToolResultBlock)
 
 
-def _result(block: Any, names: Mapping[str, str]) -> dict[str, Any]:
+def _calls(messages: Sequence[Message]) -> Iterator[tuple[Message, ToolUseBlock]]:
+    return ((message, block) for message in messages for block in message.blocks if isinstance(block, ToolUseBlock))
+
+
+def _named_by_gemini(message: Message, block: ToolUseBlock) -> bool:
+    """Whether a call's id is Gemini's: the newest models give some and want them back; others know no ids."""
+    return message.reasoning_signature.startswith(gemini_thoughts.MARK) and not block.id.startswith(MADE_UP)
+
+
+def _result(block: Any, names: Mapping[str, str], own: Collection[str]) -> dict[str, Any]:
     text = text_of(block)
     said = {"error": text or "the tool failed without a message"} if block.is_error else {"output": text}
-    return {"functionResponse": {"name": block.name or names.get(block.tool_use_id, ""), "response": said}}
+    answered: dict[str, Any] = {"name": block.name or names.get(block.tool_use_id, ""), "response": said}
+    return {"functionResponse": {**_id(block.tool_use_id, own), **answered}}
+
+
+def _id(call_id: str, own: Collection[str]) -> dict[str, str]:
+    return {"id": call_id} if call_id in own else {}
 
 
 def _said(message: Message) -> Iterator[dict[str, Any]]:
@@ -90,9 +101,9 @@ def _said(message: Message) -> Iterator[dict[str, Any]]:
             yield {"inlineData": {"mimeType": block.media_type, "data": data_of(block)}}
 
 
-def _assistant(message: Message, *, signs: bool) -> list[dict[str, Any]]:
+def _assistant(message: Message, own: Collection[str], *, signs: bool) -> list[dict[str, Any]]:
     """The parts as Gemini gave them when the message carries its signature; otherwise its text and calls alone."""
-    calls = {block.id: _call(block) for block in message.blocks if isinstance(block, ToolUseBlock)}
+    calls = {block.id: _call(block, own) for block in message.blocks if isinstance(block, ToolUseBlock)}
     text = "".join(text_of(block) for block in message.blocks if isinstance(block, TextBlock))
     replayed = gemini_thoughts.unpack(message.reasoning_signature, message.reasoning, text, calls)
     if replayed is not None:
@@ -104,8 +115,9 @@ def _assistant(message: Message, *, signs: bool) -> list[dict[str, Any]]:
     return parts
 
 
-def _call(block: ToolUseBlock) -> dict[str, Any]:
-    return {"functionCall": {"name": block.name, "args": orjson.Fragment(arguments_for_wire(block.input))}}
+def _call(block: ToolUseBlock, own: Collection[str]) -> dict[str, Any]:
+    arguments = orjson.Fragment(arguments_for_wire(block.input))
+    return {"functionCall": {**_id(block.id, own), "name": block.name, "args": arguments}}
 
 
 def _tool(tool: ToolSpec) -> dict[str, object]:

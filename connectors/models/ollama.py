@@ -41,6 +41,8 @@ QUESTION_S = 2.0
 """A question about a model must not hold up a turn for longer; without an answer the turn goes on."""
 ANSWER_KEPT_S = 60.0
 """The window of a loaded model changes only when somebody loads it again."""
+DESCRIPTION_KEPT_S = 3600.0
+"""What a model can do changes only when another one gets its name."""
 UNLOADED_KEPT_S = 1.0
 """A model that is not loaded will be in a moment, by this very turn."""
 MAX_KEPT = 256
@@ -175,7 +177,7 @@ class OllamaModel:
             if name.endswith(".context_length")
         ]
         thinks = "thinking" in abilities if isinstance(abilities, list) else None
-        return Described(thinks=thinks, max_context_tokens=max(lengths, default=0)), ANSWER_KEPT_S
+        return Described(thinks=thinks, max_context_tokens=max(lengths, default=0)), DESCRIPTION_KEPT_S
 
     def _warn_when_too_long(self, request: ModelRequest, window: int) -> None:
         estimate = ollama_request.estimated_tokens(request)

@@ -42,27 +42,43 @@ class Held:
 
     def __init__(self, tools: Collection[str]) -> None:
         self._tools = tools
-        self._text = ""
-        """What has not been shown."""
+        self._pieces: list[str] = []
+        """What has not been shown. Once that has the beginning of a call it is only gathered, not read each time."""
+        self._size = 0
+        self._has_begun = False
         self._has_shown = False
 
     def feed(self, text: str) -> str:
         """The text that can be shown now."""
         if not self._tools:
             return text
-        self._text += text
-        if len(self._text) > MAX_HELD_CHARACTERS:
-            return self._show(len(self._text))
-        return self._show(_holds_from(self._text, at_start=not self._has_shown))
+        self._pieces.append(text)
+        self._size += len(text)
+        if self._size > MAX_HELD_CHARACTERS:
+            self._has_begun = False
+            return self._show(self._size)
+        if self._has_begun:
+            return ""
+        start, self._has_begun = _beginning(self._held(), at_start=not self._has_shown)
+        return self._show(start)
 
     def end(self, *, called: bool) -> tuple[str, list[WrittenCall]]:
         """The rest to show, or the calls it was. A model that has `called` in earnest wrote a text beside it."""
-        held, self._text = self._text, ""
+        held = self._held()
+        self._pieces.clear()
         calls = [] if called else calls_in(held, self._tools)
         return ("", calls) if calls else (held, [])
 
+    def _held(self) -> str:
+        held = "".join(self._pieces)
+        self._pieces[:] = [held]
+        return held
+
     def _show(self, size: int) -> str:
-        shown, self._text = self._text[:size], self._text[size:]
+        held = self._held()
+        shown, rest = held[:size], held[size:]
+        self._pieces[:] = [rest]
+        self._size = len(rest)
         self._has_shown = self._has_shown or bool(shown.strip())
         return shown
 
@@ -113,22 +129,25 @@ def _call(value: Any, tools: Collection[str]) -> WrittenCall | None:
     return WrittenCall(name=name, arguments="{}") if nested or set(value) <= {"name", "type"} else None
 
 
-def _holds_from(text: str, *, at_start: bool) -> int:
-    """Where the part begins that may be a call; the length of the text when there is none."""
+def _beginning(text: str, *, at_start: bool) -> tuple[int, bool]:
+    """Where the part begins that may be a call (the length of the text when there is none), and whether it has so much
+    of its beginning already that more text cannot change it."""
     stripped = text.lstrip()
     if at_start:
         if not stripped:
-            return 0
-        if stripped.startswith("{") or _may_become(stripped, _FENCE_STARTS):
-            return 0
+            return 0, False
+        if stripped.startswith(("{", *_FENCE_STARTS)):
+            return 0, True
+        if _may_become(stripped, _FENCE_STARTS):
+            return 0, False
     if opening := _OPENING.search(text):
-        return opening.start()
+        return opening.start(), True
     last = text.rfind("<")
     if last >= 0 and _may_become(text[last:], _STARTS):
-        return last
-    return len(text)
+        return last, False
+    return len(text), False
 
 
 def _may_become(text: str, starts: Collection[str]) -> bool:
-    """Whether the text begins with one of these, or is the beginning of one."""
-    return any(text.startswith(start) or start.startswith(text) for start in starts)
+    """Whether the text is the beginning of one of these."""
+    return any(start.startswith(text) for start in starts)

@@ -138,7 +138,7 @@ def test_an_answer_with_its_signature_goes_back_as_it_came() -> None:
     sent = body(request(user("a"), own, results(("c", "b")), model="gemini-3-pro-preview"))["contents"]
     assert sent[1]["parts"] == [
         {"text": "yes"},
-        {"functionCall": {"name": "Search", "args": {"query": "x"}}, "thoughtSignature": "c2ln"},
+        {"functionCall": {"id": "c", "name": "Search", "args": {"query": "x"}}, "thoughtSignature": "c2ln"},
     ]
 
 
@@ -151,6 +151,17 @@ def test_calls_of_another_provider_carry_the_documented_stand_in_where_one_is_de
     parts = body(request(*conversation, model="gemini-2.5-pro"))["contents"][1]["parts"]
     assert not any("thoughtSignature" in part for part in parts)
     assert "hm" not in str(parts)
+
+
+def test_ids_go_back_to_gemini_when_they_are_its_own() -> None:
+    signature = gemini_thoughts.pack([("call", "fc_1", "c2ln"), ("call", "lc-1", "")])
+    own = called("fc_1", "lc-1", reasoning_signature=signature)
+    conversation = (user("a"), own, results(("fc_1", "b"), ("lc-1", "c")))
+    contents = body(request(*conversation, model="gemini-3-pro-preview"))["contents"]
+    assert [part["functionCall"].get("id") for part in contents[1]["parts"]] == ["fc_1", None]
+    assert [part["functionResponse"].get("id") for part in contents[2]["parts"]] == ["fc_1", None]
+    foreign = (user("a"), called("fc_1"), results(("fc_1", "b")))
+    assert "fc_1" not in str(body(request(*foreign, model="gemini-3-pro-preview")))
 
 
 def test_an_empty_message_is_left_out() -> None:
