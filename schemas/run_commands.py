@@ -53,6 +53,36 @@ class CancelRun:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CloseResident:
+    """Close a resident child."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.CloseResident"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The child."""
+    reason: str = ''
+    """Why."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactRun:
     """Replace the conversation of a parked run by a summary and its last messages."""
 
@@ -673,6 +703,7 @@ class StartRun:
 
 RECORDS = (
     CancelRun,
+    CloseResident,
     CompactRun,
     ForkRun,
     HandOverModelReply,
@@ -686,4 +717,4 @@ RECORDS = (
     ResumeRun,
     StartRun,
 )
-Command = CancelRun | CompactRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun
+Command = CancelRun | CloseResident | CompactRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun

@@ -197,7 +197,7 @@ class ModelCalls:
             usage=reply.usage,
             provider=effect.provider,
             model=reply.model or effect.model,
-            max_context_tokens=model.capabilities.max_context_tokens,
+            max_context_tokens=reply.max_context_tokens or model.capabilities.max_context_tokens,
             cost_micros=spent_micros,
             currency=currency,
             duration_ms=_since_ms(began),

@@ -27,7 +27,21 @@ from services.core.run.orders import (
     ToolDone,
     Woken,
 )
-from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, StopCalls, Summarise, react
+from services.core.run.react import (
+    CallModel,
+    CallTool,
+    Effect,
+    EndChildren,
+    Kin,
+    ReconcileTool,
+    SeeToChild,
+    SeeToParent,
+    StopCalls,
+    Summarise,
+    TellParent,
+    react,
+    unsettled,
+)
 from services.core.run.state import (
     REDUCER_VERSION,
     Absent,
@@ -44,6 +58,8 @@ from services.core.run.state import (
 )
 
 NO_USAGE = Usage()
+KIN = (SeeToChild, TellParent, EndChildren, SeeToParent)
+"""A tuple, because a union is made anew at every look."""
 
 
 class RunFamily:
@@ -150,11 +166,17 @@ class RunFamily:
                     message=f"the summary call crashed in loomlog: {error}",
                     duration_ms=0,
                 )
-            case StopCalls():
-                raise AssertionError("stopping calls is not a call")
+            case StopCalls() | SeeToChild() | TellParent() | EndChildren() | SeeToParent():
+                raise AssertionError(f"{type(effect).__name__} is not a call")
 
     def stops(self, effect: Effect) -> bool:
         return isinstance(effect, StopCalls)
+
+    def is_local(self, effect: Effect) -> bool:
+        return isinstance(effect, KIN)
+
+    def unsettled(self, state: State) -> tuple[Kin, ...]:
+        return unsettled(state)
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
         return RunQuarantined(error=error, record_topic=topic, record_offset=offset)

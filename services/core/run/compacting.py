@@ -14,7 +14,9 @@ is or in a summary, so that a session that is over can be compacted or given to 
 Before: splitting.py says what stays. After: decide.py adds what follows; services/runtime makes the call.
 """
 
+import json
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from schemas.conversation import Message
 from schemas.run_commands import StartRun
@@ -46,6 +48,7 @@ from services.core.run.state import (
     used_tokens,
 )
 
+Wish = TypeVar("Wish", bool, int, str)
 MANUAL, AUTO, SELF = "manual", "auto", "self"
 COPY, COMPACT = "copy", "compact"
 """What a seed does with the conversation it begins with."""
@@ -84,6 +87,30 @@ def policy_of(definition: AgentDefinition) -> Policy:
         keep_last_n=DEFAULT.keep_last_n if said.keep_last_n is None else said.keep_last_n,
         keep_first=DEFAULT.keep_first if said.keep_first is None else said.keep_first,
         autocompact_at_pct=_within(said.autocompact_at_pct or DEFAULT.autocompact_at_pct, limits.AUTO_PCT),
+    )
+
+
+def wishes_of(text: str) -> Compaction | None:
+    """The wishes in a JSON object of a model; None when it says nothing. What is not of its type is not heard."""
+    try:
+        said = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    values: dict[str, object] = said
+
+    def of(name: str, kind: type[Wish]) -> Wish | None:
+        value = values.get(name)
+        return value if isinstance(value, kind) and not (kind is int and isinstance(value, bool)) else None
+
+    return Compaction(
+        enabled=of("enabled", bool),
+        target_percentage=of("target_percentage", int),
+        keep_last_n=of("keep_last_n", int),
+        keep_first=of("keep_first", bool),
+        autocompact_at_pct=of("autocompact_at_pct", int),
+        model=of("model", str) or "",
     )
 
 

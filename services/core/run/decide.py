@@ -32,11 +32,23 @@ from schemas.run_events import (
 )
 from schemas.values import Usage
 from services.core.changing import changed
-from services.core.run import alarms, compacting, falling_back, limits, pausing, quarantining, unknown
+from services.core.run import (
+    alarms,
+    children,
+    compacting,
+    falling_back,
+    limits,
+    pausing,
+    quarantining,
+    unknown,
+)
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
     Cancel,
+    ChildrenAsked,
+    ChildTold,
+    Close,
     Compact,
     Fork,
     Import,
@@ -69,6 +81,7 @@ from services.core.run.state import (
     Compacting,
     Ended,
     Facts,
+    Live,
     Parked,
     Paused,
     Refused,
@@ -93,6 +106,8 @@ def decide(state: State, order: Order) -> list[Event]:
             return fork(state, order)
         case Cancel():
             return _cancel(state, order)
+        case Close():
+            return _close(state, order)
         case Input():
             return _input(state, order)
         case Resolve():
@@ -115,6 +130,13 @@ def decide(state: State, order: Order) -> list[Event]:
             return _erred(state, order)
         case ToolDone():
             return _tool_done(state, order)
+        case ChildrenAsked():
+            if not isinstance(state, AwaitingTools):
+                return []
+            return _with_what_follows(state, children.planned(state, order), order.at_ms)
+        case ChildTold():
+            events = children.told(state, order)
+            return _with_what_follows(state, events, order.at_ms) if isinstance(state, AwaitingTools) else events
         case Reconciled():
             return _reconciled(state, order)
         case Summarised():
@@ -182,6 +204,8 @@ def _start(state: State, order: Start) -> list[Event]:
             continues=order.continues,
             traceparent=order.traceparent,
             run_timeout_s=command.run_timeout_s or definition.run_timeout_s,
+            parent_agent_id=order.parent.agent_id if order.parent is not None else "",
+            parent=order.parent,
             web_search_filter=command.web_search_filter,
             payload_metadata=command.payload_metadata,
             seed=command.seed,
@@ -238,9 +262,21 @@ def _cancel(state: State, order: Cancel) -> list[Event]:
         case Absent() | Refused() | Ended():
             return []
         case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting():
-            return [_cancelled(state.facts, order.command.reason)]
+            return [_cancelled(state.facts, order.command.reason, order.cascaded)]
         case _:
             assert_never(state)
+
+
+def _close(state: State, order: Close) -> list[Event]:
+    """A resident child that stands still is completed; one in the middle of a turn is cancelled."""
+    if not isinstance(state, Live):
+        return []
+    facts = state.facts
+    if facts.parent is None or not facts.parent.is_resident:
+        return [CommandRefused(code="not_resident", message=f"the run {facts.run_id} is no resident sub-agent")]
+    return [
+        _completed(facts, children.CLOSED, None) if isinstance(state, Parked) else _cancelled(facts, children.CLOSED)
+    ]
 
 
 def _input(state: State, order: Input) -> list[Event]:
@@ -402,7 +438,7 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
     if not isinstance(state, AwaitingTools) or state.turn != order.turn:
         return []
     opened = next((call for call in state.open if call.index == order.index), None)
-    if opened is None or opened.attempt != order.attempt:
+    if opened is None or opened.attempt != order.attempt or unknown.waits_for_children(opened):
         return []
     returned = ToolReturned(
         turn=order.turn,
@@ -535,10 +571,12 @@ def _with_what_follows(state: AwaitingTools, events: list[Event], at_ms: int) ->
 
 def _woken(state: State, order: Woken) -> list[Event]:
     """Nothing when the clock of the owner went back, or what the alarm was for is done with."""
+    if isinstance(state, Parked) and 0 < alarms.wakes_at(state) <= order.at_ms:
+        return [_completed(state.facts, children.CLOSED, None)]
     if isinstance(state, AwaitingModel | AwaitingTools | Compacting) and alarms.is_late(state, order.at_ms):
         facts = state.facts
         return [_failed(facts, "run_timeout", f"the run took longer than its {facts.run_timeout_s} s")]
-    return []
+    return children.late(state, order.at_ms) if isinstance(state, AwaitingTools) else []
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
@@ -588,8 +626,9 @@ def _failed(facts: Facts, code: str, error: str) -> RunFailed:
     )
 
 
-def _cancelled(facts: Facts, reason: str) -> RunCancelled:
+def _cancelled(facts: Facts, reason: str, cascaded: tuple[str, ...] = ()) -> RunCancelled:
     return RunCancelled(
+        cascaded=cascaded,
         reason=reason[: limits.ERROR_TEXT_MAX],
         iterations=facts.turns,
         usage=facts.usage,

@@ -77,6 +77,7 @@ def fork(state: State, order: Fork) -> list[Event]:
             if command.seed
             else (*system_segments(before.segments), *segments_of(command.segments, command.prompt)),
             allowed_hosts=before.allowed_hosts,
+            web_search_filter=before.web_search_filter,
             metadata=before.metadata,
             interactive=before.interactive if command.interactive is None else command.interactive,
             idempotency_key=command.idempotency_key,

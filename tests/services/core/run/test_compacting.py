@@ -22,7 +22,8 @@ from schemas.run_events import (
 )
 from schemas.values import AgentDefinition, Compaction, ForkPoint, Usage
 from services.core.run import limits
-from services.core.run.compacting import AUTO, MANUAL, SELF, due, merged, policy_of
+from services.core.run.children import inherited
+from services.core.run.compacting import AUTO, MANUAL, SELF, due, merged, policy_of, wishes_of
 from services.core.run.decide import decide
 from services.core.run.orders import Fork, NotBegun, Origin
 from services.core.run.react import StopCalls, Summarise
@@ -512,3 +513,21 @@ def test_a_run_that_was_compacted_counts_only_what_is_its_own() -> None:
     assert facts.messages[facts.inherited_messages].blocks == (TextBlock(text="next"),)
     assert isinstance(follower.state, Parked)
     assert not isinstance(follower.state, AwaitingModel)
+
+
+# --- children --------------------------------------------------------------------------------------------------------
+
+
+def test_a_childs_compaction_is_its_own_then_its_parents_then_what_the_spawn_says() -> None:
+    child = replace(DEFINITION, compaction=Compaction(enabled=True, keep_last_n=2, target_percentage=30))
+    parent = replace(DEFINITION, compaction=Compaction(enabled=False, autocompact_at_pct=70))
+    spawned = inherited(child, parent, '{"keep_last_n": 9, "enabled": "yes", "model": "small"}')
+    assert spawned.compaction == Compaction(
+        enabled=False, keep_last_n=9, target_percentage=30, autocompact_at_pct=70, model="small"
+    )
+    assert inherited(DEFINITION, DEFINITION).compaction is None
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[]", "[" * 100_000, "null"])
+def test_wishes_that_are_none_are_not_heard(text: str) -> None:
+    assert wishes_of(text) is None

@@ -8,6 +8,9 @@ import pytest
 from schemas.conversation import Message, TextBlock, ToolUseBlock
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
     CommandRefused,
     CompactionFailed,
     CompactionRequested,
@@ -19,6 +22,7 @@ from schemas.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -36,7 +40,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, Usage
+from schemas.values import BlobRef, Spawn, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -100,6 +104,10 @@ EVERY: tuple[Event, ...] = (
     ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
     ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
     CallNotBegun(kind="tool", turn=1, index=0, attempt=1),
+    ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="a", prompt="p"),)),
+    ChildRequested(turn=1, index=0, call_id="c0"),
+    ChildReturned(turn=1, index=0, call_id="c0"),
+    ResidentLeft(child_run_id="r_tok-x"),
     RunParked(since_turn=1),
     RunPauseRequested(scope="tenant"),
     RunPaused(turn=1),
@@ -158,6 +166,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "awaiting tools": {
@@ -166,6 +175,7 @@ LEGAL = {
         "ToolReconcileRequested",
         "ToolOutcomeAsked",
         "CallNotBegun",
+        "ChildrenPlanned",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
@@ -175,6 +185,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "parked": {
@@ -188,6 +199,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "paused": {
@@ -201,11 +213,13 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "compacting": {
         "ContextCompacted",
         "CompactionFailed",
+        "ResidentLeft",
         "RunPauseRequested",
         "InputReceived",
         "RunCompleted",
