@@ -13,6 +13,7 @@ event, so that a client which lost its connection between two frames of one mode
     ModelReplied        thinking  text  tool_call ...  usage
     ToolReturned        tool_result
     InputReceived       user_input (stored) or steer (live): two faces of one place
+    LimitReached        limit
     RunParked           awaiting_input
     ToolOutcomeAsked    outcome_unknown
     RunPaused           paused
@@ -42,6 +43,7 @@ from schemas.run_events import (
     CommandRefused,
     Event,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -178,6 +180,8 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
         case RunReleased():
             return [_frame(seq=at, type="released", event={"type": "released", "released": {"by": event.by}})], memory
+        case LimitReached(notice=notice):
+            return [_frame(seq=at, type="limit", event={"type": "limit", "limit": notice.to_avro()})], memory
         case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed():
             return [], memory
         case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from schemas.quick import quick
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, ImportOrigin, RunPosition, Segment, ToolCall, Usage
+from schemas.values import (
+    AgentDefinition,
+    BlobRef,
+    ForkPoint,
+    ImportOrigin,
+    LimitNotice,
+    RunPosition,
+    Segment,
+    ToolCall,
+    Usage,
+)
 
 
 @quick
@@ -97,6 +107,28 @@ class InputReceived:
             text=value["text"],
             source=value["source"],
             input_id=value["input_id"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitReached:
+    """A limit on spending was reached; told at most once for each scope and severity."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.LimitReached"
+
+    notice: LimitNotice
+    """Which, and how far."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "notice": self.notice.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            notice=LimitNotice.from_avro(value["notice"]),
         )
 
 
@@ -523,6 +555,8 @@ class RunRefused:
     """As asked."""
     agent: str = ''
     """As asked."""
+    limit: LimitNotice | None = None
+    """The limit that was reached, with the code token_limit_exceeded."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -531,6 +565,7 @@ class RunRefused:
             "agent": self.agent,
             "code": self.code,
             "message": self.message,
+            "limit": None if self.limit is None else self.limit.to_avro(),
         }
 
     @classmethod
@@ -541,6 +576,7 @@ class RunRefused:
             agent=value["agent"],
             code=value["code"],
             message=value["message"],
+            limit=None if value["limit"] is None else LimitNotice.from_avro(value["limit"]),
         )
 
 
@@ -902,6 +938,7 @@ RECORDS = (
     CallNotBegun,
     CommandRefused,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -922,4 +959,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | CommandRefused | InputReceived | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

@@ -103,6 +103,10 @@ class RunView:
             case "awaiting_input":
                 self.status = "waiting for input"
                 return [*self._end_turn(), Text("waits for input", style=ODD)]
+            case "limit":
+                met = _mapping(data.get("limit"))
+                told = Text(str(met.get("message", "")), style=BAD if met.get("severity") == "hard" else ODD)
+                return [*self._said(), *self._end_turn(), told]
             case "outcome_unknown":
                 asked = _mapping(data.get("outcome_unknown"))
                 self.status = "waiting for an operator"

@@ -28,7 +28,7 @@ from schemas.run_events import (
 )
 from schemas.values import Usage
 from services.core.changing import changed
-from services.core.run import limits, pausing, quarantining, unknown
+from services.core.run import budgets, limits, pausing, quarantining, unknown
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
@@ -41,6 +41,7 @@ from services.core.run.orders import (
     NotBegun,
     Obey,
     Order,
+    OverBudget,
     PauseIt,
     Quarantine,
     Reconciled,
@@ -98,9 +99,11 @@ def decide(state: State, order: Order) -> list[Event]:
         case Release():
             return _release(state, order)
         case ModelAnswered():
-            return _answered(state, order)
+            return budgets.with_notices(state, order.notices, _answered(state, order))
         case ModelErred():
             return _erred(state, order)
+        case OverBudget():
+            return budgets.over_budget(state, order)
         case ToolDone():
             return _tool_done(state, order)
         case Reconciled():
@@ -137,6 +140,7 @@ def _start(state: State, order: Start) -> list[Event]:
                 agent=command.agent,
                 code=refusal.code,
                 message=refusal.message,
+                limit=refusal.limit,
             )
         ]
     assert order.definition is not None
@@ -185,7 +189,9 @@ def _refusal(order: Start) -> Refusal | None:
     if order.unresolved is not None:
         return order.unresolved
     wrong = _wrong_input(order.command)
-    return Refusal(code="bad_request", message=wrong) if wrong else None
+    if wrong:
+        return Refusal(code="bad_request", message=wrong)
+    return budgets.refusal(order.exhausted) if order.exhausted is not None else None
 
 
 def _wrong_input(command: StartRun) -> str:

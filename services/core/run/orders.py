@@ -22,7 +22,7 @@ from schemas.run_commands import (
     StartRun,
 )
 from schemas.run_events import Event, RunStarted
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, RunPosition, ToolCall, Usage
+from schemas.values import AgentDefinition, BlobRef, ForkPoint, LimitNotice, RunPosition, ToolCall, Usage
 from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
@@ -39,6 +39,8 @@ class Refusal:
 
     code: str
     message: str
+    limit: LimitNotice | None = None
+    """The limit on spending that forbids it."""
 
 
 @frozen_on_paper
@@ -63,6 +65,8 @@ class Start:
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
     """What holds runs like this one now: it begins paused."""
+    exhausted: LimitNotice | None = None
+    """A hard limit under which nothing is left for this run."""
 
 
 @frozen_on_paper
@@ -191,6 +195,8 @@ class ModelAnswered:
     traceparent: str = ""
     reconcilable: tuple[bool, ...] = ()
     """For each tool call: the tool can be asked about it should it be lost. Empty = none can."""
+    notices: tuple[LimitNotice, ...] = ()
+    """Soft limits that are reached now that the call is counted."""
 
     @property
     def key(self) -> CallKey:
@@ -214,6 +220,21 @@ class ModelErred:
     retry_after_ms: int
     retries_rate_limits: bool
     duration_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("model", self.turn, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverBudget:
+    """A model call may not be made: a hard limit forbids it."""
+
+    at_ms: int
+    turn: int
+    attempt: int
+    notice: LimitNotice
 
     @property
     def key(self) -> CallKey:
@@ -311,5 +332,5 @@ class Release:
 
 
 FromTopic = Start | Fork | Import | Cancel | Input | Resolve | PauseIt | ResumeIt | Quarantine | Release
-EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled
+EffectResult = ModelAnswered | ModelErred | OverBudget | ToolDone | Reconciled
 Order = FromTopic | EffectResult | NotBegun | Obey | Recover

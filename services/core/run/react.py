@@ -13,6 +13,7 @@ from schemas.run_events import (
     CommandRefused,
     Event,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -132,6 +133,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunRestored()
             | RunReleased()
             | InputReceived()
+            | LimitReached()
             | CommandRefused()
             | ToolOutcomeAsked()
             | CallNotBegun()

@@ -26,6 +26,7 @@ from schemas.run_events import (
     CommandRefused,
     Event,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -132,6 +133,8 @@ class Facts:
     pauses: tuple[Pause, ...] = ()
     """What holds the run, in the order it was asked for."""
     losses: Losses = NO_LOSSES
+    limits_told: tuple[str, ...] = ()
+    """Limits on spending that were told, each scope/severity once."""
 
 
 @quick
@@ -309,6 +312,10 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _with_facts(state, changed(_facts(state, event), quarantined=error))
         case RunReleased():
             return _with_facts(state, changed(_facts(state, event), quarantined="", losses=NO_LOSSES))
+        case LimitReached(notice=notice):
+            facts = _facts(state, event)
+            told = f"{notice.scope}/{notice.severity}"
+            return _with_facts(state, changed(facts, limits_told=(*facts.limits_told, told)))
         case CommandRefused():
             return state
         case _:

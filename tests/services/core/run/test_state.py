@@ -11,6 +11,7 @@ from schemas.run_events import (
     CommandRefused,
     Event,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -31,7 +32,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, Usage
+from schemas.values import BlobRef, LimitNotice, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -85,6 +86,7 @@ EVERY: tuple[Event, ...] = (
     RunPaused(turn=1),
     RunResumed(scope="run"),
     InputReceived(text="t"),
+    LimitReached(notice=LimitNotice(scope="user", scope_id="alice", severity="soft")),
     RunCompleted(stop_reason="end_turn", usage=USAGE),
     RunFailed(code="c", error="e", usage=USAGE),
     RunCancelled(usage=USAGE),
@@ -111,6 +113,7 @@ LEGAL = {
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -128,6 +131,7 @@ LEGAL = {
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -140,6 +144,7 @@ LEGAL = {
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -153,6 +158,7 @@ LEGAL = {
         "RunResumed",
         "RunParked",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
