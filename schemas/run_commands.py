@@ -12,6 +12,7 @@ from schemas.values import (
     CommandEnvelope,
     DefinitionOverrides,
     ImportOrigin,
+    LimitNotice,
     RunPosition,
     Sampling,
     Segment,
@@ -171,6 +172,8 @@ class HandOverModelReply:
     """Of the cost."""
     traceparent: str = ''
     """Span of the call."""
+    notices: tuple[LimitNotice, ...] = ()
+    """Soft limits on spending that are reached now that the call is counted."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -194,6 +197,7 @@ class HandOverModelReply:
             "currency": self.currency,
             "duration_ms": self.duration_ms,
             "traceparent": self.traceparent,
+            "notices": [item.to_avro() for item in self.notices],
         }
 
     @classmethod
@@ -219,6 +223,7 @@ class HandOverModelReply:
             currency=value["currency"],
             duration_ms=value["duration_ms"],
             traceparent=value["traceparent"],
+            notices=tuple(LimitNotice.from_avro(item) for item in value["notices"]),
         )
 
 

@@ -14,6 +14,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
     pausing   pause, resume, state   (wider than a run; control has those of one run)
+    budgets   limits, set, remove, usage
     erasing   report, erase, subjects, wrap_anew
 
 and every one of them raises Declined and nothing else for what a caller can cause.
@@ -34,6 +35,7 @@ from services.commands import limits
 from services.commands.audit_log import AuditLog
 from services.commands.authentication import Gate
 from services.commands.barrier import Barrier
+from services.commands.budgets import Budgets
 from services.commands.bulk import Bulk
 from services.commands.content import Content
 from services.commands.control import Control
@@ -50,7 +52,13 @@ from services.commands.reads import Reads
 from services.commands.restoring import Restoring
 from services.commands.runs import Runs
 from services.commands.snapshots import Snapshots
+from services.stream.budget_clerk import BudgetClerk
+from services.stream.budget_family import BudgetFamily
+from services.stream.budget_family import topics_of as budget_topics
+from services.stream.budgets import BudgetBoard
+from services.stream.family import Topics
 from services.stream.pauses import PauseBoard
+from services.stream.snapshot import Snapshots as BooksSnapshots
 from services.stream.subject_keys import SubjectKeys
 
 log = logging.getLogger(__name__)
@@ -62,13 +70,14 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family, that of pauses wider than a run, and that of the keys of subjects."""
+    """The topics of the run family, those of budgets, of pauses wider than a run, and of the keys of subjects."""
 
     commands: str
     events: str
     previews: str
     control: str
     subjects: str
+    budgets: Topics
 
     @classmethod
     def under(cls, prefix: str) -> "RunTopics":
@@ -78,6 +87,7 @@ class RunTopics:
             previews=f"{prefix}.run.deltas",
             control=f"{prefix}.control.events",
             subjects=f"{prefix}.subject.keys",
+            budgets=budget_topics(prefix),
         )
 
 
@@ -158,6 +168,13 @@ class CommandLayer:
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
+        family = BudgetFamily()
+        saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
+        self.books = BudgetBoard(codec, topics.budgets, saved, ranges)
+        self.clerk = BudgetClerk(
+            self.books, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
+        )
+        self.budgets = Budgets(sources, self.clerk, clock_ms=clock_ms, wait_s=control_wait_s)
         self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
         self.bulk = Bulk(self.reads, self.control, clock_ms=clock_ms)
         self.audit = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
@@ -168,6 +185,7 @@ class CommandLayer:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.publisher.run(), name="publisher")
             group.create_task(self.hub.run(events, previews), name="hub")
+            group.create_task(self.clerk.run(), name="commands for the books")
             for task in beside:
                 group.create_task(_awaited(task))
 

@@ -31,6 +31,7 @@ from services.commands.declined import Declined
 from services.commands.hub import Hub, Start
 from services.commands.layer import TOPICS, CommandLayer, RunTopics, clock_ms
 from services.commands.projection import SqlProjection, has_no_tables
+from services.stream.budget_family import PARTITION as BUDGETS
 from services.stream.pauses import PARTITION
 from services.stream.subject_keys import SubjectKeys, opened_keys
 
@@ -129,6 +130,10 @@ async def opened(
         control = KafkaTail(places.kafka, places.topics.control, {PARTITION: layer.pauses.next_offset})
         await waited_for("broker", readiness, control.start)
         stack.push_async_callback(control.close)
+        await waited_for("broker", readiness, layer.books.open)
+        spent = KafkaTail(places.kafka, places.topics.budgets.events, {BUDGETS: layer.books.next_offset})
+        await waited_for("broker", readiness, spent.start)
+        stack.push_async_callback(spent.close)
         following_keys: list[Callable[[], Awaitable[None]]] = []
         if keys is not None:
             erasures = KafkaTail(places.kafka, places.topics.subjects, {PARTITION: keys.next_offset})
@@ -139,7 +144,12 @@ async def opened(
 
         async def work() -> None:
             await layer.run(
-                events, previews, lambda: _watch(watch), lambda: layer.pauses.follow(control), *following_keys
+                events,
+                previews,
+                lambda: _watch(watch),
+                lambda: layer.pauses.follow(control),
+                lambda: layer.books.follow(spent),
+                *following_keys,
             )
 
         yield layer, work

@@ -42,6 +42,7 @@ from schemas.codec import Codec
 from services.core.run.orders import EffectResult
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
 from services.core.run.state import AwaitingModel, AwaitingTools, State
+from services.runtime.budgets import HostedBudgets, hosted_budgets
 from services.runtime.definitions import ConfiguredDefinitions
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
@@ -55,12 +56,14 @@ from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
 from services.runtime.shelf import Shelf
+from services.runtime.spending import Budgets
 from services.runtime.standing_by import StandingBy, standing_by
 from services.runtime.start_paused import pause_once
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import Tracing, open_tracing
 from services.runtime.web import ADDRESS, bound_socket, serve
+from services.stream.budget_family import topics_of
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
@@ -79,6 +82,7 @@ TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"
 SUBJECTS_TOPIC = "loom.subject.keys"
+BUDGET_TOPICS = topics_of()
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
@@ -149,6 +153,7 @@ def calls_of(
     tracing: Tracing,
     previews: Previews,
     secrecy: Secrecy,
+    budgets: Budgets | None = None,
 ) -> Work:
     """The effects of this process."""
     configuration = loaded.configuration
@@ -183,6 +188,7 @@ def calls_of(
             clock_ms=clock_ms,
             mask=redaction.text,
             secrecy=secrecy,
+            budgets=budgets,
         ),
         ToolCalls(
             shelf,
@@ -253,6 +259,17 @@ async def run(loaded: Loaded) -> None:
         reader = await open_reader(settings.postgres, schema=PREFIX, max_connections=4)
         stack.push_async_callback(reader.close)
         index = ProjectedIndex(reader, TOPICS.events)
+        budgets = await hosted_budgets(
+            stack,
+            settings,
+            codec,
+            appender,
+            ranges,
+            BUDGET_TOPICS,
+            group_name=f"{GROUP}-budgets",
+            life=life,
+            clock_ms=clock_ms,
+        )
         await _serve(
             loaded,
             settings,
@@ -270,6 +287,7 @@ async def run(loaded: Loaded) -> None:
             erasures,
             life,
             beside,
+            budgets,
         )
 
 
@@ -290,6 +308,7 @@ async def _serve(
     erasures: KafkaTail | None,
     life: str,
     beside: StandingBy | None,
+    budgets: HostedBudgets,
 ) -> None:
     secrecy = Secrecy(keys)
     family = RunFamily()
@@ -308,7 +327,14 @@ async def _serve(
 
     previews = Previews(codec, appender, topic=DELTAS_TOPIC, partitions=partitions, term_of=term_of)
     work = calls_of(
-        loaded, settings, codec=codec, appender=appender, tracing=watched, previews=previews, secrecy=secrecy
+        loaded,
+        settings,
+        codec=codec,
+        appender=appender,
+        tracing=watched,
+        previews=previews,
+        secrecy=secrecy,
+        budgets=budgets.spending,
     )
 
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
@@ -327,6 +353,7 @@ async def _serve(
             tracing=watched,
             pauses=lambda: board.table,
             secrecy=secrecy,
+            budgets=budgets.spending,
         )
 
     letters: dict[str, Any] = {} if keys is None else {"kept": letters_value(keys, codec, TOPICS.commands)}
@@ -381,6 +408,9 @@ async def _serve(
         running = [
             tasks.create_task(host.run(), name="host"),
             tasks.create_task(board.follow(control), name="pauses"),
+            tasks.create_task(budgets.host.run(), name="owner of the books"),
+            tasks.create_task(budgets.board.follow(budgets.tail), name="the books"),
+            tasks.create_task(budgets.clerk.run(), name="commands for the books"),
             tasks.create_task(tallies.run(), name="tallies"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),

@@ -18,12 +18,13 @@ from connectors.errors import Permanent, Transient
 from connectors.models.pricing import Price, cost_micros
 from connectors.protocols import Blobs, Model, ModelRequest, Reply, SystemBlock, TextDelta, Tool, ToolSpec
 from schemas.values import ToolCall
-from services.core.run.orders import ModelAnswered, ModelErred
+from services.core.run.orders import ModelAnswered, ModelErred, OverBudget
 from services.core.run.react import CallModel
 from services.core.run.state import AwaitingModel
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
+from services.runtime.spending import MAX_TOKENS_UNSAID, Budgets, NoBudgets, tokens_of, worst_case
 from services.runtime.tracing import Tracing
 from services.stream.subject_keys import Sealer
 
@@ -67,10 +68,12 @@ class ModelCalls:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
         secrecy: Secrecy = IN_CLEAR,
+        budgets: Budgets | None = None,
     ) -> None:
         """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
         self._mask = mask
         self._secrecy = secrecy
+        self._budgets = NoBudgets() if budgets is None else budgets
         self._providers = dict(providers)
         self._prices = prices
         self._currency = currency
@@ -85,7 +88,9 @@ class ModelCalls:
             for name, provider in self._providers.items()
         }
 
-    async def run(self, effect: CallModel, state: AwaitingModel, tenant: str = "") -> ModelAnswered | ModelErred:
+    async def run(
+        self, effect: CallModel, state: AwaitingModel, tenant: str = ""
+    ) -> ModelAnswered | ModelErred | OverBudget:
         """The order that tells the core how the call went. Cancelling it closes the connection."""
         wait_ms = effect.not_before_ms - self._clock_ms() if effect.not_before_ms else 0
         if wait_ms > 0:
@@ -99,24 +104,44 @@ class ModelCalls:
                 f"{effect.provider}: no such provider in this runtime; it has {known}", kind="unsupported"
             )
             return self._erred(effect, error, began, sealer, retries_rate_limits=False)
+        user_id = state.facts.user_id
+        hold = self._budgets.hold(effect, tenant, user_id)
         try:
-            sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
+            sealer = await self._secrecy.sealer(tenant, user_id)
+            request: ModelRequest | None = None
+            if hold is not None:
+                request = await self._request(effect, state, tenant)
+                request = replace(request, max_tokens=request.max_tokens or MAX_TOKENS_UNSAID)
+                price = self._prices.get((effect.provider, effect.model))
+                worst = worst_case(request, price, provider.model.capabilities.max_context_tokens)
+                refused = await hold.reserve(worst)
+                if refused is not None:
+                    return OverBudget(at_ms=self._clock_ms(), turn=effect.turn, attempt=effect.attempt, notice=refused)
             async with self._slots[effect.provider]:
                 began = time.monotonic()
+                if hold is not None:
+                    hold.begun = True
                 with self._tracing.model_call(effect, state) as span:
-                    reply = await self._call(provider.model, effect, state, tenant, sealer)
+                    request = request or await self._request(effect, state, tenant)
+                    reply = await self._call(provider.model, effect, request, sealer)
                     span.answered(reply)
-            return await self._answered(effect, provider.model, reply, began, span.traceparent, sealer)
+            hold = hold or self._budgets.hold(effect, tenant, user_id)  # the first limit may be younger than the call
+            notices = await hold.settle(tokens_of(reply.usage), self._cost(effect, reply)) if hold is not None else ()
+            answered = await self._answered(effect, provider.model, reply, began, span.traceparent, sealer)
+            return replace(answered, notices=notices) if notices else answered
         except (Transient, Permanent) as error:
+            if hold is not None:
+                hold.failed(error)
             return self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
+        finally:
+            if hold is not None:
+                hold.close()
 
-    async def _call(
-        self, model: Model, effect: CallModel, state: AwaitingModel, tenant: str, sealer: Sealer | Clear
-    ) -> Reply:
+    async def _request(self, effect: CallModel, state: AwaitingModel, tenant: str) -> ModelRequest:
         facts = state.facts
         system = await self._secrecy.texts(facts.system, tenant)
         definition = facts.definition
-        request = ModelRequest(
+        return ModelRequest(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
             idempotency_key=idempotency_key(effect, state),
             model=effect.model,
@@ -127,6 +152,8 @@ class ModelCalls:
             effort=definition.effort,
             sampling=definition.sampling,
         )
+
+    async def _call(self, model: Model, effect: CallModel, request: ModelRequest, sealer: Sealer | Clear) -> Reply:
         reply: Reply | None = None
         with self._previews.of(effect, sealer.text) as preview:
             async with aclosing(model.stream(request)) as items:  # type: ignore[type-var]  # drivers are generators
@@ -170,11 +197,15 @@ class ModelCalls:
             provider=effect.provider,
             model=reply.model or effect.model,
             max_context_tokens=model.capabilities.max_context_tokens,
-            cost_micros=cost_micros(price, reply.usage) if price is not None else 0,
+            cost_micros=self._cost(effect, reply),
             currency=self._currency if price is not None else "",
             duration_ms=_since_ms(began),
             traceparent=traceparent,
         )
+
+    def _cost(self, effect: CallModel, reply: Reply) -> int:
+        price = self._prices.get((effect.provider, effect.model))
+        return cost_micros(price, reply.usage) if price is not None else 0
 
     def _erred(
         self,

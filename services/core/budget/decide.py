@@ -155,8 +155,6 @@ def _wrong_amounts(command: SetLimit) -> str:
 def _reserve(books: Books, command: ReserveBudget, at_ms: int) -> list[Event]:
     if command.id in books.open:
         return []  # whoever asks again reads it in the books
-    assert command.tokens >= 0, "nobody reserves less than nothing"
-    assert command.micros >= 0, "nobody reserves less than nothing"
     tenant, user = command.envelope.tenant, command.user_id
     refused: Refused | None = None
     code = ""
@@ -210,7 +208,7 @@ def _release(books: Books, call_id: str) -> list[Event]:
 
 def _settle(books: Books, command: SettleBudget) -> list[Event]:
     held, closed = books.open.get(command.id), books.closed(command.id)
-    tokens, micros = max(0, command.tokens), max(0, command.micros)
+    tokens, micros = command.tokens, command.micros
     if held is not None and command.lost:
         return [_settled(command.id, LOST, held.accounts, held.tokens, held.micros, held.month)]
     if held is not None:

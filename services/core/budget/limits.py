@@ -7,6 +7,10 @@ OPEN_MAX = 4_000
 REMEMBERED_MAX = 1_000
 """Closed reservations of which the newest so many, and up to twice as many, are known by id: a command that is sent
 again comes within seconds, and so does the result of a call that was counted as lost."""
+CALL_AMOUNT_MAX = 2**40
+"""Largest amount of one call, in tokens or millionths; more is a mistake of whoever says it."""
+CALL_ID_MAX = 300
+"""Characters of the id of a call, and of a user's name in it: a run id, a turn and an attempt."""
 RESERVATION_MS = 30 * 60_000
 """A reservation that nobody settles for so long counts as lost. Longer than any model call; a call that is longer all
 the same is counted right as long as it is remembered."""

@@ -18,6 +18,12 @@ def _month_of_day(day: int) -> str:
     return datetime.fromtimestamp(day * 86_400, UTC).strftime("%Y-%m")
 
 
+def day_of(at_ms: int) -> str:
+    """The day of a time, YYYY-MM-DD."""
+    day = min(max(at_ms // DAY_MS, 0), LAST_DAY)
+    return datetime.fromtimestamp(day * 86_400, UTC).date().isoformat()
+
+
 def first_day(month: str) -> str:
     """YYYY-MM-01."""
     return f"{month}-01"

@@ -8,6 +8,7 @@ from typing import Any
 from connectors.blobs import MemoryBlobs
 from connectors.errors import Transient
 from connectors.memory_log import MemoryLog
+from connectors.models.pricing import Price
 from connectors.protocols import (
     Capabilities,
     EffectClass,
@@ -37,6 +38,7 @@ from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.shelf import Shelf
+from services.runtime.spending import Spending
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import NO_TRACING, Tracing
@@ -149,7 +151,11 @@ class SmallRuntime:
         blobs: MemoryBlobs | None = None,
         previews_topic: str = "unused",
         tools: Mapping[str, Tool] | None = None,
+        budgets: Spending | None = None,
+        prices: Mapping[tuple[str, str], Price] | None = None,
+        held: frozenset[int] | None = None,
     ) -> None:
+        """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
         past = Past(family, codec, ranges, topics.events)
         tallies = Tallies(codec, appender, topic="unused", clock_ms=clock_ms)
@@ -166,14 +172,15 @@ class SmallRuntime:
         work = Work(
             ModelCalls(
                 {"mock": Provider(model=model)},
-                prices={},
-                currency="",
+                prices=prices or {},
+                currency="USD" if prices else "",
                 tools=shelf,
                 blobs=blobs,
                 previews=previews,
                 tracing=tracing,
                 clock_ms=clock_ms,
                 secrecy=secrecy,
+                budgets=budgets,
             ),
             ToolCalls(
                 shelf,
@@ -210,6 +217,7 @@ class SmallRuntime:
                 tracing=tracing,
                 pauses=pauses,
                 secrecy=secrecy,
+                budgets=budgets,
             )
 
         workplace = Workplace(
@@ -226,7 +234,8 @@ class SmallRuntime:
             clock_ms=clock_ms,
             name=name,
         )
-        self.host = Host(workplace, membership=FixedMembership(frozenset(range(partitions))), commands=commands)
+        held = frozenset(range(partitions)) if held is None else held
+        self.host = Host(workplace, membership=FixedMembership(held), commands=commands)
 
 
 @asynccontextmanager
