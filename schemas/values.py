@@ -122,6 +122,8 @@ class AgentDefinition:
     """What follows when nobody knows whether an unsafe tool call had its effect: tell the model, ask the operator,
     or fail the run.
     """
+    run_timeout_s: int = 0
+    """Seconds of work after which a run fails; 0 = no bound."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -139,6 +141,7 @@ class AgentDefinition:
             "sampling": None if self.sampling is None else self.sampling.to_avro(),
             "volumes": [item.to_avro() for item in self.volumes],
             "unknown_outcome": self.unknown_outcome,
+            "run_timeout_s": self.run_timeout_s,
         }
 
     @classmethod
@@ -158,6 +161,7 @@ class AgentDefinition:
             sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
             volumes=tuple(VolumeGrant.from_avro(item) for item in value["volumes"]),
             unknown_outcome=value["unknown_outcome"],
+            run_timeout_s=value["run_timeout_s"],
         )
 
 

@@ -129,3 +129,5 @@ RESTORES_AT_ONCE = 32
 """Runs of a state file that are told beside each other; each holds at most one part (IMPORT_PART_BYTES) in memory."""
 WARNINGS_MAX = 20
 """Sentences about single runs in one answer."""
+RUN_TIMEOUT_MAX_S = 365 * 24 * 3600
+"""Longest time a request may give a run; a longer one is a mistake in the unit."""

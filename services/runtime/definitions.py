@@ -54,5 +54,6 @@ def pinned(agent: ResolvedAgent) -> AgentDefinition:
         retry_attempts=min(agent.retry_attempts, RETRY_ATTEMPTS_MAX),
         sampling=agent.sampling,
         unknown_outcome=agent.unknown_outcome,
+        run_timeout_s=agent.run_timeout_s,
         volumes=tuple(VolumeGrant(name=v.name, mode=v.mode, is_default=v.is_default) for v in agent.volumes),
     )

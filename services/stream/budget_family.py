@@ -16,8 +16,8 @@ from schemas.budget_events import BudgetQuarantined, Event
 from schemas.codec import Record
 from schemas.reader import RawEvent
 from services.core.budget import limits
-from services.core.budget.decide import decide
-from services.core.budget.orders import Asked, Order, Recovered
+from services.core.budget.decide import decide, wakes_at
+from services.core.budget.orders import Asked, Order, Recovered, Woken
 from services.core.budget.state import REDUCER_VERSION, Books, evolve
 from services.core.canonical import StateCodec, Unreadable
 from services.core.changing import changed
@@ -89,6 +89,12 @@ class BudgetFamily:
 
     def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> Recovered:
         return Recovered(at_ms=at_ms)
+
+    def wakes_at(self, state: Books) -> int:
+        return wakes_at(state)
+
+    def woken(self, at_ms: int) -> Woken:
+        return Woken(at_ms=at_ms)
 
     def open_calls(self, state: Books) -> frozenset[Hashable]:
         return frozenset()

@@ -31,7 +31,7 @@ from schemas.budget_events import (
 from services.core.budget import limits
 from services.core.budget.amounts import Refused, refusal
 from services.core.budget.months import month_of
-from services.core.budget.orders import Asked, Order, Recovered
+from services.core.budget.orders import Asked, Order, Recovered, Woken
 from services.core.budget.state import (
     ACTUAL,
     CORRECTED,
@@ -47,11 +47,21 @@ from services.core.budget.state import (
     limited,
 )
 
+MINUTE_MS = 60_000
+
+
+def wakes_at(books: Books) -> int:
+    """When the first reservation is to be closed if nobody settles it, UTC milliseconds by whole minutes; 0 = never."""
+    first = next(iter(books.open.values()), None)
+    return 0 if first is None else -(-first.expires_at_ms // MINUTE_MS) * MINUTE_MS
+
 
 def decide(books: Books, order: Order) -> list[Event]:
     """The events that follow; none when the command has no place any more (repeated, forgotten)."""
     if isinstance(order, Recovered):
         return []
+    if isinstance(order, Woken):
+        return _what_time_closed(books, order.at_ms)
     events = _what_time_closed(books, order.at_ms)
     for event in events:
         books = evolve(books, event, order.at_ms)

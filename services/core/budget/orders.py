@@ -26,4 +26,12 @@ class Recovered:
     at_ms: int
 
 
-Order = Asked | Recovered
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Woken:
+    """The time of a reservation is up, and nobody else says so."""
+
+    at_ms: int
+
+
+Order = Asked | Recovered | Woken

@@ -52,7 +52,7 @@ from services.core.changing import changed
 from services.core.run import limits
 from services.core.run.prompt import first_message
 
-REDUCER_VERSION = 6
+REDUCER_VERSION = 7
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -135,6 +135,10 @@ class Facts:
     losses: Losses = NO_LOSSES
     limits_told: tuple[str, ...] = ()
     """Limits on spending that were told, each scope/severity once."""
+    run_timeout_s: int = 0
+    """Seconds of work the run may take; 0 = no bound."""
+    deadline_ms: int = 0
+    """When its time is over, if it is neither paused nor parked until then; 0 = never."""
 
 
 @quick
@@ -224,9 +228,10 @@ class AwaitingTools:
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """An interactive run that waits for input."""
+    """An interactive run that waits for input, since `since_ms` (UTC milliseconds)."""
 
     facts: Facts
+    since_ms: int = 0
 
 
 @quick
@@ -245,6 +250,7 @@ class Paused:
     rate_limits: int = 0
     waited_ms: int = 0
     interruptions: int = 0
+    since_ms: int = 0
 
 
 @quick
@@ -291,7 +297,7 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
         case CallNotBegun():
             return _not_begun(state, event)
         case RunParked():
-            return Parked(facts=_facts(state, event))
+            return Parked(facts=_facts(state, event), since_ms=at_ms)
         case RunPauseRequested(scope=scope, reason=reason, by=by):
             return _pause_requested(state, event, Pause(scope=scope, reason=reason, by=by))
         case RunPaused():
@@ -307,7 +313,7 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
         case RunCancelled(reason=reason):
             return _ended(state, event, "cancelled", reason)
         case RunRestored():
-            return _restored(state, event)
+            return _restored(state, event, at_ms)
         case RunQuarantined(error=error):
             return _with_facts(state, changed(_facts(state, event), quarantined=error))
         case RunReleased():
@@ -370,6 +376,8 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         metadata=tuple(sorted(event.metadata.items())),
         inherited_messages=len(state.history),
         imported_events=0 if event.imported_from is None else event.imported_from.events,
+        run_timeout_s=event.run_timeout_s,
+        deadline_ms=_deadline(event.run_timeout_s, at_ms),
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
     return AwaitingModel(
@@ -398,6 +406,8 @@ def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awa
             # A lost owner's wait goes on with the next one: it is the same wait, not a second.
             waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
         )
+    if isinstance(state, Paused | Parked):
+        facts = _time_went_on(facts, state.since_ms, at_ms)
     if isinstance(state, Paused):
         if facts.pauses:
             raise IllegalEvent(f"a call of turn {event.turn} while the run is paused")
@@ -573,8 +583,11 @@ def _paused(state: State, event: RunPaused, at_ms: int) -> Paused:
             rate_limits=state.rate_limits,
             waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
             interruptions=state.interruptions,
+            since_ms=at_ms,
         )
-    return Paused(facts=facts, turn=event.turn)
+    if isinstance(state, Parked):
+        facts = _time_went_on(facts, state.since_ms, at_ms)
+    return Paused(facts=facts, turn=event.turn, since_ms=at_ms)
 
 
 def _resumed(state: State, event: RunResumed) -> State:
@@ -585,11 +598,12 @@ def _resumed(state: State, event: RunResumed) -> State:
     return _with_facts(state, changed(facts, pauses=pauses))
 
 
-def _restored(state: State, event: RunRestored) -> State:
+def _restored(state: State, event: RunRestored, at_ms: int) -> State:
     facts = _facts(state, event)
     if facts.imported_events != event.events:
         return state  # it went on somewhere before, and that is told again here
-    return _with_facts(state, changed(facts, imported_events=0))
+    # Its time begins anew: how long the file lay somewhere was no work.
+    return _with_facts(state, changed(facts, imported_events=0, deadline_ms=_deadline(facts.run_timeout_s, at_ms)))
 
 
 def _ended(state: State, event: Event, status: str, reason: str) -> Ended:
@@ -611,6 +625,17 @@ def add_usage(one: Usage, other: Usage) -> Usage:
         cache_creation_input_tokens=one.cache_creation_input_tokens + other.cache_creation_input_tokens,
         cache_read_input_tokens=one.cache_read_input_tokens + other.cache_read_input_tokens,
     )
+
+
+def _deadline(run_timeout_s: int, at_ms: int) -> int:
+    return at_ms + 1000 * run_timeout_s if run_timeout_s else 0
+
+
+def _time_went_on(facts: Facts, since_ms: int, at_ms: int) -> Facts:
+    """The time of the run stood still since then."""
+    if not facts.deadline_ms:
+        return facts
+    return changed(facts, deadline_ms=facts.deadline_ms + max(0, at_ms - since_ms))
 
 
 def _with_input(facts: Facts, event: InputReceived) -> Facts:

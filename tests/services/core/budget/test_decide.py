@@ -6,8 +6,9 @@ import pytest
 
 from schemas.budget_events import BudgetRefused, BudgetSettled, LimitDeclined
 from services.core.budget import limits
-from services.core.budget.decide import wrong_account
+from services.core.budget.decide import decide, wakes_at, wrong_account
 from services.core.budget.months import month_of
+from services.core.budget.orders import Woken
 from services.core.budget.state import Books
 from tests.services.core.budget.given import (
     ACME,
@@ -129,6 +130,18 @@ def test_a_call_that_nobody_settles_counts_as_lost_when_its_time_is_up() -> None
     assert ledger.kinds == ["BudgetSettled", "BudgetReserved"]
     assert (ledger.used(), ledger.told[0].kind) == ((60, 0), "expired")
     assert ledger.take(settle("a:1.1", 5)).used() == (5, 0)
+
+
+def test_the_books_ask_to_be_looked_at_when_the_first_reservation_ends() -> None:
+    ledger = Ledger(user_limit(hard_tokens=100))
+    assert wakes_at(ledger.books) == 0
+    ledger.take(reserve("a:1.1", 60))
+    at_ms = wakes_at(ledger.books)
+    assert 0 <= at_ms - NOVEMBER - limits.RESERVATION_MS < 60_000
+    assert decide(ledger.books, Woken(at_ms=at_ms - 60_000)) == []
+    assert [event.kind for event in decide(ledger.books, Woken(at_ms=at_ms)) if isinstance(event, BudgetSettled)] == [
+        "expired"
+    ]
 
 
 def test_one_decision_closes_a_bounded_number_of_calls() -> None:
