@@ -27,6 +27,7 @@ MODULES: Mapping[str, str] = {
     "state": "services.cli.pausing:state",
     "limits": "services.cli.budgets:limits_app",
     "usage": "services.cli.budgets:usage",
+    "routing": "services.cli.routing:routing",
     "snapshot": "services.cli.snapshots:snapshot_app",
     "events": "services.cli.events:events_app",
     "replay": "services.cli.replay:replay_run",

@@ -15,6 +15,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     restoring restore
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     budgets   limits, set, remove, usage
+    probing   probe                  (of the providers of models)
     erasing   report, erase, subjects, wrap_anew
 
 and every one of them raises Declined and nothing else for what a caller can cause.
@@ -46,6 +47,7 @@ from services.commands.histories import Histories
 from services.commands.hub import Hub
 from services.commands.imports import Imports
 from services.commands.pausing import Pausing
+from services.commands.probing import Probing
 from services.commands.projection import Positions, Projection
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
@@ -58,6 +60,7 @@ from services.stream.budget_family import topics_of as budget_topics
 from services.stream.budgets import BudgetBoard
 from services.stream.family import Topics
 from services.stream.pauses import PauseBoard
+from services.stream.providers import ProviderBoard
 from services.stream.snapshot import Snapshots as BooksSnapshots
 from services.stream.subject_keys import SubjectKeys
 
@@ -70,7 +73,7 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family, those of budgets, of pauses wider than a run, and of the keys of subjects."""
+    """The topics of the run family and of budgets, and of wider pauses, of keys of subjects, of providers."""
 
     commands: str
     events: str
@@ -78,6 +81,7 @@ class RunTopics:
     control: str
     subjects: str
     budgets: Topics
+    providers: str
 
     @classmethod
     def under(cls, prefix: str) -> "RunTopics":
@@ -88,6 +92,7 @@ class RunTopics:
             control=f"{prefix}.control.events",
             subjects=f"{prefix}.subject.keys",
             budgets=budget_topics(prefix),
+            providers=f"{prefix}.provider.events",
         )
 
 
@@ -150,6 +155,8 @@ class CommandLayer:
         self.pausing = Pausing(
             sources, self.pauses, appender, codec, topic=topics.control, clock_ms=clock_ms, fresh_token=new_token
         )
+        self.providers = ProviderBoard(codec, topics.providers)
+        self.probing = Probing(self.providers, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.runs = Runs(
             sources,
             self.reads,

@@ -134,6 +134,10 @@ async def opened(
         spent = KafkaTail(places.kafka, places.topics.budgets.events, {BUDGETS: layer.books.next_offset})
         await waited_for("broker", readiness, spent.start)
         stack.push_async_callback(spent.close)
+        await waited_for("broker", readiness, lambda: layer.providers.catch_up(ranges))
+        providers = KafkaTail(places.kafka, places.topics.providers, {PARTITION: layer.providers.next_offset})
+        await waited_for("broker", readiness, providers.start)
+        stack.push_async_callback(providers.close)
         following_keys: list[Callable[[], Awaitable[None]]] = []
         if keys is not None:
             erasures = KafkaTail(places.kafka, places.topics.subjects, {PARTITION: keys.next_offset})
@@ -149,6 +153,7 @@ async def opened(
                 lambda: _watch(watch),
                 lambda: layer.pauses.follow(control),
                 lambda: layer.books.follow(spent),
+                lambda: layer.providers.follow(providers),
                 *following_keys,
             )
 

@@ -115,6 +115,12 @@ class BudgetFamily:
     def stops(self, effect: Any) -> bool:
         raise AssertionError("the books ask for no calls")
 
+    def is_local(self, effect: Any) -> bool:
+        return False
+
+    def unsettled(self, state: Books) -> tuple[Any, ...]:
+        return ()
+
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
         return BudgetQuarantined(error=error, record_topic=topic, record_offset=offset)
 
@@ -142,6 +148,9 @@ class BudgetDesk:
             return Asked(at_ms=self._clock_ms(), command=command)
 
         return Prepared(books, order, command.envelope.command_id)
+
+    def carry_out(self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition) -> tuple[Prepared, ...]:
+        return ()
 
     def standing(self, aggregate: Aggregate) -> None:
         return None

@@ -31,8 +31,9 @@ from schemas.run_commands import StartRun
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
+from services.runtime.availability import Availability
 from services.runtime.deltas import Previews
-from services.runtime.desk import PastRun, RunDesk
+from services.runtime.desk import Definitions, PastRun, RunDesk
 from services.runtime.main import Work, clock_ms
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
@@ -97,6 +98,9 @@ class Scripted:
     async def list_models(self) -> list[str]:
         return []
 
+    async def probe(self) -> None:
+        """It is always there."""
+
     async def close(self) -> None:
         """Nothing is open."""
 
@@ -154,6 +158,9 @@ class SmallRuntime:
         budgets: Spending | None = None,
         prices: Mapping[tuple[str, str], Price] | None = None,
         held: frozenset[int] | None = None,
+        definitions: Definitions | None = None,
+        providers: Mapping[str, Provider] | None = None,
+        availability: Availability | None = None,
     ) -> None:
         """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
@@ -171,7 +178,7 @@ class SmallRuntime:
         )
         work = Work(
             ModelCalls(
-                {"mock": Provider(model=model)},
+                {"mock": Provider(model=model)} if providers is None else providers,
                 prices=prices or {},
                 currency="USD" if prices else "",
                 tools=shelf,
@@ -181,6 +188,7 @@ class SmallRuntime:
                 clock_ms=clock_ms,
                 secrecy=secrecy,
                 budgets=budgets,
+                availability=availability,
             ),
             ToolCalls(
                 shelf,
@@ -208,7 +216,7 @@ class SmallRuntime:
                 partitions=partitions,
                 known_since_ms=known_since_ms,
                 forgotten_until=forgotten_until,
-                definitions=OneAgent(),
+                definitions=OneAgent() if definitions is None else definitions,
                 index=EmptyIndex(),
                 past=past,
                 tallies=tallies,
