@@ -24,6 +24,7 @@ from schemas.run_events import (
     CallNotBegun,
     CommandRefused,
     Event,
+    HookActed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
@@ -214,7 +215,7 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunRestored():
             if event.events == values["told_events"]:
                 values["told_events"] = 0
-        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked():
+        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked() | HookActed():
             pass
         case _:
             assert_never(event)

@@ -11,6 +11,7 @@ from schemas.values import (
     BlobRef,
     CommandEnvelope,
     DefinitionOverrides,
+    HookAct,
     ImportOrigin,
     RunPosition,
     Sampling,
@@ -85,6 +86,10 @@ class ForkRun:
     """With it the same key gives the same fork for ever."""
     request_sha256: str = ''
     """Hash of the request under an idempotency key."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
+    the run ends.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -101,6 +106,7 @@ class ForkRun:
             "interactive": self.interactive,
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
+            "credentials": self.credentials,
         }
 
     @classmethod
@@ -119,6 +125,7 @@ class ForkRun:
             interactive=value["interactive"],
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
+            credentials=tuple(value["credentials"]),
         )
 
 
@@ -242,7 +249,7 @@ class HandOverToolResult:
     attempt: int
     """Attempt that returned."""
     outcome: str
-    """ok, error, timeout or cancelled."""
+    """ok, error, timeout, cancelled or denied."""
     text: str = ''
     """Result the model sees."""
     text_blob: BlobRef | None = None
@@ -251,6 +258,8 @@ class HandOverToolResult:
     """The model is told that it failed."""
     duration_ms: int = 0
     """Time of the call."""
+    hook_acts: tuple[HookAct, ...] = ()
+    """What hooks did about the call."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -264,6 +273,7 @@ class HandOverToolResult:
             "is_error": self.is_error,
             "outcome": self.outcome,
             "duration_ms": self.duration_ms,
+            "hook_acts": [item.to_avro() for item in self.hook_acts],
         }
 
     @classmethod
@@ -279,6 +289,7 @@ class HandOverToolResult:
             is_error=value["is_error"],
             outcome=value["outcome"],
             duration_ms=value["duration_ms"],
+            hook_acts=tuple(HookAct.from_avro(item) for item in value["hook_acts"]),
         )
 
 
@@ -565,6 +576,10 @@ class StartRun:
     """Hash of the request under an idempotency key, to refuse the key for another request."""
     continues: RunPosition | None = None
     """Hint where the session's last run lies; the owner verifies it."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
+    the run ends.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -586,6 +601,7 @@ class StartRun:
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
             "continues": None if self.continues is None else self.continues.to_avro(),
+            "credentials": self.credentials,
         }
 
     @classmethod
@@ -609,6 +625,7 @@ class StartRun:
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
             continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
+            credentials=tuple(value["credentials"]),
         )
 
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from schemas.quick import quick
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, ImportOrigin, RunPosition, Segment, ToolCall, Usage
+from schemas.values import (
+    AgentDefinition,
+    BlobRef,
+    ForkPoint,
+    HookAct,
+    ImportOrigin,
+    RunPosition,
+    Segment,
+    ToolCall,
+    Usage,
+)
 
 
 @quick
@@ -67,6 +77,46 @@ class CommandRefused:
         return cls(
             code=value["code"],
             message=value["message"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookActed:
+    """A hook changed a tool call, or could not be asked about it. Decided together with the result of the call,
+    and before it.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.run.events.HookActed"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn."""
+    call_id: str
+    """Id of the call."""
+    act: HookAct
+    """Which hook, and what it did."""
+    attempt: int = 1
+    """Attempt it was asked about."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "act": self.act.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            act=HookAct.from_avro(value["act"]),
         )
 
 
@@ -667,6 +717,12 @@ class RunStarted:
     """Set when the run happened elsewhere: nothing of it is done here, it is only told."""
     traceparent: str = ''
     """W3C trace context of the run's span."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
+    the run ends.
+    """
+    credentials_run: str = ''
+    """The run they came with, when that is a parent of this one; empty: this one."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -688,6 +744,8 @@ class RunStarted:
             "forked_from": None if self.forked_from is None else self.forked_from.to_avro(),
             "imported_from": None if self.imported_from is None else self.imported_from.to_avro(),
             "traceparent": self.traceparent,
+            "credentials": self.credentials,
+            "credentials_run": self.credentials_run,
         }
 
     @classmethod
@@ -711,6 +769,8 @@ class RunStarted:
             forked_from=None if value["forked_from"] is None else ForkPoint.from_avro(value["forked_from"]),
             imported_from=None if value["imported_from"] is None else ImportOrigin.from_avro(value["imported_from"]),
             traceparent=value["traceparent"],
+            credentials=tuple(value["credentials"]),
+            credentials_run=value["credentials_run"],
         )
 
 
@@ -862,7 +922,7 @@ class ToolReturned:
     is_error: bool = False
     """The model is told that it failed."""
     outcome: str = 'ok'
-    """ok, error, timeout, cancelled or outcome_unknown."""
+    """ok, error, timeout, cancelled, denied (by a hook) or outcome_unknown."""
     duration_ms: int = 0
     """Time of the call."""
     settled_by: str = ''
@@ -901,6 +961,7 @@ class ToolReturned:
 RECORDS = (
     CallNotBegun,
     CommandRefused,
+    HookActed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
@@ -922,4 +983,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | CommandRefused | HookActed | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

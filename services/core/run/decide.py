@@ -28,7 +28,7 @@ from schemas.run_events import (
 )
 from schemas.values import Usage
 from services.core.changing import changed
-from services.core.run import limits, pausing, quarantining, unknown
+from services.core.run import hooking, limits, pausing, quarantining, unknown
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
@@ -158,6 +158,7 @@ def _start(state: State, order: Start) -> list[Event]:
             request_sha256=command.request_sha256,
             continues=order.continues,
             traceparent=order.traceparent,
+            credentials=command.credentials,
         ),
         *map(pausing.requested, order.pauses),
         pausing.held_back(order.pauses, 1)
@@ -367,7 +368,7 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
         outcome=order.outcome,
         duration_ms=order.duration_ms,
     )
-    return [returned, *_after_tools(state, answered=1)]
+    return [*hooking.acted(order.turn, opened, order.hook_acts), returned, *_after_tools(state, answered=1)]
 
 
 def _after_tools(state: AwaitingTools, *, answered: int) -> list[Event]:
@@ -443,7 +444,8 @@ def _reconciled(state: State, order: Reconciled) -> list[Event]:
     if opened is None or not opened.is_asking or (opened.attempt, opened.asks) != (order.attempt, order.ask):
         return []
     assert isinstance(state, AwaitingTools)
-    return _with_what_follows(state, [unknown.reconciled(state, opened, order)])
+    acts = hooking.acted(order.turn, opened, order.hook_acts)
+    return _with_what_follows(state, [*acts, unknown.reconciled(state, opened, order)])
 
 
 def _with_what_follows(state: AwaitingTools, events: list[Event]) -> list[Event]:

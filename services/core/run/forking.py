@@ -79,6 +79,7 @@ def fork(state: State, order: Fork) -> list[Event]:
             request_sha256=command.request_sha256,
             forked_from=origin.point,
             traceparent=order.traceparent,
+            credentials=command.credentials,
         ),
         *map(pausing.requested, order.pauses),
         pausing.held_back(order.pauses, 1)

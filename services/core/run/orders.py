@@ -22,7 +22,7 @@ from schemas.run_commands import (
     StartRun,
 )
 from schemas.run_events import Event, RunStarted
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, RunPosition, ToolCall, Usage
+from schemas.values import AgentDefinition, BlobRef, ForkPoint, HookAct, RunPosition, ToolCall, Usage
 from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
@@ -223,7 +223,7 @@ class ModelErred:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDone:
-    """A tool call returned; outcome is ok, error, timeout or cancelled."""
+    """A tool call returned; outcome is ok, error, timeout, cancelled or denied (by a hook)."""
 
     at_ms: int
     turn: int
@@ -234,6 +234,8 @@ class ToolDone:
     is_error: bool
     outcome: str
     duration_ms: int
+    hook_acts: tuple[HookAct, ...] = ()
+    """What hooks did about the call, in the order they were asked."""
 
     @property
     def key(self) -> CallKey:
@@ -255,6 +257,8 @@ class Reconciled:
     text_blob: BlobRef | None = None
     is_error: bool = False
     duration_ms: int = 0
+    hook_acts: tuple[HookAct, ...] = ()
+    """As in ToolDone; only with a result."""
 
     @property
     def key(self) -> CallKey:

@@ -12,6 +12,7 @@ from schemas.run_events import (
     CallNotBegun,
     CommandRefused,
     Event,
+    HookActed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
@@ -135,6 +136,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | CommandRefused()
             | ToolOutcomeAsked()
             | CallNotBegun()
+            | HookActed()
         ):
             return ()
         case RunCancelled() | RunFailed():

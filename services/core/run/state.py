@@ -25,6 +25,7 @@ from schemas.run_events import (
     CallNotBegun,
     CommandRefused,
     Event,
+    HookActed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
@@ -112,6 +113,10 @@ class Facts:
     started_at_ms: int
     traceparent: str
     metadata: tuple[tuple[str, str], ...] = ()
+    credentials: tuple[str, ...] = ()
+    """Names of those that came with the request; their values are outside the log."""
+    credentials_run: str = ""
+    """The run they came with; empty: this one."""
     inherited_messages: int = 0
     """How many of the messages came from the run this one goes on with."""
     turns: int = 0
@@ -287,6 +292,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _outcome_asked(state, event, at_ms)
         case CallNotBegun():
             return _not_begun(state, event)
+        case HookActed():
+            return _hook_acted(state, event)
         case RunParked():
             return Parked(facts=_facts(state, event))
         case RunPauseRequested(scope=scope, reason=reason, by=by):
@@ -361,6 +368,8 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         started_at_ms=at_ms,
         traceparent=event.traceparent,
         metadata=tuple(sorted(event.metadata.items())),
+        credentials=event.credentials,
+        credentials_run=event.credentials_run,
         inherited_messages=len(state.history),
         imported_events=0 if event.imported_from is None else event.imported_from.events,
     )
@@ -497,6 +506,15 @@ def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingToo
                 if (opened.index, opened.attempt) == (event.index, event.attempt):
                     return _replaced(state, changed(opened, not_begun=True))
     raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
+
+
+def _hook_acted(state: State, event: HookActed) -> AwaitingTools:
+    """Nothing changes: the call is kept as the model wrote it, and its result comes after the hooks."""
+    if isinstance(state, AwaitingTools) and (event.turn, event.index, event.attempt) in [
+        (state.turn, opened.index, opened.attempt) for opened in state.open
+    ]:
+        return state
+    raise IllegalEvent(f"HookActed: no attempt {event.attempt} of {event.turn}.{event.index} is open")
 
 
 def _lost(state: State, event: ToolReconcileRequested | ToolOutcomeAsked, at_ms: int) -> tuple[AwaitingTools, OpenCall]:

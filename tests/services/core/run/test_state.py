@@ -10,6 +10,7 @@ from schemas.run_events import (
     CallNotBegun,
     CommandRefused,
     Event,
+    HookActed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
@@ -31,7 +32,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, Usage
+from schemas.values import BlobRef, HookAct, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -68,6 +69,7 @@ STARTED = RunStarted(session_id="s_tok", agent_id="a_tok", definition=DEFINITION
 REPLIED = ModelReplied(
     turn=1, attempt=1, stop_reason="end_turn", usage=USAGE, provider="acme", model="large", duration_ms=1, text="x"
 )
+ACT = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="denied")
 EVERY: tuple[Event, ...] = (
     STARTED,
     RunRefused(code="c", message="m"),
@@ -80,6 +82,7 @@ EVERY: tuple[Event, ...] = (
     ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
     ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
     CallNotBegun(kind="tool", turn=1, index=0, attempt=1),
+    HookActed(turn=1, index=0, call_id="c0", act=ACT),
     RunParked(since_turn=1),
     RunPauseRequested(scope="tenant"),
     RunPaused(turn=1),
@@ -125,6 +128,7 @@ LEGAL = {
         "ToolReconcileRequested",
         "ToolOutcomeAsked",
         "CallNotBegun",
+        "HookActed",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
