@@ -176,6 +176,9 @@ class ToolContext:
     max_tokens: int = 0
     sampling: Sampling | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Secrets that came with the run's request, by name (`default` is its user_bearer). For the other side of a call
+    only: never in a result, an error or a log line. What echoes one is masked before it is appended."""
 
 
 @frozen_on_paper

@@ -2,15 +2,18 @@
 
 A tool is looked up, its arguments parsed, its call bounded in time and number, and whatever happens becomes a result
 the model sees: an unknown tool, bad arguments, a time-out, an error of the outside. Only being stopped ends a call
-without a result. Before: react asked for CallTool. After: decide with ToolDone.
+without a result. Hooks (hooks.py) look at calls before they are made and at what they gave; a call that nobody looks at
+costs one look at an empty table more.
+
+Before: react asked for CallTool. After: decide with ToolDone.
 """
 
 import asyncio
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from connectors.errors import OutsideError
@@ -24,19 +27,37 @@ from connectors.protocols import (
     ToolResult,
     VolumeBinding,
 )
+from schemas.values import HookAct
+from services.core.hooks import HookedResult
 from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Reconciled, ToolDone
 from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools, Facts
+from services.runtime.credentials import NO_CREDENTIALS, NOTHING, Credentials
+from services.runtime.hooks import Chain, HookedCall, Hooks
 from services.runtime.model_calls import ToolShelf
 from services.runtime.payloads import inline_or_blob, storable
-from services.runtime.secrecy import IN_CLEAR, Secrecy
+from services.runtime.redaction import without
+from services.runtime.secrecy import IN_CLEAR, Clear, Secrecy
 from services.runtime.tracing import Tracing
+from services.stream.subject_keys import Sealer
 
 MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
 """A longer result is cut; the built-in tools stay far below, this bounds foreign ones."""
 
 
 Called = TypeVar("Called", CallTool, ReconcileTool)
+DENIED = "denied"
+"""Outcome of a call that a hook refused."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Returned:
+    """What a call gave, after the hooks. `began` is monotonic seconds; `acts` are in clear."""
+
+    result: ToolResult
+    outcome: str
+    acts: Sequence[HookAct] = ()
+    began: float = 0.0
 
 
 class ToolCalls:
@@ -55,8 +76,12 @@ class ToolCalls:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
         secrecy: Secrecy = IN_CLEAR,
+        hooks: Hooks | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
+        self._hooks = hooks
+        self._credentials = credentials
         self._mask = mask
         self._secrecy = secrecy
         self._tools = tools
@@ -76,17 +101,18 @@ class ToolCalls:
         sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
         effect, state = await self._opened(effect, state, tenant)
         if len(state.asked) <= self._parallelism:
-            began, result, outcome = await self._called(effect, state, tenant)  # all calls of the turn fit at once
+            called = await self._called(effect, state, tenant)  # all calls of the turn fit at once
         else:
             slot = self._slots.setdefault(effect.run_id, asyncio.Semaphore(self._parallelism))
             self._in_use[effect.run_id] = self._in_use.get(effect.run_id, 0) + 1
             try:
                 async with slot:
-                    began, result, outcome = await self._called(effect, state, tenant)
+                    called = await self._called(effect, state, tenant)
             finally:
                 self._in_use[effect.run_id] -= 1
                 if self._in_use[effect.run_id] == 0:
                     del self._in_use[effect.run_id], self._slots[effect.run_id]
+        result, outcome = called.result, called.outcome
         is_error = result.is_error
         try:
             inline, blob = await inline_or_blob(sealer.text(storable(self._kept(result.text))), self._blobs)
@@ -102,7 +128,8 @@ class ToolCalls:
             text_blob=blob,
             is_error=is_error,
             outcome=outcome,
-            duration_ms=int((time.monotonic() - began) * 1000),
+            duration_ms=int((time.monotonic() - called.began) * 1000),
+            hook_acts=self._told(called.acts, sealer) if called.acts else (),
         )
 
     async def reconcile(self, effect: ReconcileTool, state: AwaitingTools, tenant: str) -> Reconciled:
@@ -112,22 +139,27 @@ class ToolCalls:
             await self._sleep(wait_ms / 1000)
         began = time.monotonic()
         blob, is_error = None, False
+        acts: Sequence[HookAct] = ()
+        values = NOTHING
         sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
         effect, state = await self._opened(effect, state, tenant)
         try:
-            answer = await self._asked(effect, state.facts, tenant)
+            values = await self._credentials.of(state.facts, tenant)
+            answer = await self._asked(effect, state.facts, tenant, values)
             match answer:
                 case ToolResult():
-                    verdict, is_error = HAPPENED, answer.is_error
-                    text, blob = await inline_or_blob(sealer.text(storable(self._kept(answer.text))), self._blobs)
+                    told = HookedResult(text=self._kept(answer.text, values), is_error=answer.is_error)
+                    told, acts = await self._looked_at(effect, state, tenant, told)
+                    verdict, is_error = HAPPENED, told.is_error
+                    text, blob = await inline_or_blob(sealer.text(storable(self._kept(told.text))), self._blobs)
                 case DidNotHappen(reason=reason):
-                    verdict, text = DID_NOT_HAPPEN, sealer.short(storable(self._kept(reason)))
+                    verdict, text = DID_NOT_HAPPEN, sealer.short(storable(self._kept(reason, values)))
                 case CannotTell(reason=reason):
-                    verdict, text = CANNOT_TELL, sealer.short(storable(self._kept(reason)))
+                    verdict, text = CANNOT_TELL, sealer.short(storable(self._kept(reason, values)))
         except TimeoutError:
             verdict, text = FAILED, f"{effect.name} did not say in time what became of the call"
         except OutsideError as error:
-            verdict, text = FAILED, sealer.short(storable(self._mask(str(error))))
+            verdict, text = FAILED, sealer.short(storable(self._kept(str(error), values)))
         return Reconciled(
             at_ms=self._clock_ms(),
             turn=effect.turn,
@@ -139,6 +171,7 @@ class ToolCalls:
             text_blob=blob,
             is_error=is_error,
             duration_ms=int((time.monotonic() - began) * 1000),
+            hook_acts=self._told(acts, sealer) if acts else (),
         )
 
     async def _opened(self, effect: Called, state: AwaitingTools, tenant: str) -> tuple[Called, AwaitingTools]:
@@ -150,49 +183,113 @@ class ToolCalls:
         opened = replace(effect, input=await self._secrecy.text(effect.input, tenant))
         return opened, replace(state, facts=replace(state.facts, metadata=metadata))
 
-    async def _asked(self, effect: ReconcileTool, facts: Facts, tenant: str) -> ToolResult | DidNotHappen | CannotTell:
+    async def _asked(
+        self, effect: ReconcileTool, facts: Facts, tenant: str, credentials: Mapping[str, str]
+    ) -> ToolResult | DidNotHappen | CannotTell:
         tool: Tool | None = self._tools.find(effect.name)
         if tool is None or not isinstance(tool, Reconciler):
             return CannotTell(reason=f"this process has no tool {effect.name} that could be asked")
         granted = tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
+        context = replace(self._context(effect, facts, tenant, granted), credentials=credentials)
         async with asyncio.timeout(tool.timeout_s):
-            return await tool.reconcile(parsed(effect.input), self._context(effect, facts, tenant, granted))
+            return await tool.reconcile(parsed(effect.input), context)
 
-    def _kept(self, text: str) -> str:
-        """What of a result goes to the log."""
-        text = self._mask(text)
+    # --- hooks -------------------------------------------------------------------------------------------------------
+
+    def _chain(self, effect: Called, facts: Facts, tenant: str) -> Chain | None:
+        return None if self._hooks is None else self._hooks.chain(tenant, facts.definition.name, effect.name)
+
+    async def _looked_at(
+        self, effect: ReconcileTool, state: AwaitingTools, tenant: str, result: HookedResult
+    ) -> tuple[HookedResult, Sequence[HookAct]]:
+        """What a tool remembers of a lost call, after the hooks that look at results.
+
+        They are told the input as the model wrote it: what a pre hook made of it was lost with the attempt.
+        """
+        chain = self._chain(effect, state.facts, tenant)
+        if chain is None or self._hooks is None:
+            return result, ()
+        call = _hooked_call(effect, state, tenant, effect_class="")
+        return await self._hooks.after(chain, call, parsed(effect.input), result)
+
+    def _told(self, acts: Sequence[HookAct], sealer: Sealer | Clear) -> tuple[HookAct, ...]:
+        """What hooks did, as the log may hold it."""
+        return tuple(
+            replace(
+                act,
+                input=sealer.text(storable(self._mask(act.input))),
+                url=sealer.short(storable(self._mask(act.url))),
+                hosts_added=tuple(map(storable, act.hosts_added)),
+            )
+            for act in acts
+        )
+
+    def _kept(self, text: str, credentials: Mapping[str, str] = NOTHING) -> str:
+        """What of a result goes to the log, and to hooks; the credentials are those of its run."""
+        text = self._mask(without(credentials.values(), text) if credentials else text)
         if len(text) > MAX_RESULT_CHARACTERS:
             text = text[:MAX_RESULT_CHARACTERS] + f"\n[cut after {MAX_RESULT_CHARACTERS} characters]"
         return text
 
-    async def _called(self, effect: CallTool, state: AwaitingTools, tenant: str) -> tuple[float, ToolResult, str]:
-        """When it began (monotonic), the result and its outcome."""
+    async def _called(self, effect: CallTool, state: AwaitingTools, tenant: str) -> Returned:
         began = time.monotonic()
         with self._tracing.tool_call(effect, state) as span:
-            result, outcome = await self._bounded(effect, state.facts, tenant)
-            span.returned(outcome)
-        return began, result, outcome
+            returned = await self._bounded(effect, state, tenant)
+            span.returned(returned.outcome)
+        returned.began = began
+        return returned
 
-    async def _bounded(self, effect: CallTool, facts: Facts, tenant: str) -> tuple[ToolResult, str]:
+    async def _bounded(self, effect: CallTool, state: AwaitingTools, tenant: str) -> Returned:
+        """The policy floor, then the hooks around the tool."""
+        facts = state.facts
         tool = self._tools.find(effect.name)
         granted = tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
         if tool is None or effect.name not in granted:
-            return ToolResult(text=f"tool not found: {effect.name}", is_error=True), "error"
+            return _error(f"tool not found: {effect.name}")
         try:
             arguments = json.loads(effect.input or "{}")
         except (ValueError, RecursionError) as error:
-            return ToolResult(text=f"the arguments of {effect.name} are not JSON: {error}", is_error=True), "error"
+            return _error(f"the arguments of {effect.name} are not JSON: {error}")
         if not isinstance(arguments, dict):
-            return ToolResult(text=f"the arguments of {effect.name} must be a JSON object", is_error=True), "error"
+            return _error(f"the arguments of {effect.name} must be a JSON object")
+        context = self._context(effect, facts, tenant, granted)
+        chain = self._chain(effect, facts, tenant)
+        if chain is None or self._hooks is None:
+            return await self._made(tool, arguments, context, facts, tenant)
+        call = _hooked_call(effect, state, tenant, effect_class=effect.effect_class)
+        before = await self._hooks.before(chain, call, arguments, lambda given: tool.effect_class(given).value)
+        if before.denied is not None:
+            returned = Returned(result=_as_result(before.denied), outcome=DENIED)
+        else:
+            if before.hosts:
+                hosts = (*context.allowed_hosts, *before.hosts)
+                context = replace(context, allowed_hosts=tuple(dict.fromkeys(hosts)))
+            returned = await self._made(tool, before.input, context, facts, tenant)
+        told = HookedResult(text=self._kept(returned.result.text), is_error=returned.result.is_error)
+        result, acts = await self._hooks.after(chain, call, before.input, told)
+        returned.acts = [*before.acts, *acts]
+        if result != told:
+            returned.result, returned.outcome = _as_result(result), "error" if result.is_error else "ok"
+        return returned
+
+    async def _made(
+        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext, facts: Facts, tenant: str
+    ) -> Returned:
+        """The call itself, within its time. Secrets of the run are masked in what it gives."""
         try:
+            if facts.credentials:
+                # Without them no call is made: an echo of one could not be masked.
+                context = replace(context, credentials=await self._credentials.of(facts, tenant))
             async with asyncio.timeout(tool.timeout_s):
-                result = await tool.call(arguments, self._context(effect, facts, tenant, granted))
+                result = await tool.call(arguments, context)
         except TimeoutError:
-            text = f"{effect.name} did not return within {tool.timeout_s:g} s and was stopped"
-            return ToolResult(text=text, is_error=True), "timeout"
+            text = f"{tool.name} did not return within {tool.timeout_s:g} s and was stopped"
+            return Returned(result=ToolResult(text=text, is_error=True), outcome="timeout")
         except OutsideError as error:
-            return ToolResult(text=str(error), is_error=True), "error"
-        return result, "error" if result.is_error else "ok"
+            result = ToolResult(text=str(error), is_error=True)
+        if context.credentials:
+            result = ToolResult(text=without(context.credentials.values(), result.text), is_error=result.is_error)
+        return Returned(result=result, outcome="error" if result.is_error else "ok")
 
     def _context(
         self, effect: CallTool | ReconcileTool, facts: Facts, tenant: str, granted: tuple[str, ...]
@@ -232,6 +329,34 @@ class ToolCalls:
                 mode = "rw" if grant.mode == "rw" and volume.mode == "rw" else "ro"
                 found.append(VolumeBinding(name=grant.name, path=volume.path, mode=mode, is_default=grant.is_default))
         return tuple(found)
+
+
+def _error(text: str) -> Returned:
+    return Returned(result=ToolResult(text=text, is_error=True), outcome="error")
+
+
+def _as_result(result: HookedResult) -> ToolResult:
+    return ToolResult(text=result.text, is_error=result.is_error)
+
+
+def _hooked_call(
+    effect: CallTool | ReconcileTool, state: AwaitingTools, tenant: str, *, effect_class: str
+) -> HookedCall:
+    facts = state.facts
+    return HookedCall(
+        tenant=tenant,
+        agent=facts.definition.name,
+        user_id=facts.user_id,
+        agent_id=facts.agent_id,
+        run_id=effect.run_id,
+        session_id=facts.session_id,
+        turn=effect.turn,
+        index=effect.index,
+        attempt=effect.attempt,
+        call_id=state.asked[effect.index].id,
+        name=effect.name,
+        effect_class=effect_class,
+    )
 
 
 def allowed_hosts(operator: tuple[str, ...], caller: tuple[str, ...] | None) -> tuple[str, ...]:
