@@ -25,6 +25,7 @@ import httpcore
 import httpx
 
 from connectors.errors import OutsideError, Permanent, Transient
+from connectors.secret_key import SecretKey
 from connectors.tools.answers import Refusal
 from connectors.tools.dialling import CheckedNetwork, Resolve, system_resolve
 from connectors.tools.exchange import USER_AGENT, web_url
@@ -36,6 +37,8 @@ RESPONSE_BYTES = 1024 * 1024
 """Parity: what a hook may answer."""
 CONNECTIONS = 100
 KEPT = 20
+SIGNING = "callbacks"
+"""The purpose under which signing secrets are derived."""
 KEEP_S = 4.0
 """Below the 5 s after which common servers close an idle connection, so that it is we who close it."""
 
@@ -106,6 +109,14 @@ class Callbacks:
                 if len(answer) > RESPONSE_BYTES:
                     raise Permanent(f"the answer is longer than {RESPONSE_BYTES} bytes", kind="invalid")
             return bytes(answer)
+
+
+def callback_secrets(secret: SecretKey | None, *of: str) -> tuple[str, ...]:
+    """What callbacks of that name are signed with, the current secret first; none without a key.
+
+    It follows from the installation's key, so nothing has to be stored, and another name has another.
+    """
+    return () if secret is None else tuple(key.hex() for key in secret.derived(SIGNING, *of))
 
 
 def signed(body: bytes, secrets: Sequence[str], at_s: int) -> dict[str, str]:

@@ -160,6 +160,22 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PermitHostWiden:
+    """hooks.permit_host_widen: whose hooks may open hosts for a call, as `tenant:owner` or `owner`."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    owners: Words = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HooksBlock:
+    """hooks: what the operator decides about hooks; they are registered over the API."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    permit_host_widen: PermitHostWiden = field(default_factory=PermitHostWiden)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkillBlock:
     """skills.<name>: an inline skill."""
 
@@ -197,6 +213,7 @@ class Configuration:
     volumes: Mapping[VolumeName, Volume] = field(default_factory=dict)
     skills: Mapping[str, SkillBlock] = field(default_factory=dict)
     principals: Mapping[str, PrincipalBlock] = field(default_factory=dict)
+    hooks: HooksBlock = field(default_factory=HooksBlock)
 
 
 _ADAPTER = TypeAdapter(Configuration)

@@ -22,6 +22,7 @@ from services.api import (
     erasure_endpoints,
     event_endpoints,
     history_endpoints,
+    hook_endpoints,
     operator_endpoints,
     pause_endpoints,
     run_endpoints,
@@ -33,6 +34,7 @@ from services.api.bodies import (
     CancelBody,
     ErasureBody,
     ForkBody,
+    HookBody,
     InputBody,
     MessageBody,
     PauseBody,
@@ -46,6 +48,7 @@ from services.api.bodies import (
 from services.api.service import Service
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
+from services.core.access.scopes import TENANT as OPERATES_TENANT
 
 Answer = Response | ASGIApp
 Handler = Callable[[Service, Caller, Request], Awaitable[Any]]
@@ -418,6 +421,31 @@ ROUTES: tuple[Route, ...] = (
         access=ADMIN,
         handler=operator_endpoints.concurrency,
         says="How many runs are under way, by user and provider.",
+    ),
+    Route(
+        method="POST",
+        path="/v1/hooks",
+        access=OPERATES_TENANT,
+        handler=hook_endpoints.register,
+        says="Register a hook: it is asked about tool calls before or after they are made.",
+        body=HookBody,
+        answer="HookMade",
+    ),
+    Route(
+        method="GET",
+        path="/v1/hooks",
+        access=OPERATES_TENANT,
+        handler=hook_endpoints.listed,
+        says="The registered hooks, in the order in which they are asked.",
+        answer="HookList",
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/hooks/{hook_id}",
+        access=OPERATES_TENANT,
+        handler=hook_endpoints.remove,
+        says="Remove a hook; calls under way end with it.",
+        answer="HookRemoved",
     ),
     Route(
         method="GET",

@@ -13,6 +13,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     histories replay, at, compare, export
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
+    hooks     register, listed, remove
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     erasing   report, erase, subjects, wrap_anew
 
@@ -27,6 +28,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
+from connectors.run_credentials import RunCredentials
+from connectors.secret_key import SecretKey
 from connectors.state_files import StateFiles
 from schemas.codec import Codec
 from schemas.ids import fresh_token, partition_key
@@ -41,6 +44,7 @@ from services.commands.erasing import Erasing
 from services.commands.follow import Sources
 from services.commands.forks import Forks
 from services.commands.histories import Histories
+from services.commands.hooks import Hooks
 from services.commands.hub import Hub
 from services.commands.imports import Imports
 from services.commands.pausing import Pausing
@@ -50,6 +54,7 @@ from services.commands.reads import Reads
 from services.commands.restoring import Restoring
 from services.commands.runs import Runs
 from services.commands.snapshots import Snapshots
+from services.stream.hooks import HookBoard
 from services.stream.pauses import PauseBoard
 from services.stream.subject_keys import SubjectKeys
 
@@ -62,12 +67,13 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family, that of pauses wider than a run, and that of the keys of subjects."""
+    """The topics of the run family, and those of pauses wider than a run, of hooks, and of the keys of subjects."""
 
     commands: str
     events: str
     previews: str
     control: str
+    hooks: str
     subjects: str
 
     @classmethod
@@ -77,6 +83,7 @@ class RunTopics:
             events=f"{prefix}.run.events",
             previews=f"{prefix}.run.deltas",
             control=f"{prefix}.control.events",
+            hooks=f"{prefix}.hook.events",
             subjects=f"{prefix}.subject.keys",
         )
 
@@ -118,8 +125,11 @@ class CommandLayer:
         control_wait_s: float = limits.CONTROL_WAIT_S,
         on_batch: Callable[[int], None] = lambda records: None,
         keys: SubjectKeys | None = None,
+        secret: SecretKey | None = None,
+        credentials: RunCredentials | None = None,
     ) -> None:
-        """`keys` None: content is not encrypted."""
+        """`keys` None: content is not encrypted. `secret` None: callbacks are not signed. `credentials` None: requests
+        that bring some are refused."""
         self.keys = keys
         self.gate = gate
         self.hub = hub
@@ -140,6 +150,8 @@ class CommandLayer:
         self.pausing = Pausing(
             sources, self.pauses, appender, codec, topic=topics.control, clock_ms=clock_ms, fresh_token=new_token
         )
+        self.hook_board = HookBoard(codec, topics.hooks)
+        self.hooks = Hooks(self.hook_board, appender, codec, clock_ms=clock_ms, fresh_token=new_token, secret=secret)
         self.runs = Runs(
             sources,
             self.reads,
@@ -148,6 +160,7 @@ class CommandLayer:
             fresh_token=new_token,
             decision_wait_s=decision_wait_s,
             admit=self.pausing.admit,
+            credentials=credentials,
         )
         self.forks = Forks(self.runs, self.reads, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = Imports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)

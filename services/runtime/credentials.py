@@ -11,7 +11,7 @@ Before: tool_calls.py. After: connectors/run_credentials.py.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from connectors.errors import OutsideError
@@ -33,7 +33,7 @@ class CredentialStore(Protocol):
     """connectors.run_credentials.RunCredentials. Raises OutsideError."""
 
     async def get(self, tenant: str, run_id: str) -> Mapping[str, str]: ...
-    async def delete(self, run_ids: list[str]) -> None: ...
+    async def delete(self, run_ids: Sequence[str]) -> None: ...
     async def sweep(self) -> int: ...
 
 

@@ -55,6 +55,7 @@ from services.core.run.orders import (
     Start,
 )
 from services.core.run.state import Ended, Pause, conversation
+from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.hand_over import order_of
 from services.runtime.relatives import Relatives
 from services.runtime.secrecy import IN_CLEAR, Secrecy
@@ -143,8 +144,10 @@ class RunDesk:
         tracing: Tracing = NO_TRACING,
         pauses: Callable[[], PauseTable] | None = None,
         secrecy: Secrecy = IN_CLEAR,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self._secrecy = secrecy
+        self._credentials = credentials
         self._number = number
         self._partitions = partitions
         self.issued_until_ms = known_since_ms
@@ -213,6 +216,7 @@ class RunDesk:
                 self._live_sessions.pop((aggregate.tenant, session), None)
                 self._live_handles.pop((aggregate.tenant, state.facts.agent_id), None)
                 self._tallies.ended(aggregate, state, self._number)
+                self._credentials.ended(state.facts)
         self._remember(
             PastRun(
                 run_id=aggregate.id,

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from connectors.callbacks import signed
+from connectors.callbacks import callback_secrets, signed
 from connectors.errors import OutsideError
 from connectors.secret_key import SecretKey
 from connectors.tools.hosts import EXACTLY, canonical_host
@@ -55,8 +55,6 @@ INPUT_BYTES_MAX = 64 * 1024
 """Of a rewritten input: it is in the event as it is, like the one the model wrote."""
 REASON_CHARACTERS_MAX = 200
 URL_CHARACTERS_MAX = 2_000
-SIGNING = "hook callbacks"
-"""The purpose under which signing secrets are derived."""
 
 
 class Asks(Protocol):
@@ -193,10 +191,11 @@ class Hooks:
         body = _written(
             {"phase": hook.phase, "owner": hook.owner, "hook_name": hook.name, "hook_id": hook.hook_id, **told}
         )
+        secrets = callback_secrets(self._secret, hook.tenant, hook.owner, hook.name)
         headers = {
             "X-Loomlog-Hook": hook.hook_id,
             "X-Loomlog-Delivery": f"{call.run_id}:{call.turn}.{call.index}:{call.attempt}:{hook.hook_id}",
-            **signed(body, signing_secrets(self._secret, hook), self._clock_ms() // 1000),
+            **signed(body, secrets, self._clock_ms() // 1000),
         }
         answer = await self._asks.post(hook.callback_url, body, headers, timeout_s=timeout_s(hook))
         if not answer.strip():
@@ -205,13 +204,6 @@ class Hooks:
             return orjson.loads(answer)
         except orjson.JSONDecodeError as error:
             raise WrongAnswer("the answer is not JSON") from error
-
-
-def signing_secrets(secret: SecretKey | None, hook: HookRegistered) -> tuple[str, ...]:
-    """What the callbacks of a hook are signed with, the current one first. It follows from the key and the name."""
-    if secret is None:
-        return ()
-    return tuple(key.hex() for key in secret.derived(SIGNING, hook.tenant, hook.owner, hook.name))
 
 
 def _shown(call: HookedCall, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ import uvloop
 
 from connectors import logs
 from connectors.blobs import FileBlobs
+from connectors.callbacks import Callbacks
 from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes, providers_of, usable_ids
 from connectors.configuration import price_of as configured_price
 from connectors.errors import OutsideError, Transient
@@ -34,6 +35,7 @@ from connectors.models.catalog import build_models
 from connectors.postgres import open_reader
 from connectors.process_secrecy import hide_from_other_programs
 from connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
+from connectors.run_credentials import PostgresRows, RunCredentials
 from connectors.schema_registry import codec_for
 from connectors.tools.context import ServerInfo
 from connectors.tools.registry import ToolOptions, build_tools
@@ -42,11 +44,13 @@ from schemas.codec import Codec
 from services.core.run.orders import EffectResult
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
 from services.core.run.state import AwaitingModel, AwaitingTools, State
+from services.runtime.credentials import Credentials
 from services.runtime.definitions import ConfiguredDefinitions
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
 from services.runtime.hand_over import HandOver
+from services.runtime.hooks import Hooks
 from services.runtime.index import ProjectedIndex
 from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
@@ -64,6 +68,7 @@ from services.runtime.web import ADDRESS, bound_socket, serve
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
+from services.stream.hooks import HookBoard
 from services.stream.host import Host
 from services.stream.owner import Workplace
 from services.stream.past import Past
@@ -78,6 +83,7 @@ log = logging.getLogger("loomlog.runtime")
 TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"
+HOOKS_TOPIC = "loom.hook.events"
 SUBJECTS_TOPIC = "loom.subject.keys"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
@@ -149,6 +155,8 @@ def calls_of(
     tracing: Tracing,
     previews: Previews,
     secrecy: Secrecy,
+    hooks: Hooks,
+    credentials: Credentials,
 ) -> Work:
     """The effects of this process."""
     configuration = loaded.configuration
@@ -194,7 +202,20 @@ def calls_of(
             clock_ms=clock_ms,
             mask=redaction.text,
             secrecy=secrecy,
+            hooks=hooks,
+            credentials=credentials,
         ),
+    )
+
+
+def hooks_of(loaded: Loaded, settings: RuntimeSettings, board: HookBoard, callbacks: Callbacks) -> Hooks:
+    """The hooks of this process."""
+    return Hooks(
+        lambda: board.table,
+        callbacks,
+        clock_ms=clock_ms,
+        permitted=(*settings.widening_owners, *loaded.configuration.hooks.permit_host_widen.owners),
+        secret=settings.secret,
     )
 
 
@@ -233,6 +254,17 @@ async def run(loaded: Loaded) -> None:
             await pause_once(board, appender, ranges, codec, switch=switch, by=settings.name, at_ms=clock_ms())
         control = await open_tail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
         stack.push_async_callback(control.close)
+        hooks = HookBoard(codec, HOOKS_TOPIC)
+        await hooks.catch_up(ranges)
+        registrations = await open_tail(settings.kafka, HOOKS_TOPIC, {PARTITION: hooks.next_offset})
+        stack.push_async_callback(registrations.close)
+        callbacks = Callbacks(private_hosts=loaded.settings.http_private_host_allowlist)
+        stack.push_async_callback(callbacks.close)
+        credentials = Credentials()
+        if settings.secret is not None:
+            rows = PostgresRows(settings.postgres)
+            stack.push_async_callback(rows.close)
+            credentials = Credentials(RunCredentials(rows, settings.secret))
         keys = await opened_keys(settings.wrapping, codec, appender, ranges, topic=SUBJECTS_TOPIC, clock_ms=clock_ms)
         erasures: KafkaTail | None = None
         if keys is not None:
@@ -270,6 +302,10 @@ async def run(loaded: Loaded) -> None:
             erasures,
             life,
             beside,
+            hooks,
+            registrations,
+            hooks_of(loaded, settings, hooks, callbacks),
+            credentials,
         )
 
 
@@ -290,6 +326,10 @@ async def _serve(
     erasures: KafkaTail | None,
     life: str,
     beside: StandingBy | None,
+    hook_board: HookBoard,
+    registrations: KafkaTail,
+    hooks: Hooks,
+    credentials: Credentials,
 ) -> None:
     secrecy = Secrecy(keys)
     family = RunFamily()
@@ -308,7 +348,15 @@ async def _serve(
 
     previews = Previews(codec, appender, topic=DELTAS_TOPIC, partitions=partitions, term_of=term_of)
     work = calls_of(
-        loaded, settings, codec=codec, appender=appender, tracing=watched, previews=previews, secrecy=secrecy
+        loaded,
+        settings,
+        codec=codec,
+        appender=appender,
+        tracing=watched,
+        previews=previews,
+        secrecy=secrecy,
+        hooks=hooks,
+        credentials=credentials,
     )
 
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
@@ -327,6 +375,7 @@ async def _serve(
             tracing=watched,
             pauses=lambda: board.table,
             secrecy=secrecy,
+            credentials=credentials,
         )
 
     letters: dict[str, Any] = {} if keys is None else {"kept": letters_value(keys, codec, TOPICS.commands)}
@@ -381,6 +430,8 @@ async def _serve(
         running = [
             tasks.create_task(host.run(), name="host"),
             tasks.create_task(board.follow(control), name="pauses"),
+            tasks.create_task(hook_board.follow(registrations), name="hooks"),
+            tasks.create_task(credentials.run(), name="credentials"),
             tasks.create_task(tallies.run(), name="tallies"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from connectors import callbacks as module
-from connectors.callbacks import Callbacks, signed
+from connectors.callbacks import Callbacks, callback_secrets, signed
 from connectors.errors import OutsideError, Permanent, Transient
+from connectors.secret_key import SecretKey
 from tests.connectors.tools.web_server import Names, Server, page, redirect, running
 
 BODY = b'{"phase":"pre"}'
@@ -189,3 +190,17 @@ def test_while_a_key_is_rotated_both_sign() -> None:
 
 def test_without_a_secret_nothing_is_signed() -> None:
     assert signed(BODY, [], 5) == {}
+
+
+def test_every_name_has_a_secret_of_its_own_that_never_changes() -> None:
+    key = SecretKey(keys=(bytes(range(32)),))
+    names = [("t", "ops", "a"), ("t", "ops", "b"), ("u", "ops", "a"), ("", "ops", "a"), ("t", "op", "sa")]
+    assert len({callback_secrets(key, *name) for name in names}) == len(names)
+    # It is kept by whoever registered the hook, so a change of the derivation breaks everybody's check.
+    assert callback_secrets(key, "t", "ops", "a") == (
+        "b45c8323d547b1f698f26f862c2586b7500a8206dccca716cda7f5ca2f40ed3a",
+    )
+
+
+def test_without_a_key_there_is_no_secret() -> None:
+    assert callback_secrets(None, "t", "ops", "a") == ()

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from connectors.blobs import MemoryBlobs
-from connectors.callbacks import signed
+from connectors.callbacks import callback_secrets, signed
 from connectors.errors import Permanent, Transient
 from connectors.protocols import CannotTell, EffectClass, ToolContext, ToolResult
 from connectors.secret_key import SecretKey
@@ -17,7 +17,7 @@ from services.core.hooks import HookTable
 from services.core.run.orders import HAPPENED, Reconciled, ToolDone
 from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools
-from services.runtime.hooks import INPUT_BYTES_MAX, Hooks, signing_secrets
+from services.runtime.hooks import INPUT_BYTES_MAX, Hooks
 from services.runtime.shelf import Shelf
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import NoTracing
@@ -144,19 +144,10 @@ async def test_a_request_is_signed_and_names_its_delivery() -> None:
     work = Work(hook("a", timeout_ms=250))
     await work.run()
     headers = work.told.headers[0]
-    secrets = signing_secrets(KEY, hook("a"))
+    secrets = callback_secrets(KEY, "t", "ops", "a")
     assert signed(work.told.bodies[0], secrets, NOW // 1000).items() <= headers.items()
     assert headers["X-Loomlog-Delivery"] == f"{RUN}:1.0:1:h_a"
     assert work.told.timeouts == [0.25]
-
-
-def test_the_secret_of_a_hook_is_its_own_and_stays_when_it_is_registered_again() -> None:
-    (one,) = signing_secrets(KEY, hook("a"))
-    assert len(one) == 64
-    assert signing_secrets(KEY, replace(hook("a"), hook_id="h_2", callback_url="https://else.example")) == (one,)
-    assert all(
-        signing_secrets(KEY, other) != (one,) for other in (hook("b"), hook("a", tenant="u"), hook("a", owner="o"))
-    )
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
