@@ -16,7 +16,6 @@ LATER_BLOCKS: Mapping[str, str] = {
     "cache": "provider response cache",
     "change_subscriptions": "change subscriptions",
     "channels": "channels",
-    "context_plugins": "context plugins",
     "document_sources": "documents",
     "interruption": "interruptions",
     "local_api": "tools from an OpenAPI file",

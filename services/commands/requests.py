@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from connectors.sealing import TOKEN, has_tokens
+from connectors.tools.references import BEARER as BEARER_NAME
 from schemas.ids import ID_PATTERN
 from schemas.values import ContentBlock, Sampling, Segment
 from services.commands import limits
@@ -68,10 +69,11 @@ class RunRequest:
 
     @property
     def credentials(self) -> dict[str, str]:
-        """All of them by name: the bearer is `default` unless something else is."""
+        """All of them by name. The bearer has a name of its own, and is `default` unless something else is."""
         found = dict(self.user_credentials)
-        if self.user_bearer and not found.get(DEFAULT_CREDENTIAL):
-            found[DEFAULT_CREDENTIAL] = self.user_bearer
+        if self.user_bearer:
+            found[BEARER_NAME] = self.user_bearer
+            found.setdefault(DEFAULT_CREDENTIAL, self.user_bearer)
         return found
 
 

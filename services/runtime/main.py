@@ -44,6 +44,7 @@ from schemas.codec import Codec
 from services.core.run.orders import EffectResult
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
 from services.core.run.state import AwaitingModel, AwaitingTools, State
+from services.runtime.context_plugins import ContextPlugins, Redact, secrets_of
 from services.runtime.credentials import Credentials
 from services.runtime.definitions import ConfiguredDefinitions
 from services.runtime.deltas import Previews
@@ -88,6 +89,8 @@ SUBJECTS_TOPIC = "loom.subject.keys"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
+INSIDE = frozenset({"code-js"})
+"""Drivers that send nothing to anybody, so context plugins do not apply (runtime parity 5.9)."""
 WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
 """Drivers whose 429s are not waited for (runtime parity 2.9)."""
 
@@ -179,6 +182,7 @@ def calls_of(
                     model=models[name],
                     max_concurrent=usable[name].max_concurrent,
                     retries_rate_limits=usable[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
+                    is_outside=usable[name].driver not in INSIDE,
                 )
                 for name in models
             },
@@ -191,6 +195,7 @@ def calls_of(
             clock_ms=clock_ms,
             mask=redaction.text,
             secrecy=secrecy,
+            plugins=plugins_of(loaded, credentials),
         ),
         ToolCalls(
             shelf,
@@ -206,6 +211,17 @@ def calls_of(
             credentials=credentials,
         ),
     )
+
+
+def plugins_of(loaded: Loaded, credentials: Credentials) -> ContextPlugins | None:
+    """What changes the conversation on its way to a provider; None when nothing does."""
+    secrets = secrets_of(os.environ, loaded.secrets)
+    plugins = tuple(
+        Redact(secrets, credentials=credentials, redact_tool_input=block.redact_tool_input)
+        for block in loaded.configuration.context_plugins
+        if block.enabled
+    )
+    return ContextPlugins(plugins) if plugins else None
 
 
 def hooks_of(loaded: Loaded, settings: RuntimeSettings, board: HookBoard, callbacks: Callbacks) -> Hooks:

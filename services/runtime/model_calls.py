@@ -21,6 +21,7 @@ from schemas.values import ToolCall
 from services.core.run.orders import ModelAnswered, ModelErred
 from services.core.run.react import CallModel
 from services.core.run.state import AwaitingModel
+from services.runtime.context_plugins import ContextPlugins, Outbound
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
@@ -38,6 +39,8 @@ class Provider:
     model: Model
     max_concurrent: int = 0
     """0 = DEFAULT_MODEL_CALLS."""
+    is_outside: bool = True
+    """Context plugins apply; not for code agents, which run here."""
     retries_rate_limits: bool = True
 
 
@@ -67,8 +70,11 @@ class ModelCalls:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
         secrecy: Secrecy = IN_CLEAR,
+        plugins: ContextPlugins | None = None,
     ) -> None:
-        """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
+        """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it; `plugins` change what
+        providers are sent (context_plugins.py)."""
+        self._plugins = plugins
         self._mask = mask
         self._secrecy = secrecy
         self._providers = dict(providers)
@@ -104,24 +110,28 @@ class ModelCalls:
             async with self._slots[effect.provider]:
                 began = time.monotonic()
                 with self._tracing.model_call(effect, state) as span:
-                    reply = await self._call(provider.model, effect, state, tenant, sealer)
+                    reply = await self._call(provider, effect, state, tenant, sealer)
                     span.answered(reply)
             return await self._answered(effect, provider.model, reply, began, span.traceparent, sealer)
         except (Transient, Permanent) as error:
             return self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
 
     async def _call(
-        self, model: Model, effect: CallModel, state: AwaitingModel, tenant: str, sealer: Sealer | Clear
+        self, provider: Provider, effect: CallModel, state: AwaitingModel, tenant: str, sealer: Sealer | Clear
     ) -> Reply:
         facts = state.facts
         system = await self._secrecy.texts(facts.system, tenant)
+        messages = await loaded(facts.messages, self._blobs, self._secrecy, tenant)
+        if self._plugins is not None and provider.is_outside:
+            sent = await self._plugins.applied(Outbound(system=system, messages=messages), facts, tenant)
+            system, messages = sent.system, sent.messages
         definition = facts.definition
         request = ModelRequest(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
             idempotency_key=idempotency_key(effect, state),
             model=effect.model,
             system=tuple(SystemBlock(text=text, cacheable=index == 0) for index, text in enumerate(system)),
-            messages=await loaded(facts.messages, self._blobs, self._secrecy, tenant),
+            messages=messages,
             tools=self._tools.specs(definition.tools),
             max_tokens=definition.max_tokens,
             effort=definition.effort,
@@ -129,7 +139,7 @@ class ModelCalls:
         )
         reply: Reply | None = None
         with self._previews.of(effect, sealer.text) as preview:
-            async with aclosing(model.stream(request)) as items:  # type: ignore[type-var]  # drivers are generators
+            async with aclosing(provider.model.stream(request)) as items:  # type: ignore[type-var]  # drivers are generators
                 async for item in items:
                     if isinstance(item, TextDelta):
                         preview.add(item.text, thinking=item.thinking)

@@ -118,7 +118,7 @@ async def test_credentials_are_sealed_before_the_run_starts_and_the_log_has_thei
     async with world(**keeping(rows)) as made:
         accepted = await finished(made, caller=ACME, **SECRETS)
         (command,) = made.commands()
-        assert command.credentials == ("default", "git", "mail")
+        assert command.credentials == ("default", "git", "mail", "run.user_bearer")
         for records in made.log.records.values():
             assert not any(b"hunter2" in (record.value or b"") for record in records)
         assert not any(b"hunter2" in sealed for sealed, _ in rows.rows.values())
@@ -126,6 +126,7 @@ async def test_credentials_are_sealed_before_the_run_starts_and_the_log_has_thei
             "default": "hunter2-hunter2-hunter2",
             "git": "hunter2-git",
             "mail": "hunter2-mail",
+            "run.user_bearer": "hunter2-hunter2-hunter2",
         }
 
 
@@ -134,7 +135,8 @@ async def test_the_bearer_does_not_replace_a_default_that_was_named() -> None:
     async with world(**keeping(rows)) as made:
         given = {"user_bearer": "hunter2-hunter2-hunter2", "user_credentials": {"default": "named"}}
         accepted = await finished(made, caller=ACME, **given)
-        assert await RunCredentials(rows, KEY).get("acme", accepted.run_id) == {"default": "named"}
+        kept = await RunCredentials(rows, KEY).get("acme", accepted.run_id)
+        assert kept == {"default": "named", "run.user_bearer": "hunter2-hunter2-hunter2"}
 
 
 async def test_a_further_run_of_a_session_brings_its_own() -> None:
@@ -160,8 +162,8 @@ async def test_a_fork_brings_its_own() -> None:
         request = ForkRequest(at_seq=2, prompt="else", user_bearer="hunter2-hunter2-hunter2")
         fork = await made.layer.forks.fork(ACME, origin.run_id, request)
         fork.stream.close()
-        assert made.commands()[-1].credentials == ("default",)
-        assert await RunCredentials(rows, KEY).get("acme", fork.run_id) == {"default": "hunter2-hunter2-hunter2"}
+        assert made.commands()[-1].credentials == ("default", "run.user_bearer")
+        assert (await RunCredentials(rows, KEY).get("acme", fork.run_id))["default"] == "hunter2-hunter2-hunter2"
 
 
 async def test_credentials_that_nothing_can_seal_are_refused_before_anything_is_written() -> None:
