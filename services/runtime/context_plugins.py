@@ -13,6 +13,7 @@ tool calls, unless `redact_tool_input` says otherwise. A bare hash (40 hex digit
 Before: model_calls.py has the conversation in clear. After: the provider's driver.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -26,32 +27,48 @@ from services.runtime.credentials import Credentials
 from services.runtime.redaction import Redaction, without
 
 REDACT = "redact"
+MESSAGES_AT_ONCE = 8
+"""Then the other runs of the process have their turn: 75,000 characters take 3 ms."""
 SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_AUTH", "_PASSWORD", "_CREDENTIAL", "_CREDENTIALS", "_DSN")
 """Ends of the names of environment variables whose values are secrets (operations parity 1.4)."""
 SECRET_CHARACTERS_MIN = 8
 
-PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), instead)
-    for pattern, instead in (
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What looks like a secret. `signs`: a text without any of them, in lower case, holds none; looking for them takes
+    a fiftieth of the time of the search itself (0.02 against 1.1 ms for 75,000 characters)."""
+
+    signs: tuple[str, ...]
+    found: re.Pattern[str]
+    instead: str
+
+
+PATTERNS = tuple(
+    Pattern(signs, re.compile(pattern), instead)
+    for signs, pattern, instead in (
         (
+            ("private key-----",),
             r"-----BEGIN (?:[A-Z]{1,20} ){0,3}PRIVATE KEY-----"
             r"[^-]{0,20000}-----END (?:[A-Z]{1,20} ){0,3}PRIVATE KEY-----",
             "[redacted:private key]",
         ),
         (
+            ("authorization",),
             r"(?i)(\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:bearer|token|basic)\s{1,4})[^\s\"',;]{4,}",
             r"\1[redacted:authorization]",
         ),
-        (r"(?i)(\bbearer\s{1,4})[A-Za-z0-9._~+/=-]{16,}", r"\1[redacted:bearer]"),
-        (r"\bsk[-_](?:live_|test_)?[A-Za-z0-9_-]{16,}", "[redacted:key]"),
-        (r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b", "[redacted:key]"),
-        (r"\bAIza[0-9A-Za-z_-]{35}", "[redacted:key]"),
-        (r"\bxox[abprs]-[A-Za-z0-9-]{10,}", "[redacted:token]"),
-        (r"\bgh[pousr]_[A-Za-z0-9]{36,}", "[redacted:token]"),
-        (r"\bgithub_pat_[A-Za-z0-9_]{22,}", "[redacted:token]"),
-        (r"\bglpat-[A-Za-z0-9_-]{20,}", "[redacted:token]"),
-        (r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}", "[redacted:token]"),
+        (("bearer",), r"(?i)(\bbearer\s{1,4})[A-Za-z0-9._~+/=-]{16,}", r"\1[redacted:bearer]"),
+        (("sk-", "sk_"), r"\bsk[-_](?:live_|test_)?[A-Za-z0-9_-]{16,}", "[redacted:key]"),
+        (("akia", "asia"), r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b", "[redacted:key]"),
+        (("aiza",), r"\bAIza[0-9A-Za-z_-]{35}", "[redacted:key]"),
+        (("xox",), r"\bxox[abprs]-[A-Za-z0-9-]{10,}", "[redacted:token]"),
+        (("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"\bgh[pousr]_[A-Za-z0-9]{36,}", "[redacted:token]"),
+        (("github_pat_",), r"\bgithub_pat_[A-Za-z0-9_]{22,}", "[redacted:token]"),
+        (("glpat-",), r"\bglpat-[A-Za-z0-9_-]{20,}", "[redacted:token]"),
+        (("eyj",), r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}", "[redacted:token]"),
         (
+            ("key", "secret", "token", "password"),
             r"(?i)((?:api[_-]?key|secret|token|password)[\"']?\s{0,4}[:=]\s{0,4}[\"']?)(?!\[redacted:)[^\s\"',;&]{8,}",
             r"\1[redacted:value]",
         ),
@@ -112,17 +129,21 @@ class Redact:
         def clean(text: str) -> str:
             return self._clean(text, values)
 
-        return Outbound(
-            system=tuple(map(clean, outbound.system)),
-            messages=tuple(self._message(message, clean) for message in outbound.messages),
-        )
+        messages: list[Message] = []
+        for message in outbound.messages:
+            messages.append(self._message(message, clean))
+            if len(messages) % MESSAGES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return Outbound(system=tuple(map(clean, outbound.system)), messages=tuple(messages))
 
     def _clean(self, text: str, credentials: tuple[str, ...]) -> str:
         if credentials:
             text = without(credentials, text)
         text = self._known.text(text)
-        for pattern, instead in PATTERNS:
-            text = pattern.sub(instead, text)
+        lowered = text.lower()
+        for pattern in PATTERNS:
+            if any(sign in lowered for sign in pattern.signs):
+                text = pattern.found.sub(pattern.instead, text)
         return text
 
     def _message(self, message: Message, clean: Callable[[str], str]) -> Message:
