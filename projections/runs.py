@@ -17,18 +17,20 @@ import orjson
 from sqlalchemy import ColumnElement, Index, select, text, tuple_
 
 from connectors.postgres import Reader
-from projections.frames import FrameMemory, retry_reason
+from projections.frames import SWITCHED, FrameMemory, retry_reason
 from projections.history import EventAt
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
 from schemas.run_events import (
     CallNotBegun,
     CommandRefused,
     Event,
+    FallbackSuppressed,
     HookActed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -183,6 +185,9 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case ModelCallFailed():
             values["model_errors"] += 1
             values["memory_retry_reason"] = retry_reason(event)
+        case ModelSwitched():
+            values |= {"provider": event.provider, "model": event.model, "effort": event.effort}
+            values["memory_retry_reason"] = SWITCHED
         case ToolCallRequested():
             values["tool_calls"] += event.attempt == 1
         case ToolReturned():
@@ -215,7 +220,7 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunRestored():
             if event.events == values["told_events"]:
                 values["told_events"] = 0
-        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked() | HookActed():
+        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked() | FallbackSuppressed() | HookActed():
             pass
         case _:
             assert_never(event)

@@ -576,6 +576,8 @@ class StartRun:
     """Hash of the request under an idempotency key, to refuse the key for another request."""
     continues: RunPosition | None = None
     """Hint where the session's last run lies; the owner verifies it."""
+    run_timeout_s: int = 0
+    """Seconds of work after which the run fails; 0 leaves the definition's."""
     credentials: tuple[str, ...] = ()
     """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
     the run ends.
@@ -601,6 +603,7 @@ class StartRun:
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
             "continues": None if self.continues is None else self.continues.to_avro(),
+            "run_timeout_s": self.run_timeout_s,
             "credentials": self.credentials,
         }
 
@@ -625,6 +628,7 @@ class StartRun:
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
             continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
+            run_timeout_s=value["run_timeout_s"],
             credentials=tuple(value["credentials"]),
         )
 

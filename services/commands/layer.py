@@ -15,6 +15,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     restoring restore
     hooks     register, listed, remove
     pausing   pause, resume, state   (wider than a run; control has those of one run)
+    probing   probe                  (of the providers of models)
     erasing   report, erase, subjects, wrap_anew
 
 and every one of them raises Declined and nothing else for what a caller can cause.
@@ -48,6 +49,7 @@ from services.commands.hooks import Hooks
 from services.commands.hub import Hub
 from services.commands.imports import Imports
 from services.commands.pausing import Pausing
+from services.commands.probing import Probing
 from services.commands.projection import Positions, Projection
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
@@ -56,6 +58,7 @@ from services.commands.runs import Runs
 from services.commands.snapshots import Snapshots
 from services.stream.hooks import HookBoard
 from services.stream.pauses import PauseBoard
+from services.stream.providers import ProviderBoard
 from services.stream.subject_keys import SubjectKeys
 
 log = logging.getLogger(__name__)
@@ -67,7 +70,7 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family, and those of pauses wider than a run, of hooks, and of the keys of subjects."""
+    """The topics of the run family, and those of pauses wider than a run, hooks, keys of subjects, and providers."""
 
     commands: str
     events: str
@@ -75,6 +78,7 @@ class RunTopics:
     control: str
     hooks: str
     subjects: str
+    providers: str
 
     @classmethod
     def under(cls, prefix: str) -> "RunTopics":
@@ -85,6 +89,7 @@ class RunTopics:
             control=f"{prefix}.control.events",
             hooks=f"{prefix}.hook.events",
             subjects=f"{prefix}.subject.keys",
+            providers=f"{prefix}.provider.events",
         )
 
 
@@ -152,6 +157,8 @@ class CommandLayer:
         )
         self.hook_board = HookBoard(codec, topics.hooks)
         self.hooks = Hooks(self.hook_board, appender, codec, clock_ms=clock_ms, fresh_token=new_token, secret=secret)
+        self.providers = ProviderBoard(codec, topics.providers)
+        self.probing = Probing(self.providers, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.runs = Runs(
             sources,
             self.reads,

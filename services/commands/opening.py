@@ -144,6 +144,10 @@ async def opened(
         hooks = KafkaTail(places.kafka, places.topics.hooks, {PARTITION: layer.hook_board.next_offset})
         await waited_for("broker", readiness, hooks.start)
         stack.push_async_callback(hooks.close)
+        await waited_for("broker", readiness, lambda: layer.providers.catch_up(ranges))
+        providers = KafkaTail(places.kafka, places.topics.providers, {PARTITION: layer.providers.next_offset})
+        await waited_for("broker", readiness, providers.start)
+        stack.push_async_callback(providers.close)
         following_keys: list[Callable[[], Awaitable[None]]] = []
         if keys is not None:
             erasures = KafkaTail(places.kafka, places.topics.subjects, {PARTITION: keys.next_offset})
@@ -159,6 +163,7 @@ async def opened(
                 lambda: _watch(watch),
                 lambda: layer.pauses.follow(control),
                 lambda: layer.hook_board.follow(hooks),
+                lambda: layer.providers.follow(providers),
                 *following_keys,
             )
 

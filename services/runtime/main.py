@@ -24,18 +24,15 @@ import uvloop
 
 from connectors import logs
 from connectors.blobs import FileBlobs
-from connectors.callbacks import Callbacks
-from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes, providers_of, usable_ids
+from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes
 from connectors.configuration import price_of as configured_price
 from connectors.errors import OutsideError, Transient
 from connectors.garbage import collect_rarely
 from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from connectors.lifelines import ask_for, until_gone
-from connectors.models.catalog import build_models
 from connectors.postgres import open_reader
 from connectors.process_secrecy import hide_from_other_programs
 from connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
-from connectors.run_credentials import PostgresRows, RunCredentials
 from connectors.schema_registry import codec_for
 from connectors.tools.context import ServerInfo
 from connectors.tools.registry import ToolOptions, build_tools
@@ -46,7 +43,6 @@ from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
 from services.core.run.state import AwaitingModel, AwaitingTools, State
 from services.runtime.context_plugins import ContextPlugins, Redact, secrets_of
 from services.runtime.credentials import Credentials
-from services.runtime.definitions import ConfiguredDefinitions
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
@@ -56,6 +52,8 @@ from services.runtime.index import ProjectedIndex
 from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.redaction import Redaction
+from services.runtime.registered_hooks import RegisteredHooks, opened_credentials
+from services.runtime.routing import Routing, checked_tiers
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
@@ -69,7 +67,6 @@ from services.runtime.web import ADDRESS, bound_socket, serve
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
-from services.stream.hooks import HookBoard
 from services.stream.host import Host
 from services.stream.owner import Workplace
 from services.stream.past import Past
@@ -84,8 +81,9 @@ log = logging.getLogger("loomlog.runtime")
 TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"
-HOOKS_TOPIC = "loom.hook.events"
 SUBJECTS_TOPIC = "loom.subject.keys"
+HOOKS_TOPIC = "loom.hook.events"
+PROVIDERS_TOPIC = "loom.provider.events"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
@@ -158,14 +156,12 @@ def calls_of(
     tracing: Tracing,
     previews: Previews,
     secrecy: Secrecy,
+    routing: Routing,
     hooks: Hooks,
     credentials: Credentials,
 ) -> Work:
     """The effects of this process."""
     configuration = loaded.configuration
-    providers = providers_of(configuration, loaded.settings, os.environ)
-    usable = {name: provider for name, provider in providers.items() if provider.is_usable}
-    models = build_models(usable)
     shelf = Shelf(tools_of(loaded))
     blobs = FileBlobs(loaded.settings.blobs)
     redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})
@@ -179,12 +175,12 @@ def calls_of(
         ModelCalls(
             {
                 name: Provider(
-                    model=models[name],
-                    max_concurrent=usable[name].max_concurrent,
-                    retries_rate_limits=usable[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
-                    is_outside=usable[name].driver not in INSIDE,
+                    model=model,
+                    max_concurrent=routing.providers[name].max_concurrent,
+                    retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
+                    is_outside=routing.providers[name].driver not in INSIDE,
                 )
-                for name in models
+                for name, model in routing.models.items()
             },
             prices=prices,
             currency=configuration.pricing.currency,
@@ -195,6 +191,7 @@ def calls_of(
             clock_ms=clock_ms,
             mask=redaction.text,
             secrecy=secrecy,
+            availability=routing.availability,
             plugins=plugins_of(loaded, credentials),
         ),
         ToolCalls(
@@ -224,17 +221,6 @@ def plugins_of(loaded: Loaded, credentials: Credentials) -> ContextPlugins | Non
     return ContextPlugins(plugins) if plugins else None
 
 
-def hooks_of(loaded: Loaded, settings: RuntimeSettings, board: HookBoard, callbacks: Callbacks) -> Hooks:
-    """The hooks of this process."""
-    return Hooks(
-        lambda: board.table,
-        callbacks,
-        clock_ms=clock_ms,
-        permitted=(*settings.widening_owners, *loaded.configuration.hooks.permit_host_widen.owners),
-        secret=settings.secret,
-    )
-
-
 async def connected(kafka: KafkaOptions) -> KafkaAppender:
     """An appender over a broker that answers; waits for one as long as it takes."""
     while True:
@@ -256,6 +242,15 @@ async def run(loaded: Loaded) -> None:
         tracing = await stack.enter_async_context(open_tracing(settings.tracing, settings.name))
         appender = await connected(settings.kafka)
         stack.push_async_callback(appender.close)
+        routing = Routing(
+            loaded,
+            os.environ,
+            codec=codec,
+            appender=appender,
+            clock_ms=clock_ms,
+            name=settings.name,
+            topic=PROVIDERS_TOPIC,
+        )
         ranges = KafkaRanges(settings.kafka)
         await ranges.start()
         stack.push_async_callback(ranges.close)
@@ -270,17 +265,10 @@ async def run(loaded: Loaded) -> None:
             await pause_once(board, appender, ranges, codec, switch=switch, by=settings.name, at_ms=clock_ms())
         control = await open_tail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
         stack.push_async_callback(control.close)
-        hooks = HookBoard(codec, HOOKS_TOPIC)
-        await hooks.catch_up(ranges)
-        registrations = await open_tail(settings.kafka, HOOKS_TOPIC, {PARTITION: hooks.next_offset})
-        stack.push_async_callback(registrations.close)
-        callbacks = Callbacks(private_hosts=loaded.settings.http_private_host_allowlist)
-        stack.push_async_callback(callbacks.close)
-        credentials = Credentials()
-        if settings.secret is not None:
-            rows = PostgresRows(settings.postgres)
-            stack.push_async_callback(rows.close)
-            credentials = Credentials(RunCredentials(rows, settings.secret))
+        providers = await routing.open(stack, ranges, settings.kafka)
+        hooks = RegisteredHooks(loaded, settings, codec=codec, clock_ms=clock_ms, topic=HOOKS_TOPIC)
+        registrations = await hooks.open(stack, ranges, settings.kafka)
+        credentials = opened_credentials(stack, settings)
         keys = await opened_keys(settings.wrapping, codec, appender, ranges, topic=SUBJECTS_TOPIC, clock_ms=clock_ms)
         erasures: KafkaTail | None = None
         if keys is not None:
@@ -318,9 +306,10 @@ async def run(loaded: Loaded) -> None:
             erasures,
             life,
             beside,
+            routing,
+            providers,
             hooks,
             registrations,
-            hooks_of(loaded, settings, hooks, callbacks),
             credentials,
         )
 
@@ -342,19 +331,16 @@ async def _serve(
     erasures: KafkaTail | None,
     life: str,
     beside: StandingBy | None,
-    hook_board: HookBoard,
+    routing: Routing,
+    providers: KafkaTail,
+    hooks: RegisteredHooks,
     registrations: KafkaTail,
-    hooks: Hooks,
     credentials: Credentials,
 ) -> None:
     secrecy = Secrecy(keys)
     family = RunFamily()
     metrics = RunMetrics()
     watched = metrics.watching(tracing)
-    definitions = ConfiguredDefinitions(
-        loaded.configuration,
-        usable_ids(providers_of(loaded.configuration, loaded.settings, os.environ).values()),
-    )
     tallies = Tallies(codec, appender, topic=TALLY_TOPIC, clock_ms=clock_ms)
     past = Past(family, codec, ranges, TOPICS.events)
 
@@ -371,7 +357,8 @@ async def _serve(
         tracing=watched,
         previews=previews,
         secrecy=secrecy,
-        hooks=hooks,
+        routing=routing,
+        hooks=hooks.hooks,
         credentials=credentials,
     )
 
@@ -382,7 +369,7 @@ async def _serve(
             partitions=partitions,
             known_since_ms=known_since_ms,
             forgotten_until=forgotten_until,
-            definitions=definitions,
+            definitions=routing.definitions,
             index=index,
             past=past,
             tallies=tallies,
@@ -446,11 +433,13 @@ async def _serve(
         running = [
             tasks.create_task(host.run(), name="host"),
             tasks.create_task(board.follow(control), name="pauses"),
-            tasks.create_task(hook_board.follow(registrations), name="hooks"),
+            tasks.create_task(hooks.board.follow(registrations), name="hooks"),
             tasks.create_task(credentials.run(), name="credentials"),
             tasks.create_task(tallies.run(), name="tallies"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),
+            # Whoever owns the first partition probes, so somebody does as long as any runtime works.
+            *routing.begin(tasks, providers, is_prober=lambda: term_of(0) >= 0),
         ]
         if keys is not None and erasures is not None:
             running.append(tasks.create_task(keys.follow(erasures), name="subject keys"))
@@ -478,7 +467,8 @@ def main() -> int:
         logs.begin(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
             hide_from_other_programs()
-        for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration)):
+        tiers = checked_tiers(loaded, os.environ)
+        for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration), *tiers):
             log.warning("%s", warning)
         collect_rarely()
         uvloop.run(run(loaded))

@@ -1,60 +1,42 @@
-"""A small topic with one partition as a table of this process: read whole, then followed.
+"""A board: what one small topic says, as far as this process has read.
 
-For what every process has to know before it begins and that changes rarely (pauses, hooks): no snapshot, no group, no
-cursor. What a record does to the table is said by whoever builds on this.
+The topic has one partition, so that everybody sees one order, and is read from its beginning: that needs no snapshot
+and no group. Each board folds it into something of its own (pauses.py, providers.py).
 
-Before: services/commands appends. After: pauses.py, hooks.py.
+Before: a process appends a record. After: whoever looks at the board, or is told by `changed`.
 """
 
 import asyncio
 import logging
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Protocol, Self, TypeVar
 
 from connectors.protocols import LogRanges, LogRecord, LogTail
-from schemas.codec import Codec, Undecodable
+from schemas.codec import Codec, Record, Undecodable
 
 log = logging.getLogger(__name__)
 
 PARTITION = 0
-"""The topic has one, so that everybody sees one order."""
 POLL_S = 1.0
 
 
-class WrongRecord(Exception):
-    """A record that does not belong in the topic, or contradicts itself."""
+class NotUnderstood(Exception):
+    """A record that says nothing to this board; the text says what was expected."""
 
 
-class Foldable(Protocol):
-    """A table; equal ones say the same."""
+class Board:
+    """See the module. Whoever inherits it keeps the fold."""
 
-    def after(self, change: Any) -> Self: ...
-
-
-Folded = TypeVar("Folded", bound=Foldable)
-
-
-class Board(Generic[Folded]):
-    """What a topic says as far as this process has read it. `kinds` are its records; a table refuses by `refusals`."""
-
-    def __init__(
-        self,
-        codec: Codec,
-        topic: str,
-        *,
-        table: Folded,
-        kinds: tuple[type[Any], ...],
-        refusals: tuple[type[Exception], ...],
-        changed: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.table = table
+    def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
         self.topic = topic
         self.next_offset = 0
         self.changed = changed
-        self._kinds = kinds
-        self._refusals: tuple[type[Exception], ...] = (Undecodable, WrongRecord, *refusals)
         self._codec = codec
         self._grown = asyncio.Event()
+
+    @abstractmethod
+    def take(self, record: Record) -> bool:
+        """Fold one record; whether anything is different now. Raises NotUnderstood."""
 
     async def catch_up(self, ranges: LogRanges) -> None:
         """Read everything there is now. Raises Transient."""
@@ -74,10 +56,14 @@ class Board(Generic[Folded]):
             self.feed(found.get(PARTITION, ()))
 
     async def passed(self, offset: int, *, timeout_s: float) -> bool:
-        """Whether the record at the offset is in the table, now or within the time."""
+        """Whether the record at the offset has been folded, now or within the time."""
+        return await self.until(lambda: self.next_offset > offset, timeout_s=timeout_s)
+
+    async def until(self, true: Callable[[], bool], *, timeout_s: float) -> bool:
+        """Whether something is so, now or after a record that is read within the time."""
         try:
             async with asyncio.timeout(timeout_s):
-                while self.next_offset <= offset:
+                while not true():
                     self._grown.clear()
                     await self._grown.wait()
         except TimeoutError:
@@ -86,18 +72,15 @@ class Board(Generic[Folded]):
 
     def feed(self, records: Iterable[LogRecord]) -> None:
         """Fold records in offset order; one that nobody can read is left out and said."""
-        before = self.table
+        is_different = False
         for record in records:
             if record.offset < self.next_offset:
                 continue
             self.next_offset = record.offset + 1
             try:
-                change = self._codec.decode(record.value or b"").record
-                if not isinstance(change, self._kinds):
-                    raise WrongRecord(f"a {type(change).__name__} does not belong here")
-                self.table = self.table.after(change)
-            except self._refusals as error:
+                is_different |= self.take(self._codec.decode(record.value or b"").record)
+            except (Undecodable, NotUnderstood) as error:
                 log.error("%s offset %d is left out: %s", self.topic, record.offset, error)
         self._grown.set()
-        if self.table != before:
+        if is_different:
             self.changed()

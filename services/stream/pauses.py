@@ -1,24 +1,34 @@
 """The pauses of a process: reads loom.control.events whole, then follows it.
 
 Every process that has to obey or to tell pauses keeps one board: a runtime before it claims its first partition, the
-command layer before it takes its first request. The topic is small (a record for each pause and each end of one), so
-it is read from its beginning; that needs no snapshot and no group.
+command layer before it takes its first request. The topic is small: a record for each pause and each end of one.
 
 Before: services/commands/pausing.py appends. After: host.py obeys, when `changed` is called.
 """
 
 from collections.abc import Callable
 
-from schemas.codec import Codec
+from schemas.codec import Codec, Record
 from schemas.stream_records import PauseSet
 from services.core.pauses import PauseTable, WrongPause
-from services.stream.board import PARTITION, Board
+from services.stream.board import PARTITION, Board, NotUnderstood
 
 __all__ = ["PARTITION", "PauseBoard"]
 
 
-class PauseBoard(Board[PauseTable]):
+class PauseBoard(Board):
     """What is paused wider than a run, as far as this process has read."""
 
     def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
-        super().__init__(codec, topic, table=PauseTable(), kinds=(PauseSet,), refusals=(WrongPause,), changed=changed)
+        super().__init__(codec, topic, changed=changed)
+        self.table = PauseTable()
+
+    def take(self, record: Record) -> bool:
+        if not isinstance(record, PauseSet):
+            raise NotUnderstood(f"a {type(record).__name__}, expected a PauseSet")
+        before = self.table
+        try:
+            self.table = before.after(record)
+        except WrongPause as error:
+            raise NotUnderstood(str(error)) from error
+        return self.table != before

@@ -1,9 +1,9 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
 Start, Fork, Import, Cancel, Input, Resolve, PauseIt, ResumeIt, Quarantine and Release come from the commands topic; the
-shell adds the time and what only it can look up (the definition, what else is live, what is paused). Obey, NotBegun and
-Recover come from the owner, the others from effects inside it. None is stored: a command that had an effect is named by
-the event it caused.
+shell adds the time and what only it can look up (the definition, what else is live, what is paused). Obey, NotBegun,
+Recover and Woken come from the owner, the others from effects inside it. None is stored: a command that had an effect
+is named by the event it caused.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from schemas.run_commands import (
     StartRun,
 )
 from schemas.run_events import Event, RunStarted
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, HookAct, RunPosition, ToolCall, Usage
+from schemas.values import AgentDefinition, BlobRef, ForkPoint, HookAct, ModelChoice, RunPosition, ToolCall, Usage
 from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
@@ -199,10 +199,25 @@ class ModelAnswered:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A candidate of a run that can be called now, and what its model is like.
+
+    `sibling`: the model to ask instead while answers of the conversation lack their reasoning; empty = it needs none.
+    """
+
+    choice: ModelChoice
+    sees_images: bool
+    sibling: str = ""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelErred:
     """A model call failed. `kind` is a kind of connectors.errors; `transient` says which of the two it was.
 
     retries_rate_limits: this driver's 429s are waited for (the mock's are not, runtime parity 2.9).
+    `alternatives`, `leaves_cache` and `cause` are for a fallback: what else can be called now, best first, whether the
+    provider keeps prompts in a cache of its own, and the beginning of the message.
     """
 
     at_ms: int
@@ -214,6 +229,9 @@ class ModelErred:
     retry_after_ms: int
     retries_rate_limits: bool
     duration_ms: int
+    alternatives: tuple[Alternative, ...] = ()
+    leaves_cache: bool = False
+    cause: str = ""
 
     @property
     def key(self) -> CallKey:
@@ -267,6 +285,14 @@ class Reconciled:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Woken:
+    """The time has come that alarms.wakes_at named for the state."""
+
+    at_ms: int
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NotBegun:
     """The owner stops as planned; these calls are due and it has not begun them."""
 
@@ -316,4 +342,4 @@ class Release:
 
 FromTopic = Start | Fork | Import | Cancel | Input | Resolve | PauseIt | ResumeIt | Quarantine | Release
 EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled
-Order = FromTopic | EffectResult | NotBegun | Obey | Recover
+Order = FromTopic | EffectResult | NotBegun | Obey | Recover | Woken

@@ -12,11 +12,13 @@ from schemas.run_events import (
     CallNotBegun,
     CommandRefused,
     Event,
+    FallbackSuppressed,
     HookActed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -126,6 +128,8 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunCompleted()
             | RunRefused()
             | ModelCallFailed()
+            | ModelSwitched()
+            | FallbackSuppressed()
             | RunParked()
             | RunPauseRequested()
             | RunPaused()

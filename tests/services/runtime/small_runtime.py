@@ -30,9 +30,10 @@ from schemas.run_commands import StartRun
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
+from services.runtime.availability import Availability
 from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.deltas import Previews
-from services.runtime.desk import PastRun, RunDesk
+from services.runtime.desk import Definitions, PastRun, RunDesk
 from services.runtime.hooks import Hooks
 from services.runtime.main import Work, clock_ms
 from services.runtime.model_calls import ModelCalls, Provider
@@ -153,6 +154,9 @@ class SmallRuntime:
         tools: Mapping[str, Tool] | None = None,
         hooks: Hooks | None = None,
         credentials: Credentials = NO_CREDENTIALS,
+        definitions: Definitions | None = None,
+        providers: Mapping[str, Provider] | None = None,
+        availability: Availability | None = None,
     ) -> None:
         family, codec = RunFamily(), local_codec()
         past = Past(family, codec, ranges, topics.events)
@@ -169,7 +173,7 @@ class SmallRuntime:
         )
         work = Work(
             ModelCalls(
-                {"mock": Provider(model=model)},
+                {"mock": Provider(model=model)} if providers is None else providers,
                 prices={},
                 currency="",
                 tools=shelf,
@@ -178,6 +182,7 @@ class SmallRuntime:
                 tracing=tracing,
                 clock_ms=clock_ms,
                 secrecy=secrecy,
+                availability=availability,
             ),
             ToolCalls(
                 shelf,
@@ -207,7 +212,7 @@ class SmallRuntime:
                 partitions=partitions,
                 known_since_ms=known_since_ms,
                 forgotten_until=forgotten_until,
-                definitions=OneAgent(),
+                definitions=OneAgent() if definitions is None else definitions,
                 index=EmptyIndex(),
                 past=past,
                 tallies=tallies,

@@ -48,6 +48,7 @@ main.DELTAS_TOPIC, main.TALLY_TOPIC = f"{prefix}.run.deltas", f"{prefix}.insight
 main.CONTROL_TOPIC = f"{prefix}.control.events"
 main.HOOKS_TOPIC = f"{prefix}.hook.events"
 main.SUBJECTS_TOPIC = f"{prefix}.subject.keys"
+main.PROVIDERS_TOPIC = f"{prefix}.provider.events"
 sys.exit(main.main())
 """
 

@@ -109,6 +109,7 @@ async def test_over_a_real_broker_runs_stand_still_until_they_are_resumed_and_a_
         ("CONTROL_TOPIC", control),
         ("HOOKS_TOPIC", f"{topic_prefix}.hook.events"),
         ("SUBJECTS_TOPIC", f"{topic_prefix}.subject.keys"),
+        ("PROVIDERS_TOPIC", f"{topic_prefix}.provider.events"),
     ):
         monkeypatch.setattr(main, name, value)
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)
