@@ -1,9 +1,9 @@
 """The credentials that came with a run's request, for the calls of the run.
 
 They are outside the log (connectors/run_credentials.py), sealed, under the id of the run they came with, so that every
-owner of the run has them. A process reads them when the first call of a run needs them and keeps them while the run
-lives; it deletes them when the end of the run is in the log. What is left behind (its runtime died in between) goes
-when its time is over.
+owner of the run has them, and every run of its tree. A process reads them when the first call of a run needs them and
+keeps them while the run lives; it deletes them when the end of the run is in the log. What is left behind (its runtime
+died in between) goes when its time is over.
 
 Before: tool_calls.py. After: connectors/run_credentials.py.
 """
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from connectors.errors import OutsideError
+from services.core.run.children import root_of
 from services.core.run.state import Facts
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class Credentials:
         """By name; empty when they are gone. Raises OutsideError."""
         if not facts.credentials or self._store is None:
             return NOTHING
-        run_id = facts.credentials_run or facts.run_id
+        run_id = root_of(facts)
         found = self._kept.get(run_id)
         if found is None:
             found = await self._store.get(tenant, run_id)
@@ -62,9 +63,11 @@ class Credentials:
         return found
 
     def ended(self, facts: Facts) -> None:
-        """The end of that run is in the log. Credentials that came with another run are that one's to delete."""
-        self._kept.pop(facts.credentials_run or facts.run_id, None)
-        if facts.credentials and not facts.credentials_run and len(self._ended) < ENDED_MAX:
+        """The end of that run is in the log. Those of a tree are there until the run it began with is over."""
+        if not facts.credentials or facts.parent is not None:
+            return
+        self._kept.pop(facts.run_id, None)
+        if len(self._ended) < ENDED_MAX:
             self._ended.add(facts.run_id)
             self._woken.set()
 

@@ -20,6 +20,7 @@ from connectors.errors import OutsideError
 from connectors.protocols import (
     Blobs,
     CannotTell,
+    ChildrenWanted,
     DidNotHappen,
     Reconciler,
     Tool,
@@ -29,9 +30,19 @@ from connectors.protocols import (
 )
 from schemas.values import HookAct
 from services.core.hooks import HookedResult
-from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Reconciled, ToolDone
+from services.core.run.delegation import Delegation, result
+from services.core.run.orders import (
+    CANNOT_TELL,
+    DID_NOT_HAPPEN,
+    FAILED,
+    HAPPENED,
+    ChildrenAsked,
+    Reconciled,
+    ToolDone,
+)
 from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools, Facts
+from services.core.run.unknown import open_call
 from services.runtime.credentials import NO_CREDENTIALS, NOTHING, Credentials
 from services.runtime.hooks import Chain, HookedCall, Hooks
 from services.runtime.model_calls import ToolShelf
@@ -52,12 +63,12 @@ DENIED = "denied"
 
 @dataclass(slots=True, kw_only=True)
 class Returned:
-    """What a call gave, after the hooks. `began` is monotonic seconds; `acts` are in clear."""
+    """What a call gave, after the hooks; `acts` are in clear."""
 
     result: ToolResult
     outcome: str
     acts: Sequence[HookAct] = ()
-    began: float = 0.0
+    duration_ms: int = 0
 
 
 class ToolCalls:
@@ -95,11 +106,18 @@ class ToolCalls:
         self._slots: OrderedDict[str, asyncio.Semaphore] = OrderedDict()
         self._in_use: dict[str, int] = {}
 
-    async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolDone:
+    async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolDone | ChildrenAsked:
         """The order that tells the core how the call went."""
         # Before the call: afterwards nothing may come between its result and the log.
         sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
         effect, state = await self._opened(effect, state, tenant)
+        opened = open_call(state, effect.turn, effect.index)
+        if opened is not None and opened.delegation is not None:
+            return await self._gathered(effect, state, opened.delegation, sealer, tenant)
+        # By the name of the method: a look at a runtime protocol takes 10 microseconds.
+        tool: Any = self._tools.find(effect.name)
+        if hasattr(tool, "plan") and effect.name in self._granted(state.facts):
+            return await self._planned(effect, state, tool, sealer, tenant)
         if len(state.asked) <= self._parallelism:
             called = await self._called(effect, state, tenant)  # all calls of the turn fit at once
         else:
@@ -112,10 +130,14 @@ class ToolCalls:
                 self._in_use[effect.run_id] -= 1
                 if self._in_use[effect.run_id] == 0:
                     del self._in_use[effect.run_id], self._slots[effect.run_id]
-        result, outcome = called.result, called.outcome
-        is_error = result.is_error
+        return await self._done(effect, called, sealer)
+
+    async def _done(self, effect: CallTool, called: Returned, sealer: Sealer | Clear) -> ToolDone:
+        """The order for a result: masked, bounded, sealed, and in the blob store when it is long."""
+        found, outcome = called.result, called.outcome
+        is_error = found.is_error
         try:
-            inline, blob = await inline_or_blob(sealer.text(storable(self._kept(result.text))), self._blobs)
+            inline, blob = await inline_or_blob(sealer.text(storable(self._kept(found.text))), self._blobs)
         except OutsideError as error:
             inline, blob = sealer.text(f"{effect.name} returned, but its result could not be stored: {error}"), None
             is_error, outcome = True, "error"
@@ -128,9 +150,76 @@ class ToolCalls:
             text_blob=blob,
             is_error=is_error,
             outcome=outcome,
-            duration_ms=int((time.monotonic() - called.began) * 1000),
+            duration_ms=called.duration_ms,
             hook_acts=self._told(called.acts, sealer) if called.acts else (),
         )
+
+    async def _planned(
+        self, effect: CallTool, state: AwaitingTools, tool: Any, sealer: Sealer | Clear, tenant: str
+    ) -> ToolDone | ChildrenAsked:
+        """What a call wants of sub-agents, after the hooks before it; nothing of it is done here."""
+        arguments: Mapping[str, Any] | None = None
+        try:
+            arguments = json.loads(effect.input or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            return await self._done(effect, _error(f"the arguments of {effect.name} must be a JSON object"), sealer)
+        acts: Sequence[HookAct] = ()
+        chain = self._chain(effect, state.facts, tenant)
+        if chain is not None and self._hooks is not None:
+            call = _hooked_call(effect, state, tenant, effect_class=effect.effect_class)
+            before = await self._hooks.before(chain, call, arguments, lambda given: tool.effect_class(given).value)
+            acts, arguments = before.acts, dict(before.input)
+            if before.denied is not None:
+                denied = Returned(result=_as_result(before.denied), outcome=DENIED, acts=acts)
+                return await self._done(effect, await self._after(chain, call, arguments, denied), sealer)
+        wanted = tool.plan(arguments)
+        if not isinstance(wanted, ChildrenWanted):
+            return await self._done(effect, Returned(result=wanted, outcome="error", acts=acts), sealer)
+        return ChildrenAsked(
+            at_ms=self._clock_ms(),
+            turn=effect.turn,
+            index=effect.index,
+            attempt=effect.attempt,
+            op=wanted.op,
+            spawns=tuple(
+                [replace(spawn, prompt=sealer.text(storable(self._mask(spawn.prompt)))) for spawn in wanted.spawns]
+            ),
+            child_run_id=storable(wanted.child_run_id),
+            prompt=sealer.text(storable(self._mask(wanted.prompt))),
+            timeout_ms=wanted.timeout_ms,
+            idle_ttl_s=wanted.idle_ttl_s,
+            is_sealed=self._secrecy.is_on,
+            is_looked_at=chain is not None and bool(chain.post),
+            hook_acts=self._told(acts, sealer),
+        )
+
+    async def _gathered(
+        self, effect: CallTool, state: AwaitingTools, wanted: Delegation, sealer: Sealer | Clear, tenant: str
+    ) -> ToolDone:
+        """The result of a call whose children have all returned, for results the core cannot put together."""
+        try:
+            texts = [
+                await self._secrecy.text(
+                    child.text if child.blob is None else (await self._blobs.get(child.blob)).decode(), tenant
+                )
+                for child in wanted.children
+            ]
+        except OutsideError as error:
+            failed = _error(f"the sub-agents returned, but their results cannot be read: {error}")
+            return await self._done(effect, failed, sealer)
+        text, is_error = result(wanted, texts)
+        returned = Returned(result=ToolResult(text=text, is_error=is_error), outcome="error" if is_error else "ok")
+        chain = self._chain(effect, state.facts, tenant)
+        if chain is not None:
+            call = _hooked_call(effect, state, tenant, effect_class=effect.effect_class)
+            returned = await self._after(chain, call, parsed(effect.input), returned)
+        returned.duration_ms = max(0, self._clock_ms() - wanted.began_at_ms)
+        return await self._done(effect, returned, sealer)
+
+    def _granted(self, facts: Facts) -> tuple[str, ...]:
+        return tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
 
     async def reconcile(self, effect: ReconcileTool, state: AwaitingTools, tenant: str) -> Reconciled:
         """The order that tells the core what the tool knows of a lost call. Whatever goes wrong is `failed`."""
@@ -236,7 +325,7 @@ class ToolCalls:
         with self._tracing.tool_call(effect, state) as span:
             returned = await self._bounded(effect, state, tenant)
             span.returned(returned.outcome)
-        returned.began = began
+        returned.duration_ms = int((time.monotonic() - began) * 1000)
         return returned
 
     async def _bounded(self, effect: CallTool, state: AwaitingTools, tenant: str) -> Returned:
@@ -265,11 +354,17 @@ class ToolCalls:
                 hosts = (*context.allowed_hosts, *before.hosts)
                 context = replace(context, allowed_hosts=tuple(dict.fromkeys(hosts)))
             returned = await self._made(tool, before.input, context, facts, tenant)
-        told = HookedResult(text=self._kept(returned.result.text), is_error=returned.result.is_error)
-        result, acts = await self._hooks.after(chain, call, before.input, told)
-        returned.acts = [*before.acts, *acts]
-        if result != told:
-            returned.result, returned.outcome = _as_result(result), "error" if result.is_error else "ok"
+        returned.acts = before.acts
+        return await self._after(chain, call, before.input, returned)
+
+    async def _after(self, chain: Chain, call: HookedCall, given: Mapping[str, Any], returned: Returned) -> Returned:
+        """What a call gave, as the hooks after it leave it."""
+        assert self._hooks is not None
+        before = HookedResult(text=self._kept(returned.result.text), is_error=returned.result.is_error)
+        left, acts = await self._hooks.after(chain, call, given, before)
+        returned.acts = [*returned.acts, *acts]
+        if left != before:
+            returned.result, returned.outcome = _as_result(left), "error" if left.is_error else "ok"
         return returned
 
     async def _made(

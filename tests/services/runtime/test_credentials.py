@@ -14,6 +14,7 @@ from connectors.protocols import EffectClass, ToolContext, ToolResult
 from connectors.run_credentials import MemoryRows, RunCredentials
 from connectors.secret_key import SecretKey
 from schemas.run_events import RunCompleted, ToolReturned
+from schemas.values import ParentCall
 from services.core.run.orders import FAILED, ToolDone
 from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools, Facts
@@ -29,6 +30,7 @@ from tests.services.runtime.small_runtime import RUN as STAGE_RUN
 from tests.services.runtime.small_runtime import Stage
 
 CALL = CallTool(run_id=RUN, turn=1, index=0, attempt=1, call_id="c0", name="Read", input="{}", effect_class="read")
+CHILD_OF = ParentCall(run_id="r_middle", agent_id="a", root_run_id="r_parent", turn=1, index=0, number=0, depth=2)
 GIVEN = {"default": "hunter2-hunter2", "git": "hunter2", "pin": "123"}
 
 
@@ -99,7 +101,7 @@ async def test_a_run_without_credentials_asks_for_none() -> None:
 
 async def test_a_child_has_those_of_the_run_they_came_with() -> None:
     store, tool = Store(), ToldTool()
-    await called(store, tool, awaiting(credentials_run="r_parent"))
+    await called(store, tool, awaiting(parent=CHILD_OF))
     assert store.asked == [("acme", "r_parent")]
 
 
@@ -199,7 +201,7 @@ async def test_the_end_of_a_run_deletes_its_credentials_here_and_there() -> None
 async def test_the_end_of_a_child_or_of_a_run_without_any_deletes_nothing() -> None:
     store = Store()
     async with working(store) as made:
-        made.ended(facts("r_child", credentials_run="r_parent"))
+        made.ended(facts("r_child", parent=CHILD_OF))
         made.ended(facts("r_bare", credentials=()))
         made.ended(facts("r_last"))
         await until(lambda: store.deleted)

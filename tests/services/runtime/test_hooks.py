@@ -10,11 +10,13 @@ import pytest
 from connectors.blobs import MemoryBlobs
 from connectors.callbacks import callback_secrets, signed
 from connectors.errors import Permanent, Transient
-from connectors.protocols import CannotTell, EffectClass, ToolContext, ToolResult
+from connectors.protocols import CannotTell, ChildrenWanted, EffectClass, ToolContext, ToolResult
 from connectors.secret_key import SecretKey
+from schemas.run_events import ChildRequested
 from schemas.stream_records import HookRegistered
+from schemas.values import Spawn
 from services.core.hooks import HookTable
-from services.core.run.orders import HAPPENED, Reconciled, ToolDone
+from services.core.run.orders import HAPPENED, ChildrenAsked, ChildTold, Reconciled, ToolDone
 from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools
 from services.runtime.hooks import INPUT_BYTES_MAX, Hooks
@@ -399,3 +401,68 @@ async def test_a_tool_that_cannot_tell_has_no_result_to_look_at() -> None:
     work = Work(hook("b", "post"), tool=tool)
     assert (await reconciled(work)).hook_acts == ()
     assert work.told.asked == []
+
+
+# --- sub-agents ------------------------------------------------------------------------------------------------------
+
+
+class Agentlike(ToldTool):
+    """A tool whose calls are planned here and carried out elsewhere."""
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+        return EffectClass.PURE
+
+    def plan(self, arguments: Mapping[str, Any]) -> ChildrenWanted | ToolResult:
+        if "prompt" not in arguments:
+            return ToolResult(text="what shall it do?", is_error=True)
+        return ChildrenWanted(op="spawn", spawns=(Spawn(agent="helper", prompt=str(arguments["prompt"])),))
+
+
+async def planned(work: Work, given: str = '{"prompt":"go"}') -> Any:
+    definition = replace(DEFINITION, tools=("Agent",))
+    state = at_tools("Agent", definition=definition).state
+    assert isinstance(state, AwaitingTools)
+    return await work.calls.run(replace(CALL, name="Agent", input=given, effect_class="pure"), state, "t")
+
+
+def agent(*hooks: HookRegistered, answers: Mapping[str, Answer]) -> Work:
+    return Work(*hooks, answers=answers, tool=Agentlike(name="Agent"))
+
+
+async def test_hooks_look_at_calls_that_start_sub_agents_too() -> None:
+    work = agent(hook("a"), hook("b", "post"), answers={"a": {"input": {"prompt": "stay"}}})
+    order = await planned(work)
+    assert isinstance(order, ChildrenAsked)
+    assert (order.spawns[0].prompt, order.is_looked_at) == ("stay", True)
+    assert [act.act for act in order.hook_acts] == ["rewrote_input"]
+    assert work.told.order == ["pre a"]
+
+
+async def test_a_denied_sub_agent_never_begins() -> None:
+    work = agent(hook("a"), hook("b", "post"), answers={"a": {"deny": {"text": "alone"}}})
+    order = await planned(work)
+    assert isinstance(order, ToolDone)
+    assert (order.text, order.outcome, work.told.order) == ("alone", "denied", ["pre a", "post b"])
+
+
+async def test_without_hooks_the_core_puts_the_result_together() -> None:
+    order = await planned(agent(answers={}))
+    assert isinstance(order, ChildrenAsked)
+    assert (order.is_looked_at, order.hook_acts) == (False, ())
+
+
+async def test_what_sub_agents_said_passes_the_post_hooks() -> None:
+    work = agent(hook("b", "post"), answers={"b": {"result": {"text": "hidden"}}})
+    order = await planned(work)
+    run = at_tools("Agent", definition=replace(DEFINITION, tools=("Agent",)))
+    run.give(order)
+    child = run.events[-1]
+    assert isinstance(child, ChildRequested)
+    run.give(ChildTold(at_ms=NOW, child_run_id=child.child_run_id, status="completed", text="said"))
+    assert isinstance(run.state, AwaitingTools)
+    assert [type(effect).__name__ for effect in run.effects][-1] == "CallTool"
+    gathered = await work.calls.run(replace(CALL, name="Agent", effect_class="pure"), run.state, "t")
+    assert isinstance(gathered, ToolDone)
+    assert (gathered.text, acts(gathered)) == ("hidden", ["b rewrote_result"])
+    assert "said" in work.told.asked[-1]["tool_result"]["text"]
+    assert [type(event).__name__ for event in run.give(gathered)] == ["HookActed", "ToolReturned", "ModelCallRequested"]

@@ -1,14 +1,18 @@
 """What hooks did is told with the result, in one decision, and changes nothing else."""
 
+from dataclasses import replace
+
 import pytest
 
 from schemas.conversation import ToolResultBlock, ToolUseBlock
-from schemas.run_events import HookActed
-from schemas.values import HookAct
-from services.core.run.orders import CANNOT_TELL, HAPPENED
+from schemas.run_events import ChildrenPlanned, HookActed
+from schemas.values import HookAct, Spawn
+from services.core.run import delegation
+from services.core.run.children import start_of
+from services.core.run.orders import CANNOT_TELL, HAPPENED, ChildrenAsked
 from services.core.run.react import react
 from services.core.run.state import AwaitingTools, IllegalEvent, evolve
-from tests.services.core.run.given import NOW, Run, at_tools, kinds, reconciled, recover, returned
+from tests.services.core.run.given import DEFINITION, NOW, Run, at_tools, begun, kinds, reconciled, recover, returned
 
 DENIED = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="denied")
 REWROTE = HookAct(hook_id="h2", owner="ops", name="tidy", phase="pre", act="rewrote_input", input='{"a":1}')
@@ -72,3 +76,38 @@ def test_an_act_asks_nothing_of_the_outside() -> None:
     assert isinstance(state, AwaitingTools)
     assert evolve(state, told, NOW) is state
     assert react(state, told) == ()
+
+
+def test_what_hooks_did_about_sub_agents_comes_before_the_plan() -> None:
+    run = at_tools("Agent")
+    asked = ChildrenAsked(
+        at_ms=NOW,
+        turn=1,
+        index=0,
+        attempt=1,
+        op="spawn",
+        spawns=(Spawn(agent="helper", prompt="go"),),
+        hook_acts=(REWROTE,),
+    )
+    assert kinds(run.give(asked)) == ["HookActed", "ChildrenPlanned", "ChildRequested"]
+
+
+def test_a_child_has_the_credentials_of_its_tree() -> None:
+    run = begun()
+    facts = replace(run.live.facts, credentials=("git",))
+    plan = ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="helper", prompt="go"),))
+    wanted = delegation.planned(plan, NOW)
+    order = start_of(
+        facts,
+        tenant="t",
+        turn=1,
+        index=0,
+        wanted=wanted,
+        child=wanted.children[0],
+        definition=DEFINITION,
+        pauses=(),
+        at_ms=NOW,
+    )
+    assert order.command.credentials == ("git",)
+    assert order.parent is not None
+    assert order.parent.root_run_id == facts.run_id

@@ -8,6 +8,9 @@ import pytest
 from schemas.conversation import Message, TextBlock, ToolUseBlock
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
     CommandRefused,
     Event,
     FallbackSuppressed,
@@ -17,6 +20,7 @@ from schemas.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -34,7 +38,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, HookAct, Usage
+from schemas.values import BlobRef, HookAct, Spawn, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -96,6 +100,10 @@ EVERY: tuple[Event, ...] = (
     ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
     CallNotBegun(kind="tool", turn=1, index=0, attempt=1),
     HookActed(turn=1, index=0, call_id="c0", act=ACT),
+    ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="a", prompt="p"),)),
+    ChildRequested(turn=1, index=0, call_id="c0"),
+    ChildReturned(turn=1, index=0, call_id="c0"),
+    ResidentLeft(child_run_id="r_tok-x"),
     RunParked(since_turn=1),
     RunPauseRequested(scope="tenant"),
     RunPaused(turn=1),
@@ -135,6 +143,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "awaiting tools": {
@@ -144,6 +153,7 @@ LEGAL = {
         "ToolOutcomeAsked",
         "CallNotBegun",
         "HookActed",
+        "ChildrenPlanned",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
@@ -153,6 +163,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "parked": {
@@ -165,6 +176,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "paused": {
@@ -178,6 +190,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "ended": {"CommandRefused"},
