@@ -1,4 +1,4 @@
-"""Hooks and credentials over HTTP with a real client against a real stack, and what is left after a runtime is killed."""
+"""Hooks and credentials over HTTP, with a real client against a real stack."""
 
 import base64
 import hashlib
