@@ -31,6 +31,11 @@ WHERE_CHARACTERS_MAX = 1_024
 IDEMPOTENCY_KEY_MAX = 255
 """Characters of an Idempotency-Key; more than a UUID or two."""
 
+BATCH_SPAWNS_MAX = 32
+"""Runs of one batch (parity: reference surfaces 1.1)."""
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+"""A batch as it is sent."""
+
 # --- waits -----------------------------------------------------------------------------------------------------------
 
 PUBLISH_WAIT_S = 5.0
@@ -46,6 +51,8 @@ DECISION_LOOK_S = 0.25
 """How often a start that may be a repetition looks whether the run exists; a repetition causes no event."""
 CONTROL_WAIT_S = 5.0
 """How long an input or a cancel waits for its effect (parity: the cancel acknowledgement of the reference)."""
+BATCH_WAIT_MS = 60 * 60_000
+"""The longest a join waits for its runs, and how long it waits when it names no time."""
 OWN_WRITES_WAIT_S = 0.5
 """How long a read of one thing waits for the projections to pass what this process has seen; then it reads anyway."""
 POSITION_WAIT_S = 2.0
