@@ -17,7 +17,7 @@ import orjson
 from sqlalchemy import ColumnElement, Index, select, text, tuple_
 
 from connectors.postgres import Reader
-from projections.frames import FrameMemory, retry_reason
+from projections.frames import SWITCHED, FrameMemory, retry_reason
 from projections.history import EventAt
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
 from schemas.run_events import (
@@ -27,10 +27,12 @@ from schemas.run_events import (
     ChildReturned,
     CommandRefused,
     Event,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
     ResidentLeft,
     RunCancelled,
     RunCompleted,
@@ -198,6 +200,9 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case ModelCallFailed():
             values["model_errors"] += 1
             values["memory_retry_reason"] = retry_reason(event)
+        case ModelSwitched():
+            values |= {"provider": event.provider, "model": event.model, "effort": event.effort}
+            values["memory_retry_reason"] = SWITCHED
         case ToolCallRequested():
             values["tool_calls"] += event.attempt == 1
         case ToolReturned():
@@ -230,7 +235,7 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunRestored():
             if event.events == values["told_events"]:
                 values["told_events"] = 0
-        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked():
+        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked() | FallbackSuppressed():
             pass
         case ChildrenPlanned() | ChildReturned() | ResidentLeft():
             pass

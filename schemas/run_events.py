@@ -253,6 +253,44 @@ class CommandRefused:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackSuppressed:
+    """A fallback that was possible was not taken."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.FallbackSuppressed"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that failed."""
+    code: str
+    """pinned_after_success or no_vision."""
+    provider: str = ''
+    """Provider that was not gone to; empty when none was looked at."""
+    model: str = ''
+    """Model that was not gone to."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "code": self.code,
+            "provider": self.provider,
+            "model": self.model,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            code=value["code"],
+            provider=value["provider"],
+            model=value["model"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputReceived:
     """A user text for a run under way."""
 
@@ -293,7 +331,7 @@ class ModelCallFailed:
     attempt: int
     """Attempt that failed."""
     kind: str
-    """retryable, permanent, cancelled, deadline_exceeded, deprecated or unknown."""
+    """What it was: a kind of connectors/errors.py, or interrupted when the owner was lost."""
     message: str
     """Begins with provider and status where there is one."""
     provider: str
@@ -304,6 +342,10 @@ class ModelCallFailed:
     """Wait the provider asked for; 0 = none."""
     duration_ms: int = 0
     """Time of the call."""
+    failure_class: str = ''
+    """retryable, permanent, cancelled, deadline_exceeded, deprecated or unknown; empty in older records."""
+    takes_iteration: bool = False
+    """What follows uses up an iteration of the run: a retry of its own, or a fallback."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -315,6 +357,8 @@ class ModelCallFailed:
             "provider": self.provider,
             "model": self.model,
             "duration_ms": self.duration_ms,
+            "failure_class": self.failure_class,
+            "takes_iteration": self.takes_iteration,
         }
 
     @classmethod
@@ -328,6 +372,8 @@ class ModelCallFailed:
             provider=value["provider"],
             model=value["model"],
             duration_ms=value["duration_ms"],
+            failure_class=value["failure_class"],
+            takes_iteration=value["takes_iteration"],
         )
 
 
@@ -348,6 +394,8 @@ class ModelCallRequested:
     """Model to call."""
     not_before_ms: int = 0
     """Earliest time of the call, UTC milliseconds; 0 = now."""
+    retry: int = 0
+    """How many calls of this turn to this model have failed before; 0 for the first one, and in older records."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -356,6 +404,7 @@ class ModelCallRequested:
             "provider": self.provider,
             "model": self.model,
             "not_before_ms": self.not_before_ms,
+            "retry": self.retry,
         }
 
     @classmethod
@@ -366,6 +415,7 @@ class ModelCallRequested:
             provider=value["provider"],
             model=value["model"],
             not_before_ms=value["not_before_ms"],
+            retry=value["retry"],
         )
 
 
@@ -448,6 +498,80 @@ class ModelReplied:
             currency=value["currency"],
             duration_ms=value["duration_ms"],
             traceparent=value["traceparent"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSwitched:
+    """The run goes to another model, and its conversation is made fit for it."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ModelSwitched"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that failed."""
+    failed_provider: str
+    """Provider that failed."""
+    failed_model: str
+    """Model that failed."""
+    provider: str
+    """Provider the run goes to."""
+    model: str
+    """Model the run goes to."""
+    number: int
+    """The how many-th switch of the run this is, from 1."""
+    reason: str
+    """Class of the failure: retryable or deprecated."""
+    effort: str = ''
+    """Effort it is asked for from now on: low, medium, high or empty."""
+    user_tier: str = ''
+    """Plan of the user."""
+    cause: str = ''
+    """The beginning of its text."""
+    cache_lost: bool = False
+    """The provider that is left keeps prompts in a cache of its own."""
+    reasoning_cleared: int = 0
+    """Answers of the conversation whose reasoning and signature were taken out."""
+    downgraded_from: str = ''
+    """The model that was wanted there and needs reasoning which the conversation lacks; empty = none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "failed_provider": self.failed_provider,
+            "failed_model": self.failed_model,
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+            "number": self.number,
+            "user_tier": self.user_tier,
+            "reason": self.reason,
+            "cause": self.cause,
+            "cache_lost": self.cache_lost,
+            "reasoning_cleared": self.reasoning_cleared,
+            "downgraded_from": self.downgraded_from,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            failed_provider=value["failed_provider"],
+            failed_model=value["failed_model"],
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+            number=value["number"],
+            user_tier=value["user_tier"],
+            reason=value["reason"],
+            cause=value["cause"],
+            cache_lost=value["cache_lost"],
+            reasoning_cleared=value["reasoning_cleared"],
+            downgraded_from=value["downgraded_from"],
         )
 
 
@@ -1123,10 +1247,12 @@ RECORDS = (
     ChildReturned,
     ChildrenPlanned,
     CommandRefused,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
     ResidentLeft,
     RunCancelled,
     RunCompleted,
@@ -1145,4 +1271,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | FallbackSuppressed | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

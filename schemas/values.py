@@ -11,6 +11,36 @@ from schemas.quick import quick
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """A model a run may go to."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ModelChoice"
+
+    provider: str
+    """Provider id."""
+    model: str
+    """Model name at the provider."""
+    effort: str = ''
+    """low, medium, high or empty."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """Sampling wishes; null means the provider's default, and a driver drops what its provider lacks."""
 
@@ -124,6 +154,16 @@ class AgentDefinition:
     """
     run_timeout_s: int = 0
     """Seconds of work after which a run fails; 0 = no bound."""
+    candidates: tuple[ModelChoice, ...] = ()
+    """Everything the run may go to, best first, the model it starts with among them; empty for a pinned model."""
+    fallback_on_error: bool = False
+    """Whether the run goes to another candidate when a model call has failed for good."""
+    max_fallback_attempts: int = 0
+    """How often it may do so in all; 0 = 3."""
+    rate_limit_cooldown_ms: int = 0
+    """How long a model that was rate limited is passed over; 0 = 30 s."""
+    pin_after_success: bool = False
+    """After a turn has succeeded the run stays where it is."""
     max_concurrent_children: int = 4
     """Children of one call that work at the same time."""
 
@@ -144,6 +184,11 @@ class AgentDefinition:
             "volumes": [item.to_avro() for item in self.volumes],
             "unknown_outcome": self.unknown_outcome,
             "run_timeout_s": self.run_timeout_s,
+            "candidates": [item.to_avro() for item in self.candidates],
+            "fallback_on_error": self.fallback_on_error,
+            "max_fallback_attempts": self.max_fallback_attempts,
+            "rate_limit_cooldown_ms": self.rate_limit_cooldown_ms,
+            "pin_after_success": self.pin_after_success,
             "max_concurrent_children": self.max_concurrent_children,
         }
 
@@ -165,6 +210,11 @@ class AgentDefinition:
             volumes=tuple(VolumeGrant.from_avro(item) for item in value["volumes"]),
             unknown_outcome=value["unknown_outcome"],
             run_timeout_s=value["run_timeout_s"],
+            candidates=tuple(ModelChoice.from_avro(item) for item in value["candidates"]),
+            fallback_on_error=value["fallback_on_error"],
+            max_fallback_attempts=value["max_fallback_attempts"],
+            rate_limit_cooldown_ms=value["rate_limit_cooldown_ms"],
+            pin_after_success=value["pin_after_success"],
             max_concurrent_children=value["max_concurrent_children"],
         )
 
@@ -696,6 +746,7 @@ RECORDS = (
     Envelope,
     ForkPoint,
     ImportOrigin,
+    ModelChoice,
     ParentCall,
     RunPosition,
     Sampling,

@@ -137,7 +137,6 @@ LATER_SETTINGS: Mapping[str, str] = {
         "code agents",
         "CODE_AGENTS_ENABLED CODE_AGENTS_ROOT CODE_AGENTS_RUN_TIMEOUT_SECONDS CODE_AGENTS_DETERMINISTIC",
     ),
-    **_names("the availability matrix", "RESOLVE_PROBE_INTERVAL_MS"),
     **_names("Anthropic by OAuth", "ANTHROPIC_OAUTH_DEV_ENABLED ANTHROPIC_OAUTH_CALLBACK_PORT"),
     **_names(
         "run supervision (the log does it here)",

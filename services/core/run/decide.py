@@ -28,7 +28,7 @@ from schemas.run_events import (
 )
 from schemas.values import Usage
 from services.core.changing import changed
-from services.core.run import alarms, children, limits, pausing, quarantining, unknown
+from services.core.run import alarms, children, falling_back, limits, pausing, quarantining, unknown
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
@@ -128,11 +128,16 @@ def decide(state: State, order: Order) -> list[Event]:
 
 
 def iteration_cap(facts: Facts) -> int:
-    """Most model turns of the run."""
+    """Most model turns of the run, its own retries and fallbacks among them (runtime parity 1.5)."""
     definition = facts.definition
     if definition.unbounded_iterations or (facts.interactive and definition.max_iterations == 0):
         return limits.ITERATIONS_BACKSTOP
     return min(definition.max_iterations or limits.MAX_ITERATIONS_DEFAULT, limits.ITERATIONS_BACKSTOP)
+
+
+def _has_iterations(facts: Facts, turn: int) -> bool:
+    """Whether another call may be made after `turn`, or after a call of it that has failed."""
+    return turn + facts.retries < iteration_cap(facts)
 
 
 # --- start -----------------------------------------------------------------------------------------------------------
@@ -308,7 +313,7 @@ def _answered(state: State, order: ModelAnswered) -> list[Event]:
         return [replied, *_tool_intents(order)]
     if not facts.waiting_inputs and not facts.interactive:
         return [replied, _completed(facts, order.stop_reason, order)]
-    if order.turn >= iteration_cap(facts):
+    if not _has_iterations(facts, order.turn):
         return [replied, _completed(facts, "max_iterations", order)]  # nobody could answer what is said next
     if facts.waiting_inputs:
         return [replied, _next_turn(facts, order.turn)]
@@ -346,6 +351,11 @@ def _erred(state: State, order: ModelErred) -> list[Event]:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (order.turn, order.attempt):
         return []
     facts = state.facts
+    wait_ms = retry_wait_ms(state, order)
+    passed_over, switched = falling_back.switch(state, order) if wait_ms is None else ([], None)
+    takes_iteration = switched is not None or (wait_ms is not None and not _is_rate_limit_wait(order))
+    if takes_iteration and not _has_iterations(facts, state.turn):
+        wait_ms, passed_over, switched, takes_iteration = None, [], None, False
     failed = ModelCallFailed(
         turn=order.turn,
         attempt=order.attempt,
@@ -355,18 +365,27 @@ def _erred(state: State, order: ModelErred) -> list[Event]:
         provider=state.provider,
         model=state.model,
         duration_ms=order.duration_ms,
+        failure_class=falling_back.class_of(order.kind),
+        takes_iteration=takes_iteration,
     )
-    wait_ms = retry_wait_ms(state, order)
-    if wait_ms is None:
-        return [failed, _failed(facts, "model_error", order.message)]
-    return [failed, _next_attempt(state, order.at_ms + wait_ms)]
+    if wait_ms is not None:
+        return [failed, _next_attempt(state, order.at_ms + wait_ms, retry=state.failures + state.rate_limits + 1)]
+    if switched is not None:
+        there = changed(state, provider=switched.provider, model=switched.model)
+        return [failed, *passed_over, switched, _next_attempt(there, 0)]
+    return [failed, *passed_over, _failed(facts, "model_error", order.message)]
+
+
+def _is_rate_limit_wait(order: ModelErred) -> bool:
+    """Whether a retry is a wait for a rate limit, which is between us and the provider and no try of the run's."""
+    return order.kind == "rate_limited" and order.retries_rate_limits
 
 
 def retry_wait_ms(state: AwaitingModel, order: ModelErred) -> int | None:
     """How long to wait before the next attempt; None when the turn has failed (runtime parity 1.8)."""
     if not order.transient:
         return None
-    if order.kind == "rate_limited" and order.retries_rate_limits:
+    if _is_rate_limit_wait(order):
         if state.rate_limits + 1 >= limits.RATE_LIMIT_ATTEMPTS:
             return None
         wait_ms = order.retry_after_ms or limits.RATE_LIMIT_BACKOFF_MS[state.rate_limits]
@@ -403,7 +422,7 @@ def _after_tools(state: AwaitingTools, *, answered: int) -> list[Event]:
     """What follows when `answered` more results come in: the next turn once all calls have one."""
     if len(state.answers) + answered < len(state.asked):
         return []
-    if state.turn >= iteration_cap(state.facts):
+    if not _has_iterations(state.facts, state.turn):
         return [_completed(state.facts, "max_iterations", None)]
     return [_next_turn(state.facts, state.turn)]
 
@@ -502,11 +521,11 @@ def _next_turn(facts: Facts, turn: int) -> ModelCallRequested | RunPaused:
     """The call after `turn`, or that it is held back."""
     if facts.pauses:
         return pausing.held_back(facts.pauses, turn + 1)
-    definition = facts.definition
-    return ModelCallRequested(turn=turn + 1, attempt=1, provider=definition.provider, model=definition.model)
+    current = facts.current
+    return ModelCallRequested(turn=turn + 1, attempt=1, provider=current.provider, model=current.model)
 
 
-def _next_attempt(state: AwaitingModel, not_before_ms: int) -> ModelCallRequested | RunPaused:
+def _next_attempt(state: AwaitingModel, not_before_ms: int, *, retry: int = 0) -> ModelCallRequested | RunPaused:
     """The call of the same turn after a failed one, or that it is held back."""
     if state.facts.pauses:
         return pausing.held_back(state.facts.pauses, state.turn, not_before_ms)
@@ -516,6 +535,7 @@ def _next_attempt(state: AwaitingModel, not_before_ms: int) -> ModelCallRequeste
         provider=state.provider,
         model=state.model,
         not_before_ms=not_before_ms,
+        retry=retry,
     )
 
 

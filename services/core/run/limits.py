@@ -15,6 +15,10 @@ RETRY_ATTEMPTS_MAX = 5
 """Most retries a definition may ask for."""
 RETRY_BACKOFF_MS = (100, 300, 900, 2_700, 8_100)
 """Wait before each retry on the same provider."""
+FALLBACKS_DEFAULT = 3
+"""Switches of a run whose definition sets no number; each costs a conversation its cache and its reasoning."""
+FALLBACK_CAUSE_MAX = 200
+"""Characters of the error that a fallback shows as its cause (parity)."""
 RATE_LIMIT_ATTEMPTS = 5
 """Calls answered by 429 before the turn fails."""
 RATE_LIMIT_BACKOFF_MS = (10_000, 20_000, 40_000, 60_000, 120_000)

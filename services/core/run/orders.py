@@ -23,7 +23,17 @@ from schemas.run_commands import (
     StartRun,
 )
 from schemas.run_events import Event, RunStarted
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, ParentCall, RunPosition, Spawn, ToolCall, Usage
+from schemas.values import (
+    AgentDefinition,
+    BlobRef,
+    ForkPoint,
+    ModelChoice,
+    ParentCall,
+    RunPosition,
+    Spawn,
+    ToolCall,
+    Usage,
+)
 from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
@@ -213,10 +223,25 @@ class ModelAnswered:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A candidate of a run that can be called now, and what its model is like.
+
+    `sibling`: the model to ask instead while answers of the conversation lack their reasoning; empty = it needs none.
+    """
+
+    choice: ModelChoice
+    sees_images: bool
+    sibling: str = ""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelErred:
     """A model call failed. `kind` is a kind of connectors.errors; `transient` says which of the two it was.
 
     retries_rate_limits: this driver's 429s are waited for (the mock's are not, runtime parity 2.9).
+    `alternatives`, `leaves_cache` and `cause` are for a fallback: what else can be called now, best first, whether the
+    provider keeps prompts in a cache of its own, and the beginning of the message.
     """
 
     at_ms: int
@@ -228,6 +253,9 @@ class ModelErred:
     retry_after_ms: int
     retries_rate_limits: bool
     duration_ms: int
+    alternatives: tuple[Alternative, ...] = ()
+    leaves_cache: bool = False
+    cause: str = ""
 
     @property
     def key(self) -> CallKey:

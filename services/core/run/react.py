@@ -15,10 +15,12 @@ from schemas.run_events import (
     ChildReturned,
     CommandRefused,
     Event,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
     ResidentLeft,
     RunCancelled,
     RunCompleted,
@@ -170,6 +172,8 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunStarted()
             | RunRefused()
             | ModelCallFailed()
+            | ModelSwitched()
+            | FallbackSuppressed()
             | RunPauseRequested()
             | RunPaused()
             | RunResumed()

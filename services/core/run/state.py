@@ -28,10 +28,12 @@ from schemas.run_events import (
     ChildReturned,
     CommandRefused,
     Event,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
     ResidentLeft,
     RunCancelled,
     RunCompleted,
@@ -50,7 +52,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import AgentDefinition, BlobRef, ParentCall, ToolCall, Usage
+from schemas.values import AgentDefinition, BlobRef, ModelChoice, ParentCall, ToolCall, Usage
 from services.core.changing import changed
 from services.core.run import delegation, limits
 from services.core.run.delegation import Delegation
@@ -137,6 +139,12 @@ class Facts:
     pauses: tuple[Pause, ...] = ()
     """What holds the run, in the order it was asked for."""
     losses: Losses = NO_LOSSES
+    choice: ModelChoice | None = None
+    """The model it has switched to; None while it is with that of its definition."""
+    switches: int = 0
+    retries: int = 0
+    """Iterations that were used up by retries and switches: they answered no turn."""
+
     run_timeout_s: int = 0
     """Seconds of work the run may take; 0 = no bound."""
     deadline_ms: int = 0
@@ -148,6 +156,14 @@ class Facts:
     """Children it has started."""
     residents: tuple[str, ...] = ()
     """Run ids of its resident children that are not over."""
+
+    @property
+    def current(self) -> ModelChoice:
+        """The model the run is with now."""
+        if self.choice is not None:
+            return self.choice
+        definition = self.definition
+        return ModelChoice(provider=definition.provider, model=definition.model, effort=definition.effort)
 
 
 @quick
@@ -297,6 +313,10 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _replied(state, event)
         case ModelCallFailed():
             return _model_failed(state, event)
+        case ModelSwitched():
+            return _switched(state, event)
+        case FallbackSuppressed():
+            return _failing(state, event)
         case ToolCallRequested():
             return _tool_requested(state, event, at_ms)
         case ToolReturned():
@@ -478,12 +498,46 @@ def _replied(state: State, event: ModelReplied) -> AwaitingTools:
 def _model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
         raise IllegalEvent(f"a failure of turn {event.turn} attempt {event.attempt} that is not awaited")
-    facts = changed(state.facts, model_errors=state.facts.model_errors + 1)
+    facts = changed(
+        state.facts,
+        model_errors=state.facts.model_errors + 1,
+        retries=state.facts.retries + event.takes_iteration,
+    )
     if event.kind == "interrupted":
         return changed(state, facts=facts, interruptions=state.interruptions + 1)
     if event.kind == "rate_limited":
         return changed(state, facts=facts, rate_limits=state.rate_limits + 1)
     return changed(state, facts=facts, failures=state.failures + 1)
+
+
+def _failing(state: State, event: ModelSwitched | FallbackSuppressed) -> AwaitingModel:
+    """The state in which a call of this attempt has failed."""
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
+        raise IllegalEvent(f"{type(event).__name__} after turn {event.turn} attempt {event.attempt}, not awaited")
+    return state
+
+
+def _switched(state: State, event: ModelSwitched) -> AwaitingModel:
+    awaiting = _failing(state, event)
+    facts = awaiting.facts
+    if event.number != facts.switches + 1:
+        raise IllegalEvent(f"switch {event.number} of a run that has made {facts.switches}")
+    facts = changed(
+        facts,
+        choice=ModelChoice(provider=event.provider, model=event.model, effort=event.effort),
+        switches=event.number,
+        messages=tuple(map(_without_reasoning, facts.messages)) if event.reasoning_cleared else facts.messages,
+    )
+    # Another model has failed at nothing yet, so its retries and its waits are counted anew.
+    return changed(
+        awaiting,
+        facts=facts,
+        provider=event.provider,
+        model=event.model,
+        failures=0,
+        rate_limits=0,
+        waited_ms=0,
+    )
 
 
 def _tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> AwaitingTools:
@@ -666,6 +720,15 @@ def _ended(state: State, event: Event, status: str, reason: str) -> Ended:
 
 
 # --- shared ----------------------------------------------------------------------------------------------------------
+
+
+def has_reasoning(message: Message) -> bool:
+    """Whether it is an answer with reasoning, or with a signature of it."""
+    return message.role == "assistant" and bool(message.reasoning or message.reasoning_signature)
+
+
+def _without_reasoning(message: Message) -> Message:
+    return changed(message, reasoning="", reasoning_signature="") if has_reasoning(message) else message
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:
