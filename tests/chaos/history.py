@@ -190,6 +190,10 @@ class Story:
                 | "InputReceived"
                 | "CommandRefused"
                 | "RunRestored"
+                | "ChildrenPlanned"
+                | "ChildRequested"
+                | "ChildReturned"
+                | "ResidentLeft"
                 | "ModelSwitched"
                 | "FallbackSuppressed"
             ):
