@@ -1,4 +1,5 @@
 import asyncio
+import json
 import zlib
 from typing import Any
 
@@ -105,10 +106,10 @@ async def test_the_ledger_script_needs_its_tool() -> None:
 
 
 async def test_an_unknown_model_names_those_that_exist() -> None:
-    with pytest.raises(Permanent, match="mock-generic, mock-reviewer, mock-a3x2, mock-ledger") as caught:
+    with pytest.raises(Permanent, match="mock-generic, mock-reviewer, mock-a3x2, mock-tree, mock-ledger") as caught:
         await turn(request(model="mock-researcher"))
     assert (caught.value.kind, caught.value.status) == ("not_found", 404)
-    assert await MockModel().list_models() == ["mock-generic", "mock-reviewer", "mock-a3x2", "mock-ledger"]
+    assert await MockModel().list_models() == ["mock-generic", "mock-reviewer", "mock-a3x2", "mock-tree", "mock-ledger"]
 
 
 async def test_tokens_are_a_quarter_of_the_characters() -> None:
@@ -185,3 +186,12 @@ async def test_its_capabilities() -> None:
     assert model.capabilities.supports_vision
     assert model.provider == "mock"
     await model.close()
+
+
+async def test_a_tree_asks_for_its_children_and_its_leaves_answer() -> None:
+    tool = ToolSpec(name="Agent", description="Starts runs.", input_schema={"type": "object"})
+    asked = request(user("tree branch 2 3"), model="mock-tree", tools=(tool,))
+    [call] = (await turn(asked)).tool_calls
+    spawn = {"name": "branch", "prompt": "tree branch 3"}
+    assert json.loads(call.input) == {"op": "parallel_spawn", "spawns": [spawn, spawn]}
+    assert not (await turn(request(user("tree branch"), model="mock-tree"))).tool_calls
