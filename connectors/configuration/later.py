@@ -71,8 +71,6 @@ FOREIGN_TOOL_PREFIXES: Mapping[str, str] = {
 LATER_DRIVERS: Mapping[str, str] = {
     "anthropic_oauth_dev": "Anthropic by OAuth",
     "code-js": "code agents",
-    "gemini": "Gemini",
-    "ollama": "Ollama",
 }
 
 RETIRED_SETTINGS: Mapping[str, str] = {

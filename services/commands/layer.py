@@ -8,6 +8,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     imports   take_in
     batches   join, detach
     control   post_input, cancel, close_resident, resolve, pause, resume, quarantine, release
+    compactions compact, replay                (a summary for the older part; a session for another agent)
     bulk      preview, act                      (one of those orders, to the runs of a filter)
     reads     run, agent, runs, transcript, stream
     audit     events, record
@@ -38,6 +39,7 @@ from services.commands.authentication import Gate
 from services.commands.barrier import Barrier
 from services.commands.batch import Batches
 from services.commands.bulk import Bulk
+from services.commands.compactions import Compactions
 from services.commands.content import Content
 from services.commands.control import Control
 from services.commands.erasing import Erasing
@@ -123,6 +125,7 @@ class CommandLayer:
         publish_wait_s: float = limits.PUBLISH_WAIT_S,
         decision_wait_s: float = limits.DECISION_WAIT_S,
         control_wait_s: float = limits.CONTROL_WAIT_S,
+        compaction_wait_s: float = limits.COMPACTION_WAIT_S,
         on_batch: Callable[[int], None] = lambda records: None,
         keys: SubjectKeys | None = None,
     ) -> None:
@@ -166,6 +169,9 @@ class CommandLayer:
         self.restoring = Restoring(sources, self.publisher, self.pausing, clock_ms=clock_ms, wait_s=decision_wait_s)
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
+        )
+        self.compactions = Compactions(
+            self.runs, self.control, self.reads, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )
         self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
         self.batches = Batches(sources, self.runs, self.control)

@@ -27,6 +27,7 @@ from schemas.run_commands import (
     CancelRun,
     CloseResident,
     Command,
+    CompactRun,
     ForkRun,
     HandOverModelReply,
     HandOverToolResult,
@@ -46,6 +47,7 @@ from services.core.run.importing import is_import
 from services.core.run.orders import (
     Cancel,
     Close,
+    Compact,
     Input,
     Obey,
     PauseIt,
@@ -83,6 +85,7 @@ KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 ToARun = (
     CancelRun
     | CloseResident
+    | CompactRun
     | PauseRun
     | PostInput
     | QuarantineRun
@@ -363,6 +366,9 @@ class RunDesk:
             case PostInput():
                 given = Input(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: given)
+            case CompactRun():
+                compact = Compact(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: compact)
             case ResolveCall():
                 # Sent again it is refused or has no place: what it resolved does not wait any more.
                 resolve = Resolve(at_ms=self._clock_ms(), command=command)

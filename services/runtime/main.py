@@ -39,8 +39,8 @@ from connectors.tools.registry import ToolOptions, build_tools
 from projections.builds import PREFIX
 from schemas.codec import Codec
 from services.core.run.orders import EffectResult
-from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
-from services.core.run.state import AwaitingModel, AwaitingTools, State
+from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
@@ -56,6 +56,7 @@ from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, ru
 from services.runtime.shelf import Shelf
 from services.runtime.standing_by import StandingBy, standing_by
 from services.runtime.start_paused import pause_once
+from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import Tracing, open_tracing
@@ -94,9 +95,10 @@ def clock_ms() -> int:
 class Work:
     """Everything the effects of this process need: models, tools, blobs."""
 
-    def __init__(self, models: ModelCalls, tools: ToolCalls) -> None:
+    def __init__(self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls) -> None:
         self._models = models
         self._tools = tools
+        self._summaries = summaries
 
     async def run(self, effect: Effect, state: State, tenant: str) -> EffectResult:
         """Carries one effect out."""
@@ -110,6 +112,9 @@ class Work:
             case ReconcileTool():
                 assert isinstance(state, AwaitingTools)
                 return await self._tools.reconcile(effect, state, tenant)
+            case Summarise():
+                assert isinstance(state, Compacting)
+                return await self._summaries.run(effect, state, tenant)
             case _:
                 raise AssertionError(f"{type(effect).__name__} is not a call")
 
@@ -162,27 +167,28 @@ def calls_of(
         for provider, model in priced
         if (price := configured_price(configuration, provider, model)) is not None
     }
+    model_calls = ModelCalls(
+        {
+            name: Provider(
+                model=model,
+                max_concurrent=routing.providers[name].max_concurrent,
+                retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
+            )
+            for name, model in routing.models.items()
+        },
+        prices=prices,
+        currency=configuration.pricing.currency,
+        tools=shelf,
+        blobs=blobs,
+        previews=previews,
+        tracing=tracing,
+        clock_ms=clock_ms,
+        mask=redaction.text,
+        secrecy=secrecy,
+        availability=routing.availability,
+    )
     return Work(
-        ModelCalls(
-            {
-                name: Provider(
-                    model=model,
-                    max_concurrent=routing.providers[name].max_concurrent,
-                    retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
-                )
-                for name, model in routing.models.items()
-            },
-            prices=prices,
-            currency=configuration.pricing.currency,
-            tools=shelf,
-            blobs=blobs,
-            previews=previews,
-            tracing=tracing,
-            clock_ms=clock_ms,
-            mask=redaction.text,
-            secrecy=secrecy,
-            availability=routing.availability,
-        ),
+        model_calls,
         ToolCalls(
             shelf,
             volumes=volumes_of(loaded),
@@ -194,6 +200,7 @@ def calls_of(
             mask=redaction.text,
             secrecy=secrecy,
         ),
+        SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),
     )
 
 

@@ -17,11 +17,11 @@ from typing import Protocol
 from connectors.errors import Permanent, Transient
 from connectors.models.pricing import Price, cost_micros
 from connectors.protocols import Blobs, Model, ModelRequest, Reply, SystemBlock, TextDelta, Tool, ToolSpec
-from schemas.values import ToolCall
+from schemas.values import ToolCall, Usage
 from services.core.run.limits import FALLBACK_CAUSE_MAX
 from services.core.run.orders import ModelAnswered, ModelErred
-from services.core.run.react import CallModel
-from services.core.run.state import AwaitingModel
+from services.core.run.react import CallModel, Summarise
+from services.core.run.state import AwaitingModel, Compacting
 from services.runtime.availability import Availability
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
@@ -101,11 +101,7 @@ class ModelCalls:
         began = time.monotonic()
         sealer: Sealer | Clear = CLEAR
         if provider is None:
-            known = ", ".join(sorted(self._providers)) or "none"
-            error = Permanent(
-                f"{effect.provider}: no such provider in this runtime; it has {known}", kind="unsupported"
-            )
-            return self._erred(effect, state, error, began, sealer, retries_rate_limits=False)
+            return self._erred(effect, state, self._unknown(effect.provider), began, sealer, retries_rate_limits=False)
         try:
             sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
             async with self._slots[effect.provider]:
@@ -118,6 +114,29 @@ class ModelCalls:
             return await self._answered(effect, provider.model, reply, began, span.traceparent, sealer)
         except (Transient, Permanent) as error:
             return self._erred(effect, state, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
+
+    async def ask(self, effect: Summarise, request: ModelRequest, state: Compacting) -> Reply:
+        """One answer beside the turns of a run, without previews. Raises Transient or Permanent."""
+        provider = self._providers.get(effect.provider)
+        if provider is None:
+            raise self._unknown(effect.provider)
+        async with self._slots[effect.provider]:
+            with self._tracing.model_call(effect, state) as span:
+                async with aclosing(provider.model.stream(request)) as items:  # type: ignore[type-var]  # as below
+                    async for item in items:
+                        if isinstance(item, Reply):
+                            span.answered(item)
+                            return item
+                raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
+
+    def cost(self, provider: str, model: str, usage: Usage) -> tuple[int, str]:
+        """What an answer costs, in millionths, and its currency; 0 and empty without a price."""
+        price = self._prices.get((provider, model))
+        return (cost_micros(price, usage), self._currency) if price is not None else (0, "")
+
+    def _unknown(self, provider: str) -> Permanent:
+        known = ", ".join(sorted(self._providers)) or "none"
+        return Permanent(f"{provider}: no such provider in this runtime; it has {known}", kind="unsupported")
 
     async def _call(
         self, model: Model, effect: CallModel, state: AwaitingModel, tenant: str, sealer: Sealer | Clear
@@ -158,7 +177,7 @@ class ModelCalls:
         sealer: Sealer | Clear,
     ) -> ModelAnswered:
         text, blob = await inline_or_blob(sealer.text(storable(self._mask(reply.text))), self._blobs)
-        price = self._prices.get((effect.provider, effect.model))
+        spent_micros, currency = self.cost(effect.provider, effect.model, reply.usage)
         calls = tuple(
             ToolCall(id=storable(call.id), name=storable(call.name), input=storable(call.input))
             for call in reply.tool_calls
@@ -178,9 +197,9 @@ class ModelCalls:
             usage=reply.usage,
             provider=effect.provider,
             model=reply.model or effect.model,
-            max_context_tokens=model.capabilities.max_context_tokens,
-            cost_micros=cost_micros(price, reply.usage) if price is not None else 0,
-            currency=self._currency if price is not None else "",
+            max_context_tokens=reply.max_context_tokens or model.capabilities.max_context_tokens,
+            cost_micros=spent_micros,
+            currency=currency,
             duration_ms=_since_ms(began),
             traceparent=traceparent,
         )

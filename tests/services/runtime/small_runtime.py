@@ -38,6 +38,7 @@ from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.shelf import Shelf
+from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import NO_TRACING, Tracing
@@ -95,6 +96,9 @@ class Scripted:
 
     async def list_models(self) -> list[str]:
         return []
+
+    async def probe(self) -> None:
+        """It is always there."""
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -167,19 +171,19 @@ class SmallRuntime:
         self.previews = previews = Previews(
             codec, appender, topic=previews_topic, partitions=partitions, term_of=term_of
         )
+        models = ModelCalls(
+            {"mock": Provider(model=model)},
+            prices={},
+            currency="",
+            tools=shelf,
+            blobs=blobs,
+            previews=previews,
+            tracing=tracing,
+            clock_ms=clock_ms,
+            secrecy=secrecy,
+        )
         work = Work(
-            ModelCalls(
-                {"mock": Provider(model=model)} if providers is None else providers,
-                prices={},
-                currency="",
-                tools=shelf,
-                blobs=blobs,
-                previews=previews,
-                tracing=tracing,
-                clock_ms=clock_ms,
-                secrecy=secrecy,
-                availability=availability,
-            ),
+            models,
             ToolCalls(
                 shelf,
                 volumes={},
@@ -190,6 +194,7 @@ class SmallRuntime:
                 clock_ms=clock_ms,
                 secrecy=secrecy,
             ),
+            SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, secrecy=secrecy),
         )
         self.dead_letters = DeadLetters(codec, appender, topic=topics.dead_letters, service=name, clock_ms=clock_ms)
         self.calls = Calls(

@@ -12,6 +12,9 @@ from schemas.run_events import (
     ChildRequested,
     ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     FallbackSuppressed,
     InputReceived,
@@ -61,6 +64,7 @@ from tests.services.core.run.given import (
     begun,
     calls,
     cancelled,
+    compacting,
     completed,
     erred,
     parked,
@@ -73,6 +77,9 @@ from tests.services.core.run.given import (
 STARTED = RunStarted(session_id="s_tok", agent_id="a_tok", definition=DEFINITION, segments=())
 REPLIED = ModelReplied(
     turn=1, attempt=1, stop_reason="end_turn", usage=USAGE, provider="acme", model="large", duration_ms=1, text="x"
+)
+REQUESTED = CompactionRequested(
+    number=1, turn=2, trigger="manual", keep_n=0, keep_first=True, before_tokens=10, provider="acme", model="large"
 )
 EVERY: tuple[Event, ...] = (
     STARTED,
@@ -112,6 +119,24 @@ EVERY: tuple[Event, ...] = (
     RunQuarantined(error="e", record_topic="t", record_offset=1),
     RunReleased(by="someone"),
     CommandRefused(code="c", message="m"),
+    REQUESTED,
+    CompactionFailed(
+        number=1, attempt=1, turn=6, trigger="manual", kind="k", usage=USAGE, provider="acme", model="large"
+    ),
+    ContextCompacted(
+        number=1,
+        attempt=1,
+        turn=6,
+        trigger="manual",
+        summary="s",
+        before_tokens=10,
+        after_tokens=5,
+        keep_n=0,
+        keep_first=True,
+        usage=USAGE,
+        provider="acme",
+        model="large",
+    ),
 )
 STATES: dict[str, Callable[[], Run]] = {
     "absent": Run,
@@ -120,6 +145,7 @@ STATES: dict[str, Callable[[], Run]] = {
     "awaiting tools": lambda: at_tools("A", "B"),
     "parked": parked,
     "paused": paused,
+    "compacting": compacting,
     "ended": completed,
 }
 LEGAL = {
@@ -163,6 +189,7 @@ LEGAL = {
         "CommandRefused",
     },
     "parked": {
+        "CompactionRequested",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
@@ -187,6 +214,20 @@ LEGAL = {
         "RunRestored",
         "RunReleased",
         "ResidentLeft",
+        "CommandRefused",
+    },
+    "compacting": {
+        "ContextCompacted",
+        "CompactionFailed",
+        "ResidentLeft",
+        "RunPauseRequested",
+        "InputReceived",
+        "RunCompleted",
+        "RunFailed",
+        "RunCancelled",
+        "RunQuarantined",
+        "RunRestored",
+        "RunReleased",
         "CommandRefused",
     },
     "ended": {"CommandRefused"},
