@@ -26,6 +26,7 @@ from connectors.protocols import (
     ToolResult,
     VolumeBinding,
 )
+from services.core.run import limits
 from services.core.run.delegation import Delegation, result
 from services.core.run.orders import (
     CANNOT_TELL,
@@ -156,6 +157,7 @@ class ToolCalls:
                 prompt=sealer.text(storable(self._mask(wanted.prompt))),
                 timeout_ms=wanted.timeout_ms,
                 idle_ttl_s=wanted.idle_ttl_s,
+                residents_max=wanted.residents_max or limits.RESIDENTS_MAX,
                 is_sealed=self._secrecy.is_on,
             )
         return ToolDone(

@@ -106,8 +106,8 @@ def _wrong(state: AwaitingTools, order: ChildrenAsked) -> str:
         return (
             f"not spawned: the prompts have {size} bytes, at most {limits.SPAWN_BYTES_MAX}; let the children read files"
         )
-    if order.op == delegation.OPEN and len(facts.residents) >= limits.RESIDENTS_MAX:
-        return f"not opened: the run has {len(facts.residents)} resident children, at most {limits.RESIDENTS_MAX}"
+    if order.op == delegation.OPEN and len(facts.residents) >= order.residents_max:
+        return f"not opened: the run has {len(facts.residents)} resident children, at most {order.residents_max}"
     return ""
 
 

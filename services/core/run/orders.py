@@ -35,6 +35,7 @@ from schemas.values import (
     ToolCall,
     Usage,
 )
+from services.core.run.limits import RESIDENTS_MAX
 from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
@@ -330,6 +331,8 @@ class ChildrenAsked:
     timeout_ms: int = 0
     idle_ttl_s: int = 0
     is_sealed: bool = False
+    residents_max: int = RESIDENTS_MAX
+    """Resident children the run may have."""
 
     @property
     def key(self) -> CallKey:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from connectors.protocols import ChildrenWanted, EffectClass, ToolResult
-from connectors.tools.agent import IDLE_TTL_S, SPAWNS_MAX, Agent
+from connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, SPAWNS_MAX, Agent
 from schemas.values import Spawn
 from services.core.run import limits
 
@@ -28,7 +28,12 @@ ONE = {"name": "helper", "prompt": "go"}
         ),
         (
             {"op": "open", **ONE},
-            ChildrenWanted(op="open", spawns=(Spawn(agent="helper", prompt="go"),), idle_ttl_s=IDLE_TTL_S),
+            ChildrenWanted(
+                op="open",
+                spawns=(Spawn(agent="helper", prompt="go"),),
+                idle_ttl_s=IDLE_TTL_S,
+                residents_max=RESIDENTS_MAX,
+            ),
         ),
         (
             {"op": "send", "child_run_id": "r_x", "prompt": "more", "timeout_ms": 5},
@@ -72,4 +77,13 @@ def test_a_call_that_makes_no_sense_is_told_what_was_expected(arguments: dict[st
 
 def test_reading_a_call_has_no_effect_and_the_bounds_are_those_of_the_core() -> None:
     assert Agent().effect_class(ONE) is EffectClass.PURE
-    assert (SPAWNS_MAX, IDLE_TTL_S) == (limits.SPAWNS_MAX, limits.IDLE_TTL_S)
+    assert (SPAWNS_MAX, RESIDENTS_MAX) == (limits.SPAWNS_MAX, limits.RESIDENTS_MAX)
+
+
+def test_the_operator_says_how_many_residents_there_are_and_how_long_they_idle() -> None:
+    found = Agent(residents_max=2, idle_ttl_s=7).plan({"op": "open", **ONE})
+    assert isinstance(found, ChildrenWanted)
+    assert (found.residents_max, found.idle_ttl_s) == (2, 7)
+    found = Agent(idle_ttl_s=7).plan({"op": "open", **ONE, "idle_ttl_seconds": 9})
+    assert isinstance(found, ChildrenWanted)
+    assert found.idle_ttl_s == 9
