@@ -27,6 +27,7 @@ from schemas.values import (
     AgentDefinition,
     BlobRef,
     ForkPoint,
+    HookAct,
     LimitNotice,
     ModelChoice,
     ParentCall,
@@ -296,7 +297,7 @@ class OverBudget:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDone:
-    """A tool call returned; outcome is ok, error, timeout or cancelled."""
+    """A tool call returned; outcome is ok, error, timeout, cancelled or denied (by a hook)."""
 
     at_ms: int
     turn: int
@@ -309,6 +310,8 @@ class ToolDone:
     duration_ms: int
     asks_compaction: bool = False
     """The run asked for a compaction with this call."""
+    hook_acts: tuple[HookAct, ...] = ()
+    """What hooks did about the call, in the order they were asked."""
 
     @property
     def key(self) -> CallKey:
@@ -318,7 +321,7 @@ class ToolDone:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildrenAsked:
-    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned."""
+    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned. `hook_acts` as in ToolDone."""
 
     at_ms: int
     turn: int
@@ -331,6 +334,8 @@ class ChildrenAsked:
     timeout_ms: int = 0
     idle_ttl_s: int = 0
     is_sealed: bool = False
+    is_looked_at: bool = False
+    hook_acts: tuple[HookAct, ...] = ()
     residents_max: int = RESIDENTS_MAX
     """Resident children the run may have."""
 
@@ -369,6 +374,8 @@ class Reconciled:
     text_blob: BlobRef | None = None
     is_error: bool = False
     duration_ms: int = 0
+    hook_acts: tuple[HookAct, ...] = ()
+    """As in ToolDone; only with a result."""
 
     @property
     def key(self) -> CallKey:
