@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from connectors.protocols import EffectClass, Tool, ToolSpec
-from connectors.tools.agent import Agent
+from connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, Agent
 from connectors.tools.arguments import require_supported
 from connectors.tools.bash import Bash
 from connectors.tools.bench import Bench
@@ -48,6 +48,8 @@ class ToolOptions:
     """Empty: no Ledger."""
     ledger_effect: EffectClass = EffectClass.UNSAFE
     ledger_reconciles: bool = False
+    residents_max: int = RESIDENTS_MAX
+    resident_idle_ttl_s: int = IDLE_TTL_S
     server: ServerInfo = field(default_factory=ServerInfo)
 
 
@@ -57,7 +59,7 @@ def build_tools(options: ToolOptions) -> dict[str, Tool]:
     web = Web(private_hosts=options.private_hosts)
     tools: dict[str, Tool] = {}
     built: list[Tool] = [
-        Agent(),
+        Agent(residents_max=options.residents_max, idle_ttl_s=options.resident_idle_ttl_s),
         Context(server=options.server, catalogue=tools),
         read_tool(threads),
         write_tool(threads),

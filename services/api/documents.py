@@ -147,6 +147,11 @@ ANSWERS: dict[str, Any] = {
         "required": ["run_id", "call", "repeated"],
         "properties": {"run_id": TEXT, "call": TEXT, "repeated": {"type": "boolean"}},
     },
+    "Batch": {
+        "type": "object",
+        "required": ["results", "spawned"],
+        "properties": {"results": {"type": "array", "items": {"type": "object"}}, "spawned": NUMBER},
+    },
     "Cancelled": {
         "type": "object",
         "required": ["cancelled", "agent_id", "cascaded", "status", "reason"],

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from services.api import (
+    batch_endpoints,
     budget_endpoints,
     bulk_endpoints,
     document_endpoints,
@@ -30,6 +31,7 @@ from services.api import (
     snapshot_endpoints,
 )
 from services.api.bodies import (
+    BatchBody,
     Body,
     BulkBody,
     CancelBody,
@@ -153,6 +155,7 @@ ROUTES: tuple[Route, ...] = (
             Query(name="parent_agent_id", says="Handle of the parent."),
             Query(name="user_id", says="End user."),
             Query(name="session_id", says="Session."),
+            Query(name="root_run_id", says="The run a tree began with: the whole tree."),
             Query(name="from", says="Started at or after this time (RFC 3339)."),
             Query(name="to", says="Started before this time (RFC 3339)."),
             TENANT,
@@ -257,6 +260,33 @@ ROUTES: tuple[Route, ...] = (
         handler=bulk_endpoints.order,
         says="One order to the live runs of a filter; only says which unless dry_run is false.",
         body=BulkBody,
+    ),
+    Route(
+        method="POST",
+        path="/v1/runs:batch",
+        access=RUNS_CREATE,
+        handler=batch_endpoints.batch,
+        says="Up to 32 runs at once; join waits for them (200), detach answers with their ids (202).",
+        answer="Batch",
+        body=BatchBody,
+        takes_key=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/_resident",
+        access=RUNS_READ,
+        handler=batch_endpoints.list_residents,
+        says="Resident sub-agents that are live.",
+        query=(TENANT, LIMIT, CURSOR),
+    ),
+    Route(
+        method="POST",
+        path="/v1/_resident/{run_id}/close",
+        access=RUNS_CREATE,
+        handler=batch_endpoints.close_resident,
+        says="Close a resident sub-agent; again it changes nothing.",
+        body=ReasonBody,
+        body_optional=True,
     ),
     Route(
         method="POST",

@@ -162,8 +162,7 @@ async def cancel(service: Service, caller: Caller, request: Request) -> Response
         "cancelled": found.cancelled,
         "agent_id": found.agent_id,
         "run_id": found.run_id,
-        # Runs of this version have no children; the key stays, because clients read it.
-        "cascaded": [],
+        "cascaded": list(found.cascaded),
         "status": found.status,
         "reason": found.reason,
     }
@@ -259,6 +258,7 @@ def _filter(request: Request) -> RunFilter:
         parent_agent_id=_id(request, "parent_agent_id"),
         user_id=_name("user_id", text(request, "user_id")),
         session_id=_id(request, "session_id"),
+        root_run_id=_id(request, "root_run_id"),
         since_ms=time_ms("from", since) if since else 0,
         until_ms=time_ms("to", until) if until else 0,
     )

@@ -16,6 +16,7 @@ from projections.runs import RunRow
 from schemas.ids import partition_key
 from schemas.run_commands import (
     CancelRun,
+    CloseResident,
     Command,
     PauseRun,
     PostInput,
@@ -71,6 +72,8 @@ class Stopped:
     status: str
     reason: str
     position: str
+    cascaded: tuple[str, ...] = ()
+    """Handles of the runs below it that were live, and end with it."""
 
     @property
     def cancelled(self) -> bool:
@@ -154,16 +157,30 @@ class Control:
         reason = checked_reason(reason)
         return await self._end(caller, await self._reads.visible_run(caller, run_id), reason)
 
+    async def close_resident(self, caller: Caller, run_id: str, reason: str = "") -> Stopped:
+        """Close a resident sub-agent; one that is over stays as it is. Raises Declined: not_found, cancel_pending."""
+        demand(caller, RUNS_CREATE)
+        row = await self._reads.visible_run(caller, run_id)
+        if not row.resident:
+            raise Declined("not_found", f"the run {run_id} is no resident sub-agent")
+        if row.status != "running":
+            return await self._shown(self._as_stored(row), row)
+        command = CloseResident(envelope=self._envelope(caller, row), run_id=run_id, reason=checked_reason(reason))
+        return await self._ended_by(row, command, "the close is in the log and takes effect")
+
     async def _end(self, caller: Caller, row: RunRow, reason: str) -> Stopped:
         if row.status != "running":
             return await self._shown(self._as_stored(row), row)
         command = CancelRun(envelope=self._envelope(caller, row), run_id=row.run_id, reason=reason)
+        return await self._ended_by(row, command, "the cancel is in the log and takes effect")
+
+    async def _ended_by(self, row: RunRow, command: CancelRun | CloseResident, pending: str) -> Stopped:
         item = await self._ordered(row, command, _ends)
         if item is None:
             now = await self._stored(row)
             if now.status != "running":
                 return await self._shown(self._as_stored(now), row)
-            raise await self._undecided("cancel_pending", row, "the cancel is in the log and takes effect")
+            raise await self._undecided("cancel_pending", row, pending)
         return await self._shown(self._as_happened(row, item), row)
 
     async def _shown(self, stopped: Stopped, row: RunRow) -> Stopped:
@@ -357,8 +374,9 @@ class Control:
         )
 
     def _as_happened(self, row: RunRow, item: EventItem) -> Stopped:
+        cascaded: tuple[str, ...] = ()
         match item.record:
-            case RunCancelled(reason=reason):
+            case RunCancelled(reason=reason, cascaded=cascaded):
                 status, why = "cancelled", reason
             case RunCompleted(stop_reason=reason):
                 status, why = "completed", reason
@@ -367,7 +385,12 @@ class Control:
             case other:
                 raise AssertionError(f"{type(other).__name__} does not end a run")
         return Stopped(
-            agent_id=row.agent_id, run_id=row.run_id, status=status, reason=why, position=self.position(item)
+            agent_id=row.agent_id,
+            run_id=row.run_id,
+            status=status,
+            reason=why,
+            position=self.position(item),
+            cascaded=cascaded,
         )
 
 

@@ -6,7 +6,8 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     runs      start, continue_session            -> Accepted, with the run's stream
     forks     fork                              -> Accepted, with the fork's stream
     imports   take_in
-    control   post_input, cancel, resolve, pause, resume, quarantine, release
+    batches   join, detach
+    control   post_input, cancel, close_resident, resolve, pause, resume, quarantine, release
     compactions compact, replay                (a summary for the older part; a session for another agent)
     bulk      preview, act                      (one of those orders, to the runs of a filter)
     reads     run, agent, runs, transcript, stream
@@ -40,6 +41,7 @@ from services.commands import limits
 from services.commands.audit_log import AuditLog
 from services.commands.authentication import Gate
 from services.commands.barrier import Barrier
+from services.commands.batch import Batches
 from services.commands.budgets import Budgets
 from services.commands.bulk import Bulk
 from services.commands.compactions import Compactions
@@ -202,6 +204,7 @@ class CommandLayer:
         )
         self.budgets = Budgets(sources, self.clerk, clock_ms=clock_ms, wait_s=control_wait_s)
         self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
+        self.batches = Batches(sources, self.runs, self.control)
         self.bulk = Bulk(self.reads, self.control, clock_ms=clock_ms)
         self.audit = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
         self.histories = Histories(sources, self.reads, ranges, codec, events_topic=topics.events, clock_ms=clock_ms)

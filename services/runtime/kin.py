@@ -11,9 +11,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, assert_never
 
 from schemas.run_commands import CancelRun, CloseResident, PostInput
+from schemas.run_events import RunRefused
 from schemas.values import CommandEnvelope, RunPosition
 from services.core.run import delegation, limits
 from services.core.run.children import PARENT_ENDED, last_words, start_of, status_of, text_id
+from services.core.run.decide import decide
 from services.core.run.delegation import Child, Delegation
 from services.core.run.orders import Cancel, ChildTold, Close, Input, Refusal
 from services.core.run.react import EndChildren, Kin, SeeToChild, SeeToParent, TellParent
@@ -162,6 +164,9 @@ class KinDesk:
             at_ms=self._clock_ms(),
         )
         state = self._absent(child.run_id, None)
+        first = decide(state, order)[0]
+        if isinstance(first, RunRefused):  # nobody would wait for a run that never was
+            return self._refused(parent, child, first.message)
         begun = Aggregate(id=child.run_id, state=state, key=parent.key, tenant=parent.tenant)
         return Prepared(begun, lambda: order)
 

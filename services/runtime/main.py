@@ -148,6 +148,8 @@ def tools_of(loaded: Loaded) -> dict[str, Tool]:
             environment=dict(os.environ),
             private_hosts=settings.http_private_host_allowlist,
             bench_enabled=settings.bench_enabled,
+            residents_max=settings.max_interactive_children,
+            resident_idle_ttl_s=settings.interactive_child_idle_ttl_ms // 1000,
             ledger_path=str(settings.ledger_path or ""),
             ledger_effect=EffectClass(settings.ledger_effect),
             ledger_reconciles=settings.ledger_reconciles,

@@ -191,6 +191,10 @@ class Story:
                 | "LimitReached"
                 | "CommandRefused"
                 | "RunRestored"
+                | "ChildrenPlanned"
+                | "ChildRequested"
+                | "ChildReturned"
+                | "ResidentLeft"
                 | "ModelSwitched"
                 | "FallbackSuppressed"
             ):

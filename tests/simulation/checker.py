@@ -89,6 +89,8 @@ class Checker:
     _letters: set[tuple[str, int, int]] = field(default_factory=set)
     _poison: set[tuple[str, int, int]] = field(default_factory=set)
     _commands: dict[tuple[int, int], Command] = field(default_factory=dict)
+    _named: dict[str, str] = field(default_factory=dict)
+    """Children that were asked for, with the run that asked."""
     _cursors: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     def complain(self, kind: str, text: str) -> None:
@@ -192,12 +194,40 @@ class Checker:
                 self._answered(event, ("model", values["turn"], 0, values["attempt"]))
             case "ToolReturned" if values["outcome"] != "outcome_unknown":
                 self._answered(event, ("tool", values["turn"], values["index"], values["attempt"]))
+            case "ChildRequested" if values["child_agent_id"]:
+                self._child_requested(event)
+            case "ChildReturned":
+                self._child_returned(event)
             case "InputReceived":
                 run.texts[values["text"]] += 1
                 if run.texts[values["text"]] > 1:
                     self.complain("doubled", f"{run_id}: received {values['text']!r} twice, again at {event.place}")
 
+    def _child_requested(self, event: Event) -> None:
+        child = event.values["child_run_id"]
+        if child in self._named:
+            self.complain(
+                "doubled", f"{event.run_id} asks for {child} at {event.place}; {self._named[child]} has asked"
+            )
+        self._named[child] = event.run_id
+
+    def _child_returned(self, event: Event) -> None:
+        """A parent hears of an end only when that is in the log, and as it was."""
+        child, said = event.values["child_run_id"], event.values["status"]
+        run = self.runs.get(child)
+        if said in ("running", "awaiting_input"):
+            return
+        closed = {"closed": ("completed", "cancelled")}
+        if run is None or run.story.ended not in closed.get(said, (said,)):
+            found = "no run" if run is None else run.story.ended or "live"
+            self.complain("invented", f"{event.run_id} hears at {event.place} that {child} is {said}; it is {found}")
+
     def _begun(self, event: Event) -> None:
+        if event.values.get("parent") is not None:
+            parent = event.values["parent"]["run_id"]
+            if self._named.get(event.run_id) != parent:
+                self.complain("out of nothing", f"{event.run_id} begins at {event.place}; {parent} did not ask for it")
+            return
         command = self._commands.get((event.partition, event.cause_offset))
         if command is None or command.name != START or command.run_id != event.run_id:
             self.complain("out of nothing", f"{event.run_id} begins at {event.place} because of {command}")
@@ -289,6 +319,9 @@ class Checker:
             run = self.runs.get(command.run_id)
             if (run is None or not run.story.ended) and command.key not in damaged:
                 return f"run {command.run_id} has no end"
+        for run_id, run in self.live():
+            if run.story.first is None or run.story.first.key not in damaged:
+                return f"run {run_id} has no end"
         positions = self.store.positions(self.store.live) if self.store.live else {}
         for partition in range(self.partitions):
             end = len(self.log.records(TOPICS.events, partition))
@@ -307,6 +340,10 @@ class Checker:
             allowed = ("completed", "cancelled") if "cancel" in run_id or "talk" in run_id else ("completed",)
             if story.ended not in allowed:
                 self.complain("not completed", f"{run_id} is {story.ended}: {story.reason}")
+        for child, parent in self._named.items():
+            told = self.runs[parent].story
+            if child not in self.runs and told.ended == "completed" and told.first and told.first.key not in damaged:
+                self.complain("lost", f"{parent} asked for {child}, which never began")
         self._texts(damaged)
         self._dead_letters(damaged)
         self._final_rows()
@@ -346,8 +383,9 @@ class Checker:
                     halted = place[AUDIT["halted_offset"]]
                     self.complain("gap skipped", f"{run_id} is damaged at {run.damaged_at}, its rows halt at {halted}")
             elif (place[AUDIT["status"]], row[RUNS["status"]], row[RUNS["last_offset"]]) != (
-                run.story.ended,
-                run.story.ended,
+                # The family of a damaged run may be waiting for it.
+                run.story.ended or "open",
+                run.story.ended or "running",
                 run.offsets[-1],
             ):
                 said = (place[AUDIT["status"]], row[RUNS["status"]], row[RUNS["last_offset"]])

@@ -4,6 +4,7 @@
     chat      a run, and when its end is in the log another one that continues its session
     talk      an interactive run: some texts, and a cancel when all of them were answered
     cancel    a run that is cancelled at some time
+    family    a run that starts runs, of one of the agents of tests/services/stream/families.py; half are cancelled
 
 Any command may be sent twice. What a client waits for it reads off the log, like everybody.
 """
@@ -26,6 +27,9 @@ from tests.simulation.log import TOPICS
 
 TENANT = "t"
 KINDS = ("plain", "plain", "chat", "talk", "cancel")
+FAMILIES = ("tree-3-2", "tree-6", "pair", "keeper")
+FAMILY_SHARE = 0.4
+"""Of the seeds: those with a family beside the other wishes."""
 MOST_WISHES = 4
 LOOK_S = 0.25
 """How often a client looks whether what it waits for is in the log."""
@@ -40,6 +44,7 @@ class Wish:
     at_s: float
     repeats: bool
     texts: int
+    agent: str = "helper"
 
 
 def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
@@ -54,6 +59,19 @@ def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
             at_s=random.uniform(0.0, within_s),
             repeats=random.random() < 0.3,
             texts=random.randint(1, 3),
+        )
+        if wish.name not in without:
+            found.append(wish)
+    family = Random(f"{seed}/family")  # drawn apart, so that a seed keeps its other wishes
+    if family.random() < FAMILY_SHARE:
+        kind = family.choice(("family", "family-cancel"))
+        wish = Wish(
+            name=kind.replace("-", ""),
+            kind=kind,
+            at_s=family.uniform(0.0, within_s),
+            repeats=family.random() < 0.3,
+            texts=0,
+            agent=family.choice(FAMILIES),
         )
         if wish.name not in without:
             found.append(wish)
@@ -89,7 +107,7 @@ class Client:
         await asyncio.sleep(wish.at_s)
         run_id = f"r_{wish.name}"
         await self._start(run_id, wish, interactive=wish.kind == "talk")
-        if wish.kind == "cancel":
+        if wish.kind.endswith("cancel"):
             await asyncio.sleep(wish.at_s / 10)
             await self._cancel(run_id, wish)
         elif wish.kind == "chat":
@@ -109,7 +127,7 @@ class Client:
         key = f"key-{run_id}"
         await self._send(
             run_id,
-            StartRun(envelope=envelope, agent="helper", prompt="go", run_id=run_id, idempotency_key=key, **more),
+            StartRun(envelope=envelope, agent=wish.agent, prompt="go", run_id=run_id, idempotency_key=key, **more),
             wish,
         )
 

@@ -13,7 +13,7 @@ from zlib import crc32
 from connectors.protocols import Share
 from schemas.codec import local_codec
 from schemas.values import AgentDefinition
-from services.core.run.orders import ModelErred, Refusal
+from services.core.run.orders import ModelErred
 from services.core.run.react import CallModel
 from services.runtime.desk import RunDesk
 from services.runtime.run_family import RunFamily
@@ -25,9 +25,12 @@ from services.stream.owner import Workplace
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
 from services.stream.standby import Standby
+from tests.services.stream.families import add_families, family_script
+from tests.services.stream.outside import Definitions
 from tests.services.stream.script import answer
 from tests.simulation.broker import Tail, Wire
 from tests.simulation.builds import StoredIndex
+from tests.simulation.clients import FAMILIES
 from tests.simulation.log import TOPICS
 from tests.simulation.loop import Process
 from tests.simulation.store import Store
@@ -62,13 +65,6 @@ class Membership:
             self.changed.set()
 
 
-class Definitions:
-    """One agent."""
-
-    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
-        return AGENT if agent == AGENT.name else Refusal(code="unknown_agent", message=f"agent {agent} does not exist")
-
-
 class Witness(Protocol):
     """Sees every call to the outside, and knows who lives."""
 
@@ -97,6 +93,8 @@ def owner_process(
     tallies = Tallies(codec, wire, topic="tallies", clock_ms=clock_ms)
     index = StoredIndex(store, wire.round_trip)
     definitions = Definitions()
+    definitions.known = {AGENT.name: AGENT}
+    add_families(definitions, *FAMILIES, retry_attempts=AGENT.retry_attempts)
 
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
         return RunDesk(
@@ -113,14 +111,14 @@ def owner_process(
         )
 
     async def call(effect: Any, state: Any, tenant: str) -> Any:
-        del state, tenant
+        del tenant
         if isinstance(effect, CallModel) and effect.not_before_ms > clock_ms():
             await asyncio.sleep((effect.not_before_ms - clock_ms()) / 1000)
         witness.call_began(process.name, effect.run_id, effect.key)
         draw = wire.fates.random.random()
         await asyncio.sleep(SLOW_CALL_S * draw**4)
         witness.call_ended(process.name, effect.run_id, effect.key)
-        return answered(effect, clock_ms())
+        return answered(effect, state, clock_ms())
 
     host: Host
     work = Workplace(
@@ -154,7 +152,7 @@ def owner_process(
     return OwnerProcess(process, host, membership, loop.spawn(process, host.run()))
 
 
-def answered(effect: Any, at_ms: int) -> Any:
+def answered(effect: Any, state: Any, at_ms: int) -> Any:
     """What the outside says: the same to the same attempt of the same run, whoever asks."""
     drawn = crc32(f"{effect.run_id}/{effect.key}".encode())
     if isinstance(effect, CallModel) and drawn % BUSY_SHARE == 0 and effect.attempt <= AGENT.retry_attempts:
@@ -169,7 +167,7 @@ def answered(effect: Any, at_ms: int) -> Any:
             retries_rate_limits=True,
             duration_ms=1,
         )
-    return answer(effect, turns_of(effect.run_id), at_ms)
+    return family_script(effect, state, at_ms) or answer(effect, turns_of(effect.run_id), at_ms)
 
 
 def turns_of(run_id: str) -> int:

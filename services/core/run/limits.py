@@ -50,9 +50,7 @@ SPAWNS_MAX = 32
 SPAWN_BYTES_MAX = 256 * 1024
 """All prompts of one call: they must fit one append together with what else is decided."""
 RESIDENTS_MAX = 8
-"""Resident children a run may have at once."""
-IDLE_TTL_S = 30 * 60
-"""Seconds parked after which a resident child is closed, when its opener says nothing."""
+"""Resident children a run may have at once, unless the operator says otherwise."""
 CANCEL_TURN_WAIT_MS = 15_000
 """How long a call waits until a resident child whose turn it cancelled stands still."""
 INLINE_RESULT_BYTES = 60_000

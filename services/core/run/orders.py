@@ -36,6 +36,7 @@ from schemas.values import (
     ToolCall,
     Usage,
 )
+from services.core.run.limits import RESIDENTS_MAX
 from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
@@ -335,6 +336,8 @@ class ChildrenAsked:
     is_sealed: bool = False
     is_looked_at: bool = False
     hook_acts: tuple[HookAct, ...] = ()
+    residents_max: int = RESIDENTS_MAX
+    """Resident children the run may have."""
 
     @property
     def key(self) -> CallKey:

@@ -223,7 +223,10 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             assert isinstance(state, Parked)
             parent = state.facts.parent
             return (TellParent(run_id=state.facts.run_id),) if parent is not None and parent.is_resident else ()
-        case RunRestored() | RunReleased():
+        case RunRestored():
+            # Its parent is restored after it.
+            return tuple([kin for kin in unsettled(state) if not isinstance(kin, SeeToParent)])
+        case RunReleased():
             return unsettled(state)
         case RunCompleted():
             assert isinstance(state, Ended)

@@ -36,6 +36,7 @@ from schemas.conversation import Message
 from schemas.ids import fresh_token, partition_key
 from schemas.run_commands import (
     CancelRun,
+    CloseResident,
     Command,
     CompactRun,
     ForkRun,
@@ -64,6 +65,7 @@ from services.core.run.decide import decide
 from services.core.run.forking import overridden
 from services.core.run.orders import (
     Cancel,
+    Close,
     Compact,
     Fork,
     Import,
@@ -145,6 +147,8 @@ class World:
         self.tenants: dict[str, str] = {}
         self.histories: dict[str, tuple[Message, ...]] = {}
         """What forks begin with."""
+        self.cascaded: dict[str, tuple[str, ...]] = {}
+        """Handles of the descendants of runs, for those that have any."""
         self.seqs: dict[str, int] = {}
         self.terms: dict[int, int] = {}
         self._digests: dict[str, bytes] = {}
@@ -312,7 +316,9 @@ class World:
                 self.happen(run_id, *decide(state, order), cause_id=command.envelope.command_id)
                 return
             case CancelRun():
-                order = Cancel(at_ms=NOW_MS, command=command)
+                order = Cancel(at_ms=NOW_MS, command=command, cascaded=self.cascaded.get(run_id, ()))
+            case CloseResident():
+                order = Close(at_ms=NOW_MS, command=command)
             case PostInput():
                 order = Input(at_ms=NOW_MS, command=command)
             case ResolveCall():
@@ -566,6 +572,8 @@ def _wanted(wanted: RunFilter, row: RunRow) -> bool:
             not getattr(wanted, name) or getattr(wanted, name) == getattr(row, name)
             for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id")
         )
+        and (not wanted.root_run_id or row.root_run_id == wanted.root_run_id)
+        and (not wanted.resident or row.resident)
         and (not wanted.since_ms or row.started_at_ms >= wanted.since_ms)
         and (not wanted.until_ms or row.started_at_ms < wanted.until_ms)
     )
