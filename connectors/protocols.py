@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from schemas.conversation import Message
 from schemas.quick import frozen_on_paper
-from schemas.values import BlobRef, Sampling, ToolCall, Usage
+from schemas.values import BlobRef, Sampling, Spawn, ToolCall, Usage
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
@@ -217,6 +217,18 @@ class CannotTell:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenWanted:
+    """What a call wants of sub-agents; the fields are those of the event ChildrenPlanned."""
+
+    op: str
+    spawns: tuple[Spawn, ...] = ()
+    child_run_id: str = ""
+    prompt: str = ""
+    timeout_ms: int = 0
+    idle_ttl_s: int = 0
+
+
 class Tool(Protocol):
     """A tool. Declares its effect class for each input, because HTTP GET and HTTP POST differ."""
 
@@ -246,6 +258,15 @@ class Reconciler(Protocol):
         made again: a request that may still be on its way somewhere is CannotTell. Raises as `call`; it is then asked
         again, a few times.
         """
+        ...
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """A tool whose calls are carried out by the runtime, as runs: it only says what is wanted."""
+
+    def plan(self, arguments: Mapping[str, Any]) -> ChildrenWanted | ToolResult:
+        """Has no effect; unusable arguments are an error result that says what was expected."""
         ...
 
 

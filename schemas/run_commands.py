@@ -52,6 +52,36 @@ class CancelRun:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CloseResident:
+    """Close a resident child."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.CloseResident"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The child."""
+    reason: str = ''
+    """Why."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForkRun:
     """Start a run that shares the events 1 to at_seq of another and makes new calls from there."""
 
@@ -565,6 +595,8 @@ class StartRun:
     """Hash of the request under an idempotency key, to refuse the key for another request."""
     continues: RunPosition | None = None
     """Hint where the session's last run lies; the owner verifies it."""
+    run_timeout_s: int = 0
+    """Seconds of work after which the run fails; 0 leaves the definition's."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -586,6 +618,7 @@ class StartRun:
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
             "continues": None if self.continues is None else self.continues.to_avro(),
+            "run_timeout_s": self.run_timeout_s,
         }
 
     @classmethod
@@ -609,11 +642,13 @@ class StartRun:
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
             continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
+            run_timeout_s=value["run_timeout_s"],
         )
 
 
 RECORDS = (
     CancelRun,
+    CloseResident,
     ForkRun,
     HandOverModelReply,
     HandOverToolResult,
@@ -626,4 +661,4 @@ RECORDS = (
     ResumeRun,
     StartRun,
 )
-Command = CancelRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun
+Command = CancelRun | CloseResident | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun

@@ -74,6 +74,11 @@ class Provider:
     capabilities: Mapping[str, bool | int]
     """What a file changes about the driver's Capabilities, by their field names."""
 
+    @property
+    def needs_key(self) -> bool:
+        """Nothing but its key is missing."""
+        return self.why_not == f"{self.api_key_env} is not set"
+
 
 def providers_of(configuration: Configuration, settings: Settings, environ: Mapping[str, str]) -> dict[str, Provider]:
     """Every provider of the configuration, by id."""

@@ -248,6 +248,13 @@ class Settings:
     fallback_pin_after_success: bool = setting(
         _M, FLAG, False, "After a turn succeeded its run stays with that provider.", old=SAME
     )
+    resolve_probe_interval_ms: int = setting(
+        _M,
+        whole(0, 24 * HOUR_MS, "milliseconds"),
+        900_000,
+        "Between two probes of a provider; moved into 60 s to 60 min.",
+        old=SAME,
+    )
     mock_enabled: bool = setting(
         _M,
         FLAG,

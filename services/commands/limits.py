@@ -35,6 +35,8 @@ IDEMPOTENCY_KEY_MAX = 255
 
 PUBLISH_WAIT_S = 5.0
 """How long a command waits for the broker's acknowledgement before the caller is told that the log is away."""
+PROBE_WAIT_S = 15.0
+"""How long a probe of all providers may take: a runtime gives each 10 s to answer, and a caller hears of the rest."""
 PUBLISH_RETRY_S = 0.2
 """Pause before a batch of unknown outcome is appended again."""
 PUBLISH_WAITING_MAX = 20_000
@@ -129,3 +131,5 @@ RESTORES_AT_ONCE = 32
 """Runs of a state file that are told beside each other; each holds at most one part (IMPORT_PART_BYTES) in memory."""
 WARNINGS_MAX = 20
 """Sentences about single runs in one answer."""
+RUN_TIMEOUT_MAX_S = 365 * 24 * 3600
+"""Longest time a request may give a run; a longer one is a mistake in the unit."""

@@ -9,6 +9,7 @@ from schemas.run_events import Event, RunCancelled, RunCompleted, RunFailed, Run
 from schemas.values import ForkPoint, RunPosition, Usage
 from services.core.canonical import StateCodec
 from services.core.run import unknown
+from services.core.run.alarms import wakes_at
 from services.core.run.decide import decide
 from services.core.run.forking import origin_of
 from services.core.run.importing import is_import
@@ -23,8 +24,22 @@ from services.core.run.orders import (
     Reconciled,
     Recover,
     ToolDone,
+    Woken,
 )
-from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, StopCalls, react
+from services.core.run.react import (
+    CallModel,
+    CallTool,
+    Effect,
+    EndChildren,
+    Kin,
+    ReconcileTool,
+    SeeToChild,
+    SeeToParent,
+    StopCalls,
+    TellParent,
+    react,
+    unsettled,
+)
 from services.core.run.state import (
     REDUCER_VERSION,
     Absent,
@@ -40,6 +55,8 @@ from services.core.run.state import (
 )
 
 NO_USAGE = Usage()
+KIN = (SeeToChild, TellParent, EndChildren, SeeToParent)
+"""A tuple, because a union is made anew at every look."""
 
 
 class RunFamily:
@@ -77,6 +94,12 @@ class RunFamily:
 
     def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> NotBegun:
         return NotBegun(at_ms=at_ms, keys=frozenset(key for key in keys if isinstance(key, tuple)))
+
+    def wakes_at(self, state: State) -> int:
+        return 0 if is_import(state) else wakes_at(state)
+
+    def woken(self, at_ms: int) -> Woken:
+        return Woken(at_ms=at_ms)
 
     def open_calls(self, state: State) -> frozenset[Hashable]:
         return frozenset(unknown.open_keys(state))
@@ -129,11 +152,17 @@ class RunFamily:
                     verdict=FAILED,
                     text=f"asking the tool {effect.name} crashed: {error}",
                 )
-            case StopCalls():
-                raise AssertionError("stopping calls is not a call")
+            case StopCalls() | SeeToChild() | TellParent() | EndChildren() | SeeToParent():
+                raise AssertionError(f"{type(effect).__name__} is not a call")
 
     def stops(self, effect: Effect) -> bool:
         return isinstance(effect, StopCalls)
+
+    def is_local(self, effect: Effect) -> bool:
+        return isinstance(effect, KIN)
+
+    def unsettled(self, state: State) -> tuple[Kin, ...]:
+        return unsettled(state)
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
         return RunQuarantined(error=error, record_topic=topic, record_offset=offset)

@@ -50,6 +50,14 @@ class Family(Protocol):
         """The order of an owner that stops as planned and has not begun these calls."""
         ...
 
+    def wakes_at(self, state: Any) -> int:
+        """When something is to be decided in this state although nothing happens, UTC milliseconds; 0 = never."""
+        ...
+
+    def woken(self, at_ms: int) -> Any:
+        """The order that is given then."""
+        ...
+
     def open_calls(self, state: Any) -> frozenset[Hashable]:
         """Keys of the calls that are due or under way."""
         ...
@@ -70,6 +78,14 @@ class Family(Protocol):
 
     def stops(self, effect: Any) -> bool:
         """The effect only asks that the calls of its aggregate end."""
+        ...
+
+    def is_local(self, effect: Any) -> bool:
+        """The effect is an order to aggregates of the same partition: their owner carries it out, and it has no key."""
+        ...
+
+    def unsettled(self, state: Any) -> Sequence[Any]:
+        """The local effects this state asks for when nobody knows what was carried out; each may be so again."""
         ...
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:

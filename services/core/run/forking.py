@@ -79,6 +79,7 @@ def fork(state: State, order: Fork) -> list[Event]:
             request_sha256=command.request_sha256,
             forked_from=origin.point,
             traceparent=order.traceparent,
+            run_timeout_s=before.run_timeout_s,
         ),
         *map(pausing.requested, order.pauses),
         pausing.held_back(order.pauses, 1)
@@ -172,6 +173,8 @@ def overridden(
     }
     if changes.get("max_iterations"):
         changes["unbounded_iterations"] = False
+    if "provider" in changes or "model" in changes:
+        changes["candidates"] = ()  # whoever names a model wants that one
     changed = replace(definition, sampling=merged(definition.sampling, overrides.sampling), tools=tools, **changes)
     return definition if changed == definition else replace(changed, sha256=content_sha256(changed))
 

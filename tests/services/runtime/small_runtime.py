@@ -30,8 +30,9 @@ from schemas.run_commands import StartRun
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
+from services.runtime.availability import Availability
 from services.runtime.deltas import Previews
-from services.runtime.desk import PastRun, RunDesk
+from services.runtime.desk import Definitions, PastRun, RunDesk
 from services.runtime.main import Work, clock_ms
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
@@ -152,6 +153,9 @@ class SmallRuntime:
         blobs: MemoryBlobs | None = None,
         previews_topic: str = "unused",
         tools: Mapping[str, Tool] | None = None,
+        definitions: Definitions | None = None,
+        providers: Mapping[str, Provider] | None = None,
+        availability: Availability | None = None,
     ) -> None:
         family, codec = RunFamily(), local_codec()
         past = Past(family, codec, ranges, topics.events)
@@ -168,7 +172,7 @@ class SmallRuntime:
         )
         work = Work(
             ModelCalls(
-                {"mock": Provider(model=model)},
+                {"mock": Provider(model=model)} if providers is None else providers,
                 prices={},
                 currency="",
                 tools=shelf,
@@ -177,6 +181,7 @@ class SmallRuntime:
                 tracing=tracing,
                 clock_ms=clock_ms,
                 secrecy=secrecy,
+                availability=availability,
             ),
             ToolCalls(
                 shelf,
@@ -204,7 +209,7 @@ class SmallRuntime:
                 partitions=partitions,
                 known_since_ms=known_since_ms,
                 forgotten_until=forgotten_until,
-                definitions=OneAgent(),
+                definitions=OneAgent() if definitions is None else definitions,
                 index=EmptyIndex(),
                 past=past,
                 tallies=tallies,
