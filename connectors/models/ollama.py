@@ -25,7 +25,7 @@ import orjson
 
 from connectors.errors import OutsideError, Transient
 from connectors.models import foreign, ollama_request
-from connectors.models.exchange import check_key, check_vision, encoded
+from connectors.models.exchange import check_key, check_vision, encoded, within
 from connectors.models.ollama_reply import OllamaTurn
 from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
 from connectors.protocols import Capabilities, ModelItem, ModelRequest
@@ -103,6 +103,7 @@ class OllamaModel:
         check_key(self.provider, self._api_key, needed=self._is_hosted)
         sees = self.capabilities.supports_vision and ollama_request.can_see(request.model, self._vision_models)
         check_vision(self.provider, request, can_see=sees)
+        request = within(request, self.capabilities, effort_is_thinking=True)
         thinks = True
         if ollama_request.think(request.model, request.effort):
             thinks = (await self._described(request.model)).thinks is not False
