@@ -141,9 +141,8 @@ class OllamaModel:
         await self._wire.close()
 
     async def _window(self, model: str) -> int:
-        said = self.capabilities.max_context_tokens
-        if said != OLLAMA_WINDOW or self._num_ctx:
-            return said  # pinned, or said in the configuration
+        if self.capabilities.max_context_tokens:
+            return self.capabilities.max_context_tokens  # pinned, or said in the configuration
         if self._is_hosted:
             return (await self._described(model)).max_context_tokens or OLLAMA_WINDOW
         return await self._windows.get(model, lambda: self._loaded_window(model)) or OLLAMA_WINDOW
@@ -195,9 +194,9 @@ class OllamaModel:
 
 
 def capabilities(num_ctx: int = 0) -> Capabilities:
-    """Of the provider; the window is the least a model has, and each Reply says its own."""
+    """Of the provider. Its models have windows of their own, unless one is pinned for all; each Reply says which."""
     return Capabilities(
-        max_context_tokens=num_ctx or OLLAMA_WINDOW,
+        max_context_tokens=num_ctx,
         supports_thinking=True,
         supports_vision=True,
         supports_effort=True,
