@@ -15,6 +15,7 @@ event, so that a client which lost its connection between two frames of one mode
     ModelReplied        thinking  text  tool_call ...  usage
     ToolReturned        tool_result
     InputReceived       user_input (stored) or steer (live): two faces of one place
+    LimitReached        limit
     RunParked           awaiting_input
     ToolOutcomeAsked    outcome_unknown
     ChildRequested      spawn_child_started (stored), when it begins a run
@@ -56,6 +57,7 @@ from schemas.run_events import (
     Event,
     FallbackSuppressed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -209,6 +211,8 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="context_compaction", event=_compacted(event))], memory
         case CompactionFailed():
             return [_frame(seq=at, type=COMPACTION_FAILED, event=_not_compacted(event))], memory
+        case LimitReached(notice=notice):
+            return [_frame(seq=at, type="limit", event={"type": "limit", "limit": notice.to_avro()})], memory
         case ChildRequested():
             return _child_requested(at, event), memory
         case ChildReturned():

@@ -32,6 +32,7 @@ from schemas.run_events import (
     Event,
     FallbackSuppressed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -249,7 +250,7 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunRestored():
             if event.events == values["told_events"]:
                 values["told_events"] = 0
-        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked() | FallbackSuppressed():
+        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked() | FallbackSuppressed() | LimitReached():
             pass
         case ChildrenPlanned() | ChildReturned() | ResidentLeft():
             pass

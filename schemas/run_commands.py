@@ -13,6 +13,7 @@ from schemas.values import (
     Compaction,
     DefinitionOverrides,
     ImportOrigin,
+    LimitNotice,
     RunPosition,
     Sampling,
     Segment,
@@ -236,6 +237,8 @@ class HandOverModelReply:
     """Of the cost."""
     traceparent: str = ''
     """Span of the call."""
+    notices: tuple[LimitNotice, ...] = ()
+    """Soft limits on spending that are reached now that the call is counted."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -259,6 +262,7 @@ class HandOverModelReply:
             "currency": self.currency,
             "duration_ms": self.duration_ms,
             "traceparent": self.traceparent,
+            "notices": [item.to_avro() for item in self.notices],
         }
 
     @classmethod
@@ -284,6 +288,7 @@ class HandOverModelReply:
             currency=value["currency"],
             duration_ms=value["duration_ms"],
             traceparent=value["traceparent"],
+            notices=tuple(LimitNotice.from_avro(item) for item in value["notices"]),
         )
 
 

@@ -12,6 +12,7 @@ from schemas.values import (
     BlobRef,
     ForkPoint,
     ImportOrigin,
+    LimitNotice,
     ParentCall,
     RunPosition,
     Segment,
@@ -514,6 +515,28 @@ class InputReceived:
             text=value["text"],
             source=value["source"],
             input_id=value["input_id"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitReached:
+    """A limit on spending was reached; told at most once for each scope and severity."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.LimitReached"
+
+    notice: LimitNotice
+    """Which, and how far."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "notice": self.notice.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            notice=LimitNotice.from_avro(value["notice"]),
         )
 
 
@@ -1056,6 +1079,8 @@ class RunRefused:
     """As asked."""
     agent: str = ''
     """As asked."""
+    limit: LimitNotice | None = None
+    """The limit that was reached, with the code token_limit_exceeded."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1064,6 +1089,7 @@ class RunRefused:
             "agent": self.agent,
             "code": self.code,
             "message": self.message,
+            "limit": None if self.limit is None else self.limit.to_avro(),
         }
 
     @classmethod
@@ -1074,6 +1100,7 @@ class RunRefused:
             agent=value["agent"],
             code=value["code"],
             message=value["message"],
+            limit=None if value["limit"] is None else LimitNotice.from_avro(value["limit"]),
         )
 
 
@@ -1466,6 +1493,7 @@ RECORDS = (
     ContextCompacted,
     FallbackSuppressed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -1488,4 +1516,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | InputReceived | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

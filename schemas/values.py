@@ -583,6 +583,56 @@ class ImportOrigin:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitNotice:
+    """A limit that was reached, as whoever meets it is told."""
+
+    SCHEMA: ClassVar[str] = "loom.values.LimitNotice"
+
+    scope: str
+    """Whose limit: operator, tenant or user."""
+    scope_id: str
+    """The tenant or the user; empty for operator."""
+    severity: str
+    """soft: told and no more; hard: nothing more is spent."""
+    window: str = 'month'
+    """What is counted together: month, a UTC calendar month."""
+    unit: str = 'tokens'
+    """What is counted: tokens, or micros (millionths of the currency)."""
+    used: int = 0
+    """So much is used, in units; 0 when it is not for the reader of the record."""
+    limit: int = 0
+    """The limit in units; 0 when it is not for the reader of the record."""
+    message: str = ''
+    """A sentence for people."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "severity": self.severity,
+            "window": self.window,
+            "unit": self.unit,
+            "used": self.used,
+            "limit": self.limit,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            severity=value["severity"],
+            window=value["window"],
+            unit=value["unit"],
+            used=value["used"],
+            limit=value["limit"],
+            message=value["message"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParentCall:
     """The tool call that a run was started by."""
 
@@ -801,6 +851,7 @@ RECORDS = (
     Envelope,
     ForkPoint,
     ImportOrigin,
+    LimitNotice,
     ModelChoice,
     ParentCall,
     RunPosition,

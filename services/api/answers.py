@@ -76,6 +76,7 @@ STATUS: Mapping[str, int] = {
     "import_pending": 503,
     "pause_pending": 503,
     "compact_pending": 503,
+    "limit_pending": 503,
     "encryption_off": 503,
     "quarantine_pending": 503,
     "not_yet": 503,

@@ -14,6 +14,7 @@ from schemas.values import Compaction, ContentBlock, Sampling, Segment
 from services.commands import limits
 from services.commands.forks import OVERRIDES, ForkRequest
 from services.commands.requests import BEARER, CREDENTIAL_NAME, RunRequest
+from services.core.budget.limits import AMOUNT_MAX
 from services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -206,6 +207,19 @@ class PauseBody(Body):
     )
     agent: AgentName | None = Field(None, description="For agent.")
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+
+
+class LimitBody(Body):
+    """What an account may spend in a calendar month of UTC; what is not said has no limit."""
+
+    scope: Literal["operator", "tenant", "user"]
+    tenant_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The caller's without it.")
+    scope_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The user; the tenant itself.")
+    soft_limit: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Tokens; told, and nothing else happens.")
+    hard_limit: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Tokens; then no call begins.")
+    soft_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Millionths of the currency.")
+    hard_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="The same; never exceeded.")
+    strict: bool | None = Field(None, description="hard_limit is never exceeded either: worst cases must fit.")
 
 
 class ResumeBody(Body):

@@ -116,6 +116,10 @@ class RunView:
                 return [*self._end_turn(), Text(line, style=ODD)]
             case "compaction_failed":
                 return [*self._end_turn(), Text(one_line(str(data.get("error", "")), self.columns), style=ODD)]
+            case "limit":
+                met = _mapping(data.get("limit"))
+                told = Text(str(met.get("message", "")), style=BAD if met.get("severity") == "hard" else ODD)
+                return [*self._said(), *self._end_turn(), told]
             case "outcome_unknown":
                 asked = _mapping(data.get("outcome_unknown"))
                 self.status = "waiting for an operator"

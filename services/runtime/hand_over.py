@@ -98,6 +98,7 @@ def command_of(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverMo
                 currency=order.currency,
                 duration_ms=order.duration_ms,
                 traceparent=order.traceparent,
+                notices=order.notices,
             )
         case ToolDone():
             return HandOverToolResult(
@@ -155,4 +156,5 @@ def order_of(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> Mo
         currency=command.currency,
         duration_ms=command.duration_ms,
         traceparent=command.traceparent,
+        notices=command.notices,
     )

@@ -41,6 +41,7 @@ from schemas.codec import Codec
 from services.core.run.orders import EffectResult
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
+from services.runtime.budgets import HostedBudgets, hosted_budgets
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
@@ -54,6 +55,7 @@ from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
 from services.runtime.shelf import Shelf
+from services.runtime.spending import Budgets
 from services.runtime.standing_by import StandingBy, standing_by
 from services.runtime.start_paused import pause_once
 from services.runtime.summary_calls import SummaryCalls
@@ -61,6 +63,7 @@ from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import Tracing, open_tracing
 from services.runtime.web import ADDRESS, bound_socket, serve
+from services.stream.budget_family import topics_of
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
@@ -79,6 +82,7 @@ TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"
 SUBJECTS_TOPIC = "loom.subject.keys"
+BUDGET_TOPICS = topics_of()
 PROVIDERS_TOPIC = "loom.provider.events"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
@@ -154,6 +158,7 @@ def calls_of(
     tracing: Tracing,
     previews: Previews,
     secrecy: Secrecy,
+    budgets: Budgets | None = None,
     routing: Routing,
 ) -> Work:
     """The effects of this process."""
@@ -185,6 +190,7 @@ def calls_of(
         clock_ms=clock_ms,
         mask=redaction.text,
         secrecy=secrecy,
+        budgets=budgets,
         availability=routing.availability,
     )
     return Work(
@@ -269,6 +275,17 @@ async def run(loaded: Loaded) -> None:
         reader = await open_reader(settings.postgres, schema=PREFIX, max_connections=4)
         stack.push_async_callback(reader.close)
         index = ProjectedIndex(reader, TOPICS.events)
+        budgets = await hosted_budgets(
+            stack,
+            settings,
+            codec,
+            appender,
+            ranges,
+            BUDGET_TOPICS,
+            group_name=f"{GROUP}-budgets",
+            life=life,
+            clock_ms=clock_ms,
+        )
         await _serve(
             loaded,
             settings,
@@ -286,6 +303,7 @@ async def run(loaded: Loaded) -> None:
             erasures,
             life,
             beside,
+            budgets,
             routing,
             providers,
         )
@@ -308,6 +326,7 @@ async def _serve(
     erasures: KafkaTail | None,
     life: str,
     beside: StandingBy | None,
+    budgets: HostedBudgets,
     routing: Routing,
     providers: KafkaTail,
 ) -> None:
@@ -331,6 +350,7 @@ async def _serve(
         tracing=watched,
         previews=previews,
         secrecy=secrecy,
+        budgets=budgets.spending,
         routing=routing,
     )
 
@@ -350,6 +370,7 @@ async def _serve(
             tracing=watched,
             pauses=lambda: board.table,
             secrecy=secrecy,
+            budgets=budgets.spending,
         )
 
     letters: dict[str, Any] = {} if keys is None else {"kept": letters_value(keys, codec, TOPICS.commands)}
@@ -404,6 +425,9 @@ async def _serve(
         running = [
             tasks.create_task(host.run(), name="host"),
             tasks.create_task(board.follow(control), name="pauses"),
+            tasks.create_task(budgets.host.run(), name="owner of the books"),
+            tasks.create_task(budgets.board.follow(budgets.tail), name="the books"),
+            tasks.create_task(budgets.clerk.run(), name="commands for the books"),
             tasks.create_task(tallies.run(), name="tallies"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),

@@ -34,6 +34,7 @@ from schemas.values import Usage
 from services.core.changing import changed
 from services.core.run import (
     alarms,
+    budgets,
     children,
     compacting,
     falling_back,
@@ -58,6 +59,7 @@ from services.core.run.orders import (
     NotBegun,
     Obey,
     Order,
+    OverBudget,
     PauseIt,
     Quarantine,
     Reconciled,
@@ -125,9 +127,11 @@ def decide(state: State, order: Order) -> list[Event]:
         case Release():
             return _release(state, order)
         case ModelAnswered():
-            return _answered(state, order)
+            return budgets.with_notices(state, order.notices, _answered(state, order))
         case ModelErred():
             return _erred(state, order)
+        case OverBudget():
+            return budgets.over_budget(state, order)
         case ToolDone():
             return _tool_done(state, order)
         case ChildrenAsked():
@@ -182,6 +186,7 @@ def _start(state: State, order: Start) -> list[Event]:
                 agent=command.agent,
                 code=refusal.code,
                 message=refusal.message,
+                limit=refusal.limit,
             )
         ]
     assert order.definition is not None
@@ -243,7 +248,9 @@ def _refusal(order: Start, history: tuple[Message, ...]) -> Refusal | None:
     if order.command.seed:
         return compacting.wrong_seed(history, order.command, order.definition, order.pauses)
     wrong = _wrong_input(order.command)
-    return Refusal(code="bad_request", message=wrong) if wrong else None
+    if wrong:
+        return Refusal(code="bad_request", message=wrong)
+    return budgets.refusal(order.exhausted) if order.exhausted is not None else None
 
 
 def _wrong_input(command: StartRun) -> str:

@@ -27,6 +27,7 @@ from schemas.values import (
     AgentDefinition,
     BlobRef,
     ForkPoint,
+    LimitNotice,
     ModelChoice,
     ParentCall,
     RunPosition,
@@ -51,6 +52,8 @@ class Refusal:
 
     code: str
     message: str
+    limit: LimitNotice | None = None
+    """The limit on spending that forbids it."""
 
 
 @frozen_on_paper
@@ -75,6 +78,8 @@ class Start:
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
     """What holds runs like this one now: it begins paused."""
+    exhausted: LimitNotice | None = None
+    """A hard limit under which nothing is left for this run."""
     parent: ParentCall | None = None
     """The call that starts it; None when it comes from the commands topic."""
 
@@ -223,6 +228,8 @@ class ModelAnswered:
     traceparent: str = ""
     reconcilable: tuple[bool, ...] = ()
     """For each tool call: the tool can be asked about it should it be lost. Empty = none can."""
+    notices: tuple[LimitNotice, ...] = ()
+    """Soft limits that are reached now that the call is counted."""
 
     @property
     def key(self) -> CallKey:
@@ -264,6 +271,21 @@ class ModelErred:
     alternatives: tuple[Alternative, ...] = ()
     leaves_cache: bool = False
     cause: str = ""
+
+    @property
+    def key(self) -> CallKey:
+        return ("model", self.turn, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverBudget:
+    """A model call may not be made: a hard limit forbids it."""
+
+    at_ms: int
+    turn: int
+    attempt: int
+    notice: LimitNotice
 
     @property
     def key(self) -> CallKey:
@@ -448,5 +470,7 @@ class Release:
 FromTopic = (
     Start | Fork | Import | Cancel | Close | Input | Resolve | Compact | PauseIt | ResumeIt | Quarantine | Release
 )
-EffectResult = ModelAnswered | ModelErred | ToolDone | ChildrenAsked | Reconciled | Summarised | SummaryFailed
+EffectResult = (
+    ModelAnswered | ModelErred | OverBudget | ToolDone | ChildrenAsked | Reconciled | Summarised | SummaryFailed
+)
 Order = FromTopic | EffectResult | ChildTold | NotBegun | Obey | Recover | Woken

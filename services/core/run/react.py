@@ -20,6 +20,7 @@ from schemas.run_events import (
     Event,
     FallbackSuppressed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -201,6 +202,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunPaused()
             | RunResumed()
             | InputReceived()
+            | LimitReached()
             | CommandRefused()
             | ToolOutcomeAsked()
             | CallNotBegun()

@@ -35,6 +35,7 @@ from schemas.run_events import (
     Event,
     FallbackSuppressed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -176,6 +177,8 @@ class Facts:
     web_search_filter: str = ""
     seed: str = ""
     """Not empty: the run only holds a conversation for those that go on with it."""
+    limits_told: tuple[str, ...] = ()
+    """Limits on spending that were told, each scope/severity once."""
     choice: ModelChoice | None = None
     """The model it has switched to; None while it is with that of its definition."""
     switches: int = 0
@@ -423,6 +426,10 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _with_facts(state, changed(_facts(state, event), quarantined=error))
         case RunReleased():
             return _with_facts(state, changed(_facts(state, event), quarantined="", losses=NO_LOSSES))
+        case LimitReached(notice=notice):
+            facts = _facts(state, event)
+            told = f"{notice.scope}/{notice.severity}"
+            return _with_facts(state, changed(facts, limits_told=(*facts.limits_told, told)))
         case CommandRefused():
             return state
         case _:

@@ -18,6 +18,7 @@ from schemas.run_events import (
     Event,
     FallbackSuppressed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -40,7 +41,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, Spawn, Usage
+from schemas.values import BlobRef, LimitNotice, Spawn, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -113,6 +114,7 @@ EVERY: tuple[Event, ...] = (
     RunPaused(turn=1),
     RunResumed(scope="run"),
     InputReceived(text="t"),
+    LimitReached(notice=LimitNotice(scope="user", scope_id="alice", severity="soft")),
     RunCompleted(stop_reason="end_turn", usage=USAGE),
     RunFailed(code="c", error="e", usage=USAGE),
     RunCancelled(usage=USAGE),
@@ -160,6 +162,7 @@ LEGAL = {
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -179,6 +182,7 @@ LEGAL = {
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -193,6 +197,7 @@ LEGAL = {
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -207,6 +212,7 @@ LEGAL = {
         "RunResumed",
         "RunParked",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -219,6 +225,7 @@ LEGAL = {
     "compacting": {
         "ContextCompacted",
         "CompactionFailed",
+        "LimitReached",
         "ResidentLeft",
         "RunPauseRequested",
         "InputReceived",
