@@ -97,8 +97,13 @@ def test_a_changed_value_changes_every_record_that_holds_it(tree: Path) -> None:
     lock = json.loads((tree / "ids.json").read_text())
     changed = {name.rsplit(".", 1)[1] for name, found in lock.items() if len(found) == 2}
     assert changed == {
-        *("HandOverModelReply", "ModelReplied", "RunCompleted", "RunFailed", "RunCancelled"),
-        *("ContextCompacted", "CompactionFailed"),
+        "CompactionFailed",
+        "ContextCompacted",
+        "HandOverModelReply",
+        "ModelReplied",
+        "RunCompleted",
+        "RunFailed",
+        "RunCancelled",
     }
 
 
