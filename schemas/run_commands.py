@@ -12,6 +12,7 @@ from schemas.values import (
     CommandEnvelope,
     DefinitionOverrides,
     ImportOrigin,
+    InterruptionWish,
     RunPosition,
     Sampling,
     Segment,
@@ -33,6 +34,36 @@ class CancelRun:
     """The run."""
     reason: str = ''
     """Kept in the event."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTurn:
+    """Stop the turn of an interactive run; the run itself waits for input then."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.CancelTurn"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    reason: str = ''
+    """Why."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -171,6 +202,8 @@ class HandOverModelReply:
     """Of the cost."""
     traceparent: str = ''
     """Span of the call."""
+    wishes: tuple[InterruptionWish, ...] = ()
+    """What its calls of the tool Interruption ask for."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -194,6 +227,7 @@ class HandOverModelReply:
             "currency": self.currency,
             "duration_ms": self.duration_ms,
             "traceparent": self.traceparent,
+            "wishes": [item.to_avro() for item in self.wishes],
         }
 
     @classmethod
@@ -219,6 +253,7 @@ class HandOverModelReply:
             currency=value["currency"],
             duration_ms=value["duration_ms"],
             traceparent=value["traceparent"],
+            wishes=tuple(InterruptionWish.from_avro(item) for item in value["wishes"]),
         )
 
 
@@ -496,6 +531,48 @@ class ResolveCall:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveInterruption:
+    """Answer a question of a run, or decline to."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.ResolveInterruption"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    interrupt_id: str
+    """The question."""
+    disposition: str = 'answer'
+    """answer or declined."""
+    answer: str = ''
+    """What the person says; one of the options where there are some."""
+    resolved_by: str = ''
+    """Who says it, as the sender names them; empty: the sender."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "interrupt_id": self.interrupt_id,
+            "disposition": self.disposition,
+            "answer": self.answer,
+            "resolved_by": self.resolved_by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            interrupt_id=value["interrupt_id"],
+            disposition=value["disposition"],
+            answer=value["answer"],
+            resolved_by=value["resolved_by"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeRun:
     """Let a run go on that was paused by PauseRun."""
 
@@ -618,6 +695,7 @@ class StartRun:
 
 RECORDS = (
     CancelRun,
+    CancelTurn,
     ForkRun,
     HandOverModelReply,
     HandOverToolResult,
@@ -627,7 +705,8 @@ RECORDS = (
     QuarantineRun,
     ReleaseRun,
     ResolveCall,
+    ResolveInterruption,
     ResumeRun,
     StartRun,
 )
-Command = CancelRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun
+Command = CancelRun | CancelTurn | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResolveInterruption | ResumeRun | StartRun

@@ -1,9 +1,9 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Fork, Import, Cancel, Input, Resolve, PauseIt, ResumeIt, Quarantine and Release come from the commands topic; the
-shell adds the time and what only it can look up (the definition, what else is live, what is paused). Obey, NotBegun,
-Recover and Woken come from the owner, the others from effects inside it. None is stored: a command that had an effect
-is named by the event it caused.
+Start, Fork, Import, Cancel, StopTurn, Input, Resolve, Respond, PauseIt, ResumeIt, Quarantine and Release come from the
+commands topic; the shell adds the time and what only it can look up (the definition, what else is live, what is paused,
+what a model has said so far). Obey, NotBegun, Recover and Woken come from the owner, the others from effects inside it.
+None is stored: a command that had an effect is named by the event it caused.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from schemas.quick import frozen_on_paper
 from schemas.run_commands import (
     CancelRun,
+    CancelTurn,
     ForkRun,
     ImportRun,
     PauseRun,
@@ -18,11 +19,12 @@ from schemas.run_commands import (
     QuarantineRun,
     ReleaseRun,
     ResolveCall,
+    ResolveInterruption,
     ResumeRun,
     StartRun,
 )
 from schemas.run_events import Event, RunStarted
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, RunPosition, ToolCall, Usage
+from schemas.values import AgentDefinition, BlobRef, ForkPoint, InterruptionWish, RunPosition, ToolCall, Usage
 from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
@@ -140,6 +142,34 @@ class Resolve:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Respond:
+    """ResolveInterruption with the answer as the log may hold it, as text and as JSON.
+
+    `is_offered`: it is one of the options, or there are none.
+    """
+
+    at_ms: int
+    command: ResolveInterruption
+    answer: str = ""
+    answer_json: str = '""'
+    is_offered: bool = True
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopTurn:
+    """CancelTurn with what the model had said by then, as far as this owner knows, in that turn and attempt."""
+
+    at_ms: int
+    command: CancelTurn
+    turn: int = 0
+    attempt: int = 0
+    text: str = ""
+    text_blob: BlobRef | None = None
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseIt:
     """PauseRun: the width of one run."""
 
@@ -191,6 +221,8 @@ class ModelAnswered:
     traceparent: str = ""
     reconcilable: tuple[bool, ...] = ()
     """For each tool call: the tool can be asked about it should it be lost. Empty = none can."""
+    wishes: tuple[InterruptionWish, ...] = ()
+    """What its calls of the tool Interruption ask for; such a call is decided and never carried out."""
 
     @property
     def key(self) -> CallKey:
@@ -318,6 +350,8 @@ class Release:
     """As in Recover."""
 
 
-FromTopic = Start | Fork | Import | Cancel | Input | Resolve | PauseIt | ResumeIt | Quarantine | Release
+FromTopic = (
+    Start | Fork | Import | Cancel | StopTurn | Input | Resolve | Respond | PauseIt | ResumeIt | Quarantine | Release
+)
 EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled
 Order = FromTopic | EffectResult | NotBegun | Obey | Recover | Woken

@@ -13,9 +13,12 @@ from schemas.run_events import (
     CommandRefused,
     Event,
     InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    PersonNotified,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -32,6 +35,7 @@ from schemas.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TurnCancelled,
 )
 from services.core.run.importing import is_import
 from services.core.run.orders import CallKey
@@ -135,10 +139,16 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | CommandRefused()
             | ToolOutcomeAsked()
             | CallNotBegun()
+            | InterruptionOpened()
+            | InterruptionClosed()
+            | PersonNotified()
         ):
             return ()
         case RunCancelled() | RunFailed():
             assert isinstance(state, Ended)
+            return (StopCalls(run_id=state.facts.run_id),)
+        case TurnCancelled():
+            assert isinstance(state, AwaitingTools)
             return (StopCalls(run_id=state.facts.run_id),)
         case RunQuarantined():
             assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Ended)

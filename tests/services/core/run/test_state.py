@@ -11,9 +11,12 @@ from schemas.run_events import (
     CommandRefused,
     Event,
     InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    PersonNotified,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -30,6 +33,7 @@ from schemas.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TurnCancelled,
 )
 from schemas.values import BlobRef, Usage
 from services.core.canonical import StateCodec
@@ -65,6 +69,17 @@ from tests.services.core.run.given import (
 )
 
 STARTED = RunStarted(session_id="s_tok", agent_id="a_tok", definition=DEFINITION, segments=())
+
+
+def asking() -> Run:
+    """A run whose second call waits for a person, under the id i1."""
+    run = at_tools("A", "B")
+    assert isinstance(run.state, AwaitingTools)
+    opened = InterruptionOpened(turn=1, index=1, call_id="c1", interrupt_id="i1", question="q", expires_at_ms=NOW + 1)
+    run.state = evolve(replace(run.state, open=()), opened, NOW)
+    return run
+
+
 REPLIED = ModelReplied(
     turn=1, attempt=1, stop_reason="end_turn", usage=USAGE, provider="acme", model="large", duration_ms=1, text="x"
 )
@@ -90,6 +105,10 @@ EVERY: tuple[Event, ...] = (
     RunCancelled(usage=USAGE),
     RunQuarantined(error="e", record_topic="t", record_offset=1),
     RunReleased(by="someone"),
+    InterruptionOpened(turn=1, index=0, call_id="c0", interrupt_id="i0", question="q", expires_at_ms=NOW),
+    InterruptionClosed(turn=1, index=1, call_id="c1", interrupt_id="i1", status="resolved"),
+    PersonNotified(turn=1, index=0, call_id="c0", interrupt_id="i0", message="m"),
+    TurnCancelled(turn=1, attempt=1),
     CommandRefused(code="c", message="m"),
 )
 STATES: dict[str, Callable[[], Run]] = {
@@ -97,6 +116,7 @@ STATES: dict[str, Callable[[], Run]] = {
     "refused": refused,
     "awaiting model": begun,
     "awaiting tools": lambda: at_tools("A", "B"),
+    "asking a person": asking,
     "parked": parked,
     "paused": paused,
     "ended": completed,
@@ -105,6 +125,7 @@ LEGAL = {
     "absent": {"RunStarted", "RunRefused", "CommandRefused"},
     "refused": {"CommandRefused"},
     "awaiting model": {
+        "TurnCancelled",
         "ModelCallRequested",
         "ModelReplied",
         "ModelCallFailed",
@@ -119,7 +140,25 @@ LEGAL = {
         "RunReleased",
         "CommandRefused",
     },
+    "asking a person": {
+        "InterruptionOpened",
+        "InterruptionClosed",
+        "PersonNotified",
+        "ToolCallRequested",
+        "ToolReturned",
+        "RunParked",
+        "RunPauseRequested",
+        "InputReceived",
+        "RunCompleted",
+        "RunFailed",
+        "RunCancelled",
+        "RunQuarantined",
+        "RunRestored",
+        "RunReleased",
+        "CommandRefused",
+    },
     "awaiting tools": {
+        "PersonNotified",
         "ToolCallRequested",
         "ToolReturned",
         "ToolReconcileRequested",
