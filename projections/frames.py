@@ -14,6 +14,10 @@ event, so that a client which lost its connection between two frames of one mode
     ToolReturned        tool_result
     InputReceived       user_input (stored) or steer (live): two faces of one place
     RunParked           awaiting_input
+    InterruptionOpened  interruption_pending
+    InterruptionClosed  interruption_resolved
+    PersonNotified      notice
+    TurnCancelled       text  turn_cancelled
     ToolOutcomeAsked    outcome_unknown
     RunPaused           paused
     RunResumed          resumed, when no other pause holds the run
@@ -22,7 +26,8 @@ event, so that a client which lost its connection between two frames of one mode
     RunCompleted        done        RunCancelled  done, stop_reason "cancelled"        RunFailed  error
 
 Names and fields are those existing clients know; a key is absent when it has nothing to say. What we add is additive:
-`paused`, `resumed`, `quarantined` and `released` (the stream would be silent without a reason), `text_blob` (the text
+`paused`, `resumed`, `quarantined` and `released` (the stream would be silent without a reason), `notice`,
+`interruption_resolved` (before the result of its call, for whoever shows the question), `text_blob` (the text
 is in the blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`,
 because `cancelled` is a stop reason of a run like the others and nothing went wrong.
 
@@ -42,9 +47,12 @@ from schemas.run_events import (
     CommandRefused,
     Event,
     InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    PersonNotified,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -61,6 +69,7 @@ from schemas.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TurnCancelled,
 )
 from schemas.values import BlobRef, Envelope, Segment, Usage
 
@@ -167,6 +176,16 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
         case RunParked():
             parked = {"type": "awaiting_input", "awaiting_input": {"since_turn": event.since_turn}}
             return [_frame(seq=at, type="awaiting_input", event=parked)], memory
+        case InterruptionOpened():
+            return [_frame(seq=at, type="interruption_pending", event=_pending(event))], memory
+        case InterruptionClosed():
+            return [_frame(seq=at, type="interruption_resolved", event=_resolved(event))], memory
+        case PersonNotified():
+            told = {"interrupt_id": event.interrupt_id, "message": event.message, "priority": event.priority}
+            told |= {"context": event.context} if event.context else {}
+            return [_frame(seq=at, type="notice", event={"type": "notice", "notice": told})], memory
+        case TurnCancelled():
+            return _turn_cancelled(at, event), memory
         case ToolOutcomeAsked():
             return [_frame(seq=at, type="outcome_unknown", event=_asked(memory, event))], memory
         case RunPaused():
@@ -361,6 +380,37 @@ def _asked(memory: FrameMemory, event: ToolOutcomeAsked) -> dict[str, Any]:
     asked = {"call": f"{event.turn}.{event.index}", "id": event.call_id, "attempt": event.attempt}
     asked |= {"name": call.name if call is not None else "", "reason": event.reason}
     return {"type": "outcome_unknown", "outcome_unknown": asked}
+
+
+def _pending(event: InterruptionOpened) -> dict[str, Any]:
+    asked: dict[str, Any] = {"interrupt_id": event.interrupt_id, "kind": event.kind, "question": event.question}
+    if event.options:
+        asked["options"] = list(event.options)
+    if event.context:
+        asked["context"] = event.context
+    asked |= {"priority": event.priority, "expires_at": rfc3339(event.expires_at_ms)}
+    return {"type": "interruption_pending", "interruption": asked}
+
+
+def _resolved(event: InterruptionClosed) -> dict[str, Any]:
+    ended: dict[str, Any] = {"interrupt_id": event.interrupt_id, "status": event.status}
+    if event.answer:
+        ended["answer"] = event.answer
+    if event.resolved_by:
+        ended["resolved_by"] = event.resolved_by
+    return {"type": "interruption_resolved", "interruption": ended}
+
+
+def _turn_cancelled(at: int, event: TurnCancelled) -> list[Frame]:
+    """What had been said, as of a turn that was answered, and that the turn is over."""
+    events: list[dict[str, Any]] = []
+    if event.text_blob is not None:
+        events.append({"type": "text", "text": "", "text_blob": event.text_blob.to_avro()})
+    elif event.text:
+        events.append({"type": "text", "text": event.text})
+    cancelled = {"reason": event.reason, "since_turn": event.turn}
+    events.append({"type": "turn_cancelled", "turn_cancelled": cancelled})
+    return [_frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]
 
 
 def _input(at: int, envelope: Envelope, event: InputReceived) -> list[Frame]:

@@ -25,9 +25,12 @@ from schemas.run_events import (
     CommandRefused,
     Event,
     InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    PersonNotified,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -44,6 +47,7 @@ from schemas.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TurnCancelled,
 )
 from schemas.values import Envelope, ImportOrigin, Usage
 
@@ -126,6 +130,8 @@ class RunRow(NamedTuple):
     """JSON object; its values are JSON texts."""
     parent_context: Json
     """JSON object of texts."""
+    open_interrupts: str
+    """Ids of the questions that wait for a person, oldest first, with blanks between."""
     memory_reply_seq: int
     """Seq of the last ModelReplied: its calls are in the transcript from there."""
     memory_retry_reason: str
@@ -186,6 +192,16 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             values["tool_calls"] += event.attempt == 1
         case ToolReturned():
             values["tool_errors"] += event.is_error
+        case InterruptionOpened():
+            values["tool_calls"] += 1
+            values["open_interrupts"] = f"{values['open_interrupts']} {event.interrupt_id}".strip()
+        case InterruptionClosed():
+            left = [one for one in values["open_interrupts"].split() if one != event.interrupt_id]
+            values["open_interrupts"] = " ".join(left)
+        case PersonNotified():
+            values["tool_calls"] += 1
+        case TurnCancelled():
+            values["iterations"] += event.attempt > 0
         case RunParked():
             values["parked"] = True
         case RunPauseRequested():
@@ -272,6 +288,7 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "traceparent": event.traceparent,
         "metadata": _json_object(event.metadata),
         "parent_context": _json_object(event.parent_context),
+        "open_interrupts": "",
         "memory_reply_seq": 0,
         "memory_retry_reason": "",
     }

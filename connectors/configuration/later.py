@@ -19,7 +19,6 @@ LATER_BLOCKS: Mapping[str, str] = {
     "context_plugins": "context plugins",
     "document_sources": "documents",
     "hooks": "hooks",
-    "interruption": "interruptions",
     "local_api": "tools from an OpenAPI file",
     "mcp_servers": "MCP servers",
     "memory": "memory",
@@ -32,7 +31,7 @@ LATER_BLOCKS: Mapping[str, str] = {
 }
 
 TOOLS_NOW = frozenset(
-    {"Bash", "Bench", "Context", "Edit", "Glob", "Grep", "HTTP", "Ledger", "Read", "WebFetch", "Write"}
+    {"Bash", "Bench", "Context", "Edit", "Glob", "Grep", "HTTP", "Interruption", "Ledger", "Read", "WebFetch", "Write"}
 )
 LATER_TOOLS: Mapping[str, str] = {
     "A2AAgentDef": "definitions",
@@ -46,7 +45,6 @@ LATER_TOOLS: Mapping[str, str] = {
     "DocumentSourceDef": "definitions",
     "Evaluation": "evaluations",
     "History": "history",
-    "Interruption": "interruptions",
     "MCPServerDef": "definitions",
     "Memory": "memory",
     "MemoryBackendDef": "definitions",

@@ -59,7 +59,7 @@ async def follow(service: Service, caller: Caller, request: Request) -> Answer:
     service.take_stream()
     try:
         stream = await layer.reads.stream(
-            caller, request.path_params["run_id"], after=place_in_stream(request), position=_position(request)
+            caller, request.path_params["run_id"], after=place_in_stream(request), position=position_of(request)
         )
     except BaseException:
         service.give_stream()
@@ -84,7 +84,7 @@ async def list_user_runs(service: Service, caller: Caller, request: Request) -> 
     statuses = _statuses(text(request, "status") or "running")
     page = await service.layer.reads.runs(
         caller,
-        RunFilter(user_id=_name("user_id", user_id), statuses=statuses),
+        RunFilter(user_id=user_name("user_id", user_id), statuses=statuses),
         tenant=text(request, "tenant"),
         limit=whole(request, "limit", limits.LIST_MAX, least=1, most=limits.LIST_MAX),
         after=text(request, "cursor", longest=1_024),
@@ -93,12 +93,12 @@ async def list_user_runs(service: Service, caller: Caller, request: Request) -> 
 
 
 async def get_run(service: Service, caller: Caller, request: Request) -> Response:
-    row = await service.layer.reads.run(caller, request.path_params["run_id"], position=_position(request))
+    row = await service.layer.reads.run(caller, request.path_params["run_id"], position=position_of(request))
     return json_answer(run_json(row))
 
 
 async def get_agent(service: Service, caller: Caller, request: Request) -> Response:
-    row = await service.layer.reads.agent(caller, request.path_params["agent_id"], position=_position(request))
+    row = await service.layer.reads.agent(caller, request.path_params["agent_id"], position=position_of(request))
     return json_answer(run_json(row))
 
 
@@ -106,7 +106,7 @@ async def get_transcript(service: Service, caller: Caller, request: Request) -> 
     found = await service.layer.reads.transcript(
         caller,
         request.path_params["session_id"],
-        position=_position(request),
+        position=position_of(request),
         limit=whole(request, "limit", limits.TRANSCRIPT_MAX, least=1, most=limits.TRANSCRIPT_MAX),
         after=text(request, "cursor", longest=1_024),
     )
@@ -206,7 +206,7 @@ def _key(request: Request) -> str:
     return request.headers.get("idempotency-key", "").strip()
 
 
-def _position(request: Request) -> str:
+def position_of(request: Request) -> str:
     return request.headers.get(POSITION_HEADER, "").strip() or request.query_params.get("position", "").strip()
 
 
@@ -220,7 +220,7 @@ def _filter(request: Request) -> RunFilter:
         agent=agent,
         agent_id=_id(request, "agent_id"),
         parent_agent_id=_id(request, "parent_agent_id"),
-        user_id=_name("user_id", text(request, "user_id")),
+        user_id=user_name("user_id", text(request, "user_id")),
         session_id=_id(request, "session_id"),
         since_ms=time_ms("from", since) if since else 0,
         until_ms=time_ms("to", until) if until else 0,
@@ -244,7 +244,7 @@ def _id(request: Request, name: str) -> str:
     return value
 
 
-def _name(name: str, value: str) -> str:
+def user_name(name: str, value: str) -> str:
     """A user: an id, or a subject of a token, which may hold more characters."""
     if len(value) > limits.NAME_BYTES_MAX or not value.isprintable():
         raise bad_request(f"{name}: expected at most {limits.NAME_BYTES_MAX} printable characters")

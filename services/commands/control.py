@@ -125,14 +125,14 @@ class Control:
         demand(caller, RUNS_CREATE)
         checked_input(text)
         assert source in SOURCES, source
-        row = await self._running(caller, run_id)
-        envelope = self._envelope(caller, row)
+        row = await self.running(caller, run_id)
+        envelope = self.envelope(caller, row)
         seal = await self._sources.content.seal(row.tenant, row.user_id)
         said = text if seal is None else seal(text, False)
         command = PostInput(envelope=envelope, run_id=run_id, text=said, source=source)
-        item = await self._ordered(row, command)
+        item = await self.ordered(row, command)
         if item is None:
-            raise await self._undecided("input_pending", row, "the text is in the log and will reach the run")
+            raise await self.undecided("input_pending", row, "the text is in the log and will reach the run")
         event = item.record
         if isinstance(event, CommandRefused):
             declined = refused(event.code, event.message)
@@ -140,7 +140,7 @@ class Control:
             raise declined
         if not isinstance(event, InputReceived):
             raise over(run_id)
-        return Delivered(run_id=run_id, position=self._position(item))
+        return Delivered(run_id=run_id, position=self.position(item))
 
     async def cancel(self, caller: Caller, agent_id: str, reason: str = "") -> Stopped:
         """End the run of a handle. Raises Declined: unknown_agent_id, cancel_pending."""
@@ -157,13 +157,13 @@ class Control:
     async def _end(self, caller: Caller, row: RunRow, reason: str) -> Stopped:
         if row.status != "running":
             return await self._shown(self._as_stored(row), row)
-        command = CancelRun(envelope=self._envelope(caller, row), run_id=row.run_id, reason=reason)
-        item = await self._ordered(row, command, _ends)
+        command = CancelRun(envelope=self.envelope(caller, row), run_id=row.run_id, reason=reason)
+        item = await self.ordered(row, command, _ends)
         if item is None:
             now = await self._stored(row)
             if now.status != "running":
                 return await self._shown(self._as_stored(now), row)
-            raise await self._undecided("cancel_pending", row, "the cancel is in the log and takes effect")
+            raise await self.undecided("cancel_pending", row, "the cancel is in the log and takes effect")
         return await self._shown(self._as_happened(row, item), row)
 
     async def _shown(self, stopped: Stopped, row: RunRow) -> Stopped:
@@ -178,43 +178,43 @@ class Control:
         """
         demand(caller, RUNS_CREATE)
         checked_result(result, done=done)
-        row = await self._running(caller, run_id)
-        envelope = self._envelope(caller, row)
+        row = await self.running(caller, run_id)
+        envelope = self.envelope(caller, row)
         seal = await self._sources.content.seal(row.tenant, row.user_id)
         said = result if seal is None else seal(result, False)
         command = ResolveCall(envelope=envelope, run_id=run_id, turn=turn, index=index, done=done, result=said)
-        item = await self._ordered(row, command)
+        item = await self.ordered(row, command)
         if item is None:
-            raise await self._undecided("resolve_pending", row, "the answer is in the log and will reach the run")
+            raise await self.undecided("resolve_pending", row, "the answer is in the log and will reach the run")
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
         if not isinstance(event, ToolReturned | ToolCallRequested):
             raise over(run_id)
         repeated = isinstance(event, ToolCallRequested)
-        return Resolved(run_id=run_id, is_repeated=repeated, position=self._position(item))
+        return Resolved(run_id=run_id, is_repeated=repeated, position=self.position(item))
 
     async def pause(self, caller: Caller, run_id: str, reason: str = "") -> Held:
         """Let a run stand still before its next model call. Raises Declined: not_found, already_pausing."""
         demand(caller, RUNS_CREATE)
         reason = checked_reason(reason)
-        row = await self._running(caller, run_id)
-        command = PauseRun(envelope=self._envelope(caller, row), run_id=run_id, reason=reason)
+        row = await self.running(caller, run_id)
+        command = PauseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._hold(row, command, pending="pause_pending")
 
     async def resume(self, caller: Caller, run_id: str) -> Held:
         """Lift the pause of a run; wider ones still hold it. Raises Declined: not_found, not_paused."""
         demand(caller, RUNS_CREATE)
-        row = await self._running(caller, run_id)
-        command = ResumeRun(envelope=self._envelope(caller, row), run_id=run_id)
+        row = await self.running(caller, run_id)
+        command = ResumeRun(envelope=self.envelope(caller, row), run_id=run_id)
         return await self._hold(row, command, pending="pause_pending")
 
     async def quarantine(self, caller: Caller, run_id: str, reason: str = "") -> Held:
         """Park a run until it is released; its calls are stopped. Raises Declined: not_found, already_quarantined."""
         demand(caller, ADMIN)
         reason = checked_reason(reason)
-        row = await self._running(caller, run_id)
-        command = QuarantineRun(envelope=self._envelope(caller, row), run_id=run_id, reason=reason)
+        row = await self.running(caller, run_id)
+        command = QuarantineRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._hold(row, command, pending="quarantine_pending")
 
     async def release(self, caller: Caller, run_id: str, reason: str = "") -> Held:
@@ -224,11 +224,14 @@ class Control:
         """
         demand(caller, ADMIN)
         reason = checked_reason(reason)
-        row = await self._running(caller, run_id)
-        command = ReleaseRun(envelope=self._envelope(caller, row), run_id=run_id, reason=reason)
+        row = await self.running(caller, run_id)
+        command = ReleaseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._hold(row, command, pending="quarantine_pending")
 
-    async def _running(self, caller: Caller, run_id: str) -> RunRow:
+    # --- for this and other orders (interrupts.py) -------------------------------------------------------------------
+
+    async def running(self, caller: Caller, run_id: str) -> RunRow:
+        """The run, which the caller sees and which has not ended. Raises Declined(not_found)."""
         row = await self._reads.visible_run(caller, run_id)
         if row.status != "running":
             raise over(run_id)
@@ -237,22 +240,23 @@ class Control:
     async def _hold(
         self, row: RunRow, command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun, *, pending: str
     ) -> Held:
-        item = await self._ordered(row, command)
+        item = await self.ordered(row, command)
         if item is None:
-            raise await self._undecided(pending, row, "the order is in the log and takes effect")
+            raise await self.undecided(pending, row, "the order is in the log and takes effect")
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
         if isinstance(event, RunQuarantined) and not isinstance(command, QuarantineRun):
             error = f"the run {row.run_id} cannot go on and is quarantined: {event.error}"
-            raise Declined("run_quarantined", error, details={"position": self._position(item)})
+            raise Declined("run_quarantined", error, details={"position": self.position(item)})
         if not isinstance(event, RunPauseRequested | RunResumed | RunQuarantined | RunReleased):
             raise over(row.run_id)
-        return Held(run_id=row.run_id, agent_id=row.agent_id, position=self._position(item))
+        return Held(run_id=row.run_id, agent_id=row.agent_id, position=self.position(item))
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    def _envelope(self, caller: Caller, row: RunRow) -> CommandEnvelope:
+    def envelope(self, caller: Caller, row: RunRow) -> CommandEnvelope:
+        """Of a fresh command of the caller."""
         return CommandEnvelope(
             command_id=f"c_{self._fresh_token()}",
             tenant=row.tenant,
@@ -260,7 +264,7 @@ class Control:
             issued_at_ms=self._clock_ms(),
         )
 
-    async def _ordered(
+    async def ordered(
         self, row: RunRow, command: Command, is_it: Callable[[EventItem], bool] | None = None
     ) -> EventItem | None:
         """Appends the command; the event that answers it, or the one that `is_it` says. None: see `_effect`."""
@@ -296,7 +300,7 @@ class Control:
                 raise
             return row
 
-    async def _undecided(self, code: str, row: RunRow, what: str) -> Declined:
+    async def undecided(self, code: str, row: RunRow, what: str) -> Declined:
         """Why nothing was heard of a command: the run has ended, cannot be handled, or nobody owns it just now."""
         now = await self._stored(row)
         if now.status != "running":
@@ -314,7 +318,8 @@ class Control:
             details={"run_id": row.run_id, "agent_id": row.agent_id},
         )
 
-    def _position(self, item: EventItem) -> str:
+    def position(self, item: EventItem) -> str:
+        """The position token of an event."""
         return self._sources.barrier.token(item.partition, item.raw.offset)
 
     def _as_stored(self, row: RunRow) -> Stopped:
@@ -337,7 +342,7 @@ class Control:
             case other:
                 raise AssertionError(f"{type(other).__name__} does not end a run")
         return Stopped(
-            agent_id=row.agent_id, run_id=row.run_id, status=status, reason=why, position=self._position(item)
+            agent_id=row.agent_id, run_id=row.run_id, status=status, reason=why, position=self.position(item)
         )
 
 

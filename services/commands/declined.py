@@ -23,6 +23,7 @@ CODES = frozenset(
         "unsupported_media_type",
         "payload_too_large",
         "empty_text",
+        "invalid_answer",
         "encryption_off",
         "idempotency_key_reused",
         # who asked
@@ -40,6 +41,10 @@ CODES = frozenset(
         "agent_id_in_use",
         "run_quarantined",
         "nothing_to_resolve",
+        "interrupt_closed",
+        "interrupt_expired",
+        "not_interactive",
+        "not_mid_turn",
         "bad_fork_point",
         "run_id_taken",
         "snapshot_not_found",

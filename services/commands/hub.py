@@ -26,7 +26,15 @@ from connectors.errors import Transient
 from connectors.protocols import LogRecord, LogTail
 from schemas.codec import FRAME_BYTES, Codec, Undecodable, read_text
 from schemas.reader import TermReader
-from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunParked, RunQuarantined, RunStarted
+from schemas.run_events import (
+    InterruptionOpened,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunQuarantined,
+    RunStarted,
+)
 from schemas.stream_records import ModelDelta
 from services.commands import limits
 from services.commands.items import DeltaItem, EventItem, Item
@@ -36,7 +44,7 @@ from services.commands.subscription import STOPPING, Subscription
 log = logging.getLogger(__name__)
 
 ENDINGS = frozenset({RunCompleted.SCHEMA, RunFailed.SCHEMA, RunCancelled.SCHEMA})
-URGENT = ENDINGS | {RunParked.SCHEMA, RunQuarantined.SCHEMA}
+URGENT = ENDINGS | {RunParked.SCHEMA, RunQuarantined.SCHEMA, InterruptionOpened.SCHEMA}
 """Events on which a client acts; those who gather (follow.py) are given them at once."""
 
 

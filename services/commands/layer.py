@@ -7,6 +7,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     forks     fork                              -> Accepted, with the fork's stream
     imports   take_in
     control   post_input, cancel, resolve, pause, resume, quarantine, release
+    interrupts resolve, cancel_turn, of_run, of_all   (questions to people)
     bulk      preview, act                      (one of those orders, to the runs of a filter)
     reads     run, agent, runs, transcript, stream
     audit     events, record
@@ -43,6 +44,7 @@ from services.commands.forks import Forks
 from services.commands.histories import Histories
 from services.commands.hub import Hub
 from services.commands.imports import Imports
+from services.commands.interrupts import Interrupts
 from services.commands.pausing import Pausing
 from services.commands.projection import Positions, Projection
 from services.commands.publisher import Publisher
@@ -158,6 +160,7 @@ class CommandLayer:
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
+        self.interrupts = Interrupts(sources, self.reads, self.control)
         self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
         self.bulk = Bulk(self.reads, self.control, clock_ms=clock_ms)
         self.audit = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from connectors.configuration import Configuration, ResolvedAgent, Unresolved, resolve_agent
-from schemas.values import AgentDefinition, VolumeGrant
+from schemas.values import AgentDefinition, InterruptionTerms, VolumeGrant
 from services.core.run.limits import RETRY_ATTEMPTS_MAX
 from services.core.run.orders import Refusal
 
@@ -55,5 +55,20 @@ def pinned(agent: ResolvedAgent) -> AgentDefinition:
         sampling=agent.sampling,
         unknown_outcome=agent.unknown_outcome,
         run_timeout_s=agent.run_timeout_s,
+        interruption=_terms(agent),
         volumes=tuple(VolumeGrant(name=v.name, mode=v.mode, is_default=v.is_default) for v in agent.volumes),
+    )
+
+
+def _terms(agent: ResolvedAgent) -> InterruptionTerms | None:
+    """How it may interrupt people: the narrower of what it and the operator say. None when it may not."""
+    wanted, bounds = agent.interruption, agent.interruption_bounds
+    if not wanted.enabled:
+        return None
+    return InterruptionTerms(
+        enabled=True,
+        kinds=wanted.kinds,
+        max_pending=min(wanted.max_pending, bounds.max_pending_per_run),
+        default_timeout_ms=bounds.default_timeout_ms,
+        max_timeout_ms=bounds.max_timeout_ms,
     )

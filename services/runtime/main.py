@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -51,6 +52,7 @@ from services.runtime.index import ProjectedIndex
 from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.redaction import Redaction
+from services.runtime.responses import Responses
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
@@ -94,7 +96,9 @@ def clock_ms() -> int:
 class Work:
     """Everything the effects of this process need: models, tools, blobs."""
 
-    def __init__(self, models: ModelCalls, tools: ToolCalls) -> None:
+    def __init__(self, models: ModelCalls, tools: ToolCalls, mask: Callable[[str], str] = str) -> None:
+        self.so_far = models.so_far
+        self.mask = mask
         self._models = models
         self._tools = tools
 
@@ -195,6 +199,7 @@ def calls_of(
             mask=redaction.text,
             secrecy=secrecy,
         ),
+        redaction.text,
     )
 
 
@@ -311,6 +316,8 @@ async def _serve(
         loaded, settings, codec=codec, appender=appender, tracing=watched, previews=previews, secrecy=secrecy
     )
 
+    responses = Responses(secrecy, mask=work.mask)
+
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
         tallies.owns(number, term)
         return RunDesk(
@@ -327,6 +334,8 @@ async def _serve(
             tracing=watched,
             pauses=lambda: board.table,
             secrecy=secrecy,
+            responses=responses,
+            so_far=work.so_far.said,
         )
 
     letters: dict[str, Any] = {} if keys is None else {"kept": letters_value(keys, codec, TOPICS.commands)}

@@ -17,13 +17,15 @@ from typing import Protocol
 from connectors.errors import Permanent, Transient
 from connectors.models.pricing import Price, cost_micros
 from connectors.protocols import Blobs, Model, ModelRequest, Reply, SystemBlock, TextDelta, Tool, ToolSpec
-from schemas.values import ToolCall
+from schemas.values import AgentDefinition, InterruptionWish, ToolCall
+from services.core.run import interrupting
 from services.core.run.orders import ModelAnswered, ModelErred
 from services.core.run.react import CallModel
 from services.core.run.state import AwaitingModel
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
+from services.runtime.so_far import SoFar
 from services.runtime.tracing import Tracing
 from services.stream.subject_keys import Sealer
 
@@ -71,6 +73,7 @@ class ModelCalls:
         """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
         self._mask = mask
         self._secrecy = secrecy
+        self.so_far = SoFar(blobs, mask=mask)
         self._providers = dict(providers)
         self._prices = prices
         self._currency = currency
@@ -106,7 +109,8 @@ class ModelCalls:
                 with self._tracing.model_call(effect, state) as span:
                     reply = await self._call(provider.model, effect, state, tenant, sealer)
                     span.answered(reply)
-            return await self._answered(effect, provider.model, reply, began, span.traceparent, sealer)
+            definition = state.facts.definition
+            return await self._answered(effect, provider.model, definition, reply, began, span.traceparent, sealer)
         except (Transient, Permanent) as error:
             return self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
 
@@ -128,11 +132,13 @@ class ModelCalls:
             sampling=definition.sampling,
         )
         reply: Reply | None = None
-        with self._previews.of(effect, sealer.text) as preview:
+        with self._previews.of(effect, sealer.text) as preview, self.so_far.of(effect, sealer) as saying:
             async with aclosing(model.stream(request)) as items:  # type: ignore[type-var]  # drivers are generators
                 async for item in items:
                     if isinstance(item, TextDelta):
                         preview.add(item.text, thinking=item.thinking)
+                        if not item.thinking:
+                            saying.pieces.append(item.text)
                     else:
                         reply = item
         if reply is None:
@@ -143,6 +149,7 @@ class ModelCalls:
         self,
         effect: CallModel,
         model: Model,
+        definition: AgentDefinition,
         reply: Reply,
         began: float,
         traceparent: str,
@@ -165,6 +172,7 @@ class ModelCalls:
             tool_calls=calls if sealer is CLEAR else tuple([_sealed(call, sealer) for call in calls]),
             effect_classes=tuple(self._tools.effect_class(call.name, call.input) for call in calls),
             reconcilable=tuple(self._tools.is_reconcilable(call.name) for call in calls),
+            wishes=self._wishes(calls, definition, sealer),
             stop_reason=reply.stop_reason,
             usage=reply.usage,
             provider=effect.provider,
@@ -174,6 +182,36 @@ class ModelCalls:
             currency=self._currency if price is not None else "",
             duration_ms=_since_ms(began),
             traceparent=traceparent,
+        )
+
+    def _wishes(
+        self, calls: tuple[ToolCall, ...], definition: AgentDefinition, sealer: Sealer | Clear
+    ) -> tuple[InterruptionWish, ...]:
+        """What calls of Interruption ask for, read off while they are in clear."""
+        if not any(call.name == interrupting.TOOL for call in calls):
+            return ()
+        if not any(spec.name == interrupting.TOOL for spec in self._tools.specs(definition.tools)):
+            return ()  # the agent has no such tool, and hears that as of any other
+        return tuple(
+            [
+                self._kept_wish(interrupting.wish_of(index, call.input), sealer)
+                for index, call in enumerate(calls)
+                if call.name == interrupting.TOOL
+            ]
+        )
+
+    def _kept_wish(self, wish: InterruptionWish, sealer: Sealer | Clear) -> InterruptionWish:
+        def kept(text: str) -> str:
+            return sealer.text(storable(self._mask(text)))
+
+        return replace(
+            wish,
+            problem=kept(wish.problem),
+            question=kept(wish.question),
+            options=tuple(map(kept, wish.options)),
+            context=kept(wish.context),
+            kind=storable(wish.kind),
+            interrupt_id=storable(wish.interrupt_id),
         )
 
     def _erred(

@@ -17,6 +17,7 @@ from projections.transcript import TranscriptRow
 from schemas.run_events import (
     CommandRefused,
     InputReceived,
+    PersonNotified,
     RunCancelled,
     RunFailed,
     RunParked,
@@ -25,9 +26,22 @@ from schemas.run_events import (
     RunQuarantined,
     RunRefused,
     RunResumed,
+    TurnCancelled,
 )
 from schemas.values import AgentDefinition, BlobRef, ContentBlock, Envelope, Segment, Usage
-from tests.projections.stories import asked, call, completed, failed, replied, requested, returned, started, user
+from tests.projections.stories import (
+    asked,
+    call,
+    closed,
+    completed,
+    failed,
+    opened,
+    replied,
+    requested,
+    returned,
+    started,
+    user,
+)
 
 BLOB = BlobRef(sha256="cd" * 32, size_bytes=70_000)
 
@@ -285,3 +299,56 @@ def test_the_memory_holds_the_calls_of_the_latest_turn_only():
     _, memory = frames(FrameMemory(), envelope(1), replied(1, "", call("c1")))
     _, memory = frames(memory, envelope(2), replied(2, "", call("c2", "Search", "[1]")))
     assert memory.calls == {"c2": OpenCall("Search", [1])}
+
+
+# --- people ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_shown_with_the_fields_clients_know():
+    frame = one(opened(1, 0, "c1", "intr_1", context="c", priority="high", expires_at_ms=1_780_000_000_123))
+    assert frame.type == "interruption_pending"
+    assert frame.event["interruption"] == {
+        "interrupt_id": "intr_1",
+        "kind": "question",
+        "question": "Shall I?",
+        "options": ["yes", "no"],
+        "context": "c",
+        "priority": "high",
+        "expires_at": "2026-05-28T20:26:40.123Z",
+    }
+
+
+def test_a_question_in_free_text_has_neither_options_nor_a_context():
+    shown_as = one(opened(1, 0, "c1", "intr_1", options=())).event["interruption"]
+    assert "options" not in shown_as
+    assert "context" not in shown_as
+
+
+def test_what_ends_a_question_is_shown_before_the_result_of_its_call():
+    found = shown(closed(1, 0, "c1", "intr_1", "resolved", answer="yes", resolved_by="Ada"), returned(1, 0, "c1"))
+    assert [frame.type for frame in found] == ["interruption_resolved", "tool_result"]
+    assert found[0].event["interruption"] == {
+        "interrupt_id": "intr_1",
+        "status": "resolved",
+        "answer": "yes",
+        "resolved_by": "Ada",
+    }
+
+
+def test_a_notice_is_shown():
+    told = PersonNotified(turn=1, index=0, call_id="c1", interrupt_id="intr_1", message="Half done.")
+    assert one(told).event == {
+        "type": "notice",
+        "notice": {"interrupt_id": "intr_1", "message": "Half done.", "priority": "normal"},
+    }
+
+
+def test_a_stopped_turn_shows_what_was_said_and_why_it_ended():
+    found = shown(TurnCancelled(turn=2, attempt=1, reason="stop talking", text="I was"))
+    assert [frame.event for frame in found] == [
+        {"type": "text", "text": "I was"},
+        {"type": "turn_cancelled", "turn_cancelled": {"reason": "stop talking", "since_turn": 2}},
+    ]
+    blob = shown(TurnCancelled(turn=2, attempt=1, text_blob=BLOB))[0]
+    assert stream_frame(blob).blob == BLOB
+    assert [frame.type for frame in shown(TurnCancelled(turn=2))] == ["turn_cancelled"]

@@ -49,6 +49,8 @@ ANSWER = "answer"
 """Disposition of an answer; the other one is DECLINED."""
 NOTE = "The person declined to answer. Do not ask the same again; go on without the answer."
 ENDS = (RunCompleted, RunFailed, RunCancelled)
+NAME_MAX = 128
+"""Characters of a kind or an id as far as they are looked at; nothing has a longer one."""
 LONGEST_MS = 1 << 53
 """What any JSON reader holds exactly; the terms of the run allow far less."""
 FIELDS: Mapping[str, frozenset[str]] = {
@@ -83,13 +85,13 @@ def wish_of(index: int, arguments: str) -> InterruptionWish:
     return InterruptionWish(
         index=index,
         op=op,
-        kind=given.get("kind") or QUESTION,
+        kind=(given.get("kind") or QUESTION)[:NAME_MAX],
         question=given.get("question") or given.get("message") or "",
         options=tuple(given.get("options") or ()),
         context=given.get("context") or "",
         priority=given.get("priority") or "normal",
         timeout_ms=int(given.get("timeout_ms") or 0),
-        interrupt_id=given.get("interrupt_id") or "",
+        interrupt_id=(given.get("interrupt_id") or "")[:NAME_MAX],
     )
 
 
@@ -250,10 +252,18 @@ def responded(state: State, order: Respond) -> list[Event]:
         return _timed_out(state.turn, question)
     if command.disposition == DECLINED:
         return _answered(state.turn, question, order, DECLINED)
-    if not order.is_offered:
-        message = f"the answer is none of those that {question.interrupt_id} offers"
-        return [CommandRefused(code="invalid_answer", message=message)]
+    if order.problem:
+        return [CommandRefused(code="invalid_answer", message=f"{question.interrupt_id}: {order.problem}")]
     return _answered(state.turn, question, order, RESOLVED)
+
+
+def problem_of_answer(answer: str, options: Sequence[str]) -> str:
+    """Why that answer, in clear, cannot be taken where these are offered; empty when it can."""
+    if not answer:
+        return "the answer is empty"
+    if len(answer) > limits.ANSWER_CHARACTERS_MAX:
+        return f"the answer has {len(answer)} characters, at most {limits.ANSWER_CHARACTERS_MAX} are taken"
+    return "" if not options or answer in options else "the answer is none of those that are offered"
 
 
 def expired(state: State, at_ms: int) -> list[Event]:

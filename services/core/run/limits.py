@@ -55,5 +55,7 @@ OPTIONS_MAX = 20
 """Answers to choose from; more cannot be taken in at a glance."""
 OPTION_CHARACTERS_MAX = 500
 """Of one of them."""
+ANSWER_CHARACTERS_MAX = 64_000
+"""Of an answer; it stands in two events of one decision, and goes to the model as it is."""
 RESOLVED_BY_MAX = 256
 """Characters of the name of whoever answers."""

@@ -145,14 +145,14 @@ class Resolve:
 class Respond:
     """ResolveInterruption with the answer as the log may hold it, as text and as JSON.
 
-    `is_offered`: it is one of the options, or there are none.
+    `problem`: why the answer cannot be taken (interrupting.problem_of_answer); empty when it can.
     """
 
     at_ms: int
     command: ResolveInterruption
     answer: str = ""
     answer_json: str = '""'
-    is_offered: bool = True
+    problem: str = ""
 
 
 @frozen_on_paper

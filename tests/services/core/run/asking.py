@@ -43,7 +43,7 @@ def question(index: int = 0, at_turn: int = 1) -> str:
 
 
 def responds(
-    answer: str = "yes", *, to: str = "", at_ms: int = NOW, offered: bool = True, command_id: str = "a1", **more: Any
+    answer: str = "yes", *, to: str = "", at_ms: int = NOW, problem: str = "", command_id: str = "a1", **more: Any
 ) -> Respond:
     """A person's answer; `more` are fields of ResolveInterruption."""
     command = ResolveInterruption(
@@ -53,7 +53,7 @@ def responds(
         answer=answer,
         **more,
     )
-    return Respond(at_ms=at_ms, command=command, answer=answer, answer_json=json.dumps(answer), is_offered=offered)
+    return Respond(at_ms=at_ms, command=command, answer=answer, answer_json=json.dumps(answer), problem=problem)
 
 
 def stops(run: Run, reason: str = "stop talking", text: str = "", **more: Any) -> StopTurn:

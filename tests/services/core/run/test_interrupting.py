@@ -16,7 +16,7 @@ from schemas.run_events import (
 )
 from services.core.run import limits
 from services.core.run.alarms import wakes_at
-from services.core.run.interrupting import id_of, wish_of
+from services.core.run.interrupting import id_of, problem_of_answer, wish_of
 from services.core.run.orders import Order, Woken
 from services.core.run.react import CallModel
 from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Paused
@@ -147,10 +147,26 @@ def test_the_same_answer_sent_again_changes_nothing_and_is_not_refused() -> None
 
 def test_an_answer_that_was_not_offered_is_refused_and_the_question_waits_on() -> None:
     run = asking()
-    [refusal] = run.give(responds("maybe", offered=False))
+    [refusal] = run.give(responds("maybe", problem=problem_of_answer("maybe", ("yes", "no"))))
     assert isinstance(refusal, CommandRefused)
     assert refusal.code == "invalid_answer"
     assert waiting(run) == [question()]
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "is_fine"),
+    [
+        ("yes", ("yes", "no"), True),
+        ("Yes", ("yes", "no"), False),
+        ("", ("yes", "no"), False),
+        ("", (), False),
+        ("Ada Lovelace", (), True),
+        ("a" * limits.ANSWER_CHARACTERS_MAX, (), True),
+        ("a" * (limits.ANSWER_CHARACTERS_MAX + 1), (), False),
+    ],
+)
+def test_which_answers_can_be_taken(answer: str, options: tuple[str, ...], is_fine: bool) -> None:
+    assert (problem_of_answer(answer, options) == "") is is_fine
 
 
 @pytest.mark.parametrize("run", [asking(), begun(), asking({"op": "notify", "question": "so"})])
