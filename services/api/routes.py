@@ -377,6 +377,15 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="GET",
+        path="/v1/users/{user_id}/agents/stream",
+        access=RUNS_READ,
+        handler=run_endpoints.watch_user_runs,
+        says="The states of a user's runs as they change: stream_open, then run_state; closed after 30 minutes.",
+        streams=True,
+        query=(STATUS, Query(name="agent", says="Name of the agent."), TENANT),
+    ),
+    Route(
+        method="GET",
         path="/v1/events",
         access=RUNS_READ,
         handler=event_endpoints.list_events,

@@ -20,6 +20,7 @@ from services.api.service import Service
 from services.commands import limits
 from services.commands.declined import bad_request
 from services.commands.requests import AGENT_NAME, check_id
+from services.commands.run_states import StateFilter
 from services.commands.runs import Accepted
 from services.commands.shapes import frame_json, run_json, session_json
 from services.core.access.decide import Caller
@@ -90,6 +91,22 @@ async def list_user_runs(service: Service, caller: Caller, request: Request) -> 
         after=text(request, "cursor", longest=1_024),
     )
     return json_answer({"agents": [run_json(row) for row in page.rows], "next": page.next or None})
+
+
+async def watch_user_runs(service: Service, caller: Caller, request: Request) -> Answer:
+    wanted = StateFilter(
+        user_id=user_name("user_id", request.path_params["user_id"]),
+        statuses=_statuses(text(request, "status") or "all"),
+        agent=_agent(request),
+        tenant=text(request, "tenant"),
+    )
+    service.take_stream()
+    try:
+        stream = service.layer.run_states.follow(caller, wanted)
+    except BaseException:
+        service.give_stream()
+        raise
+    return EventStream(stream, with_ids=False, closed=service.give_stream)
 
 
 async def get_run(service: Service, caller: Caller, request: Request) -> Response:
@@ -212,9 +229,7 @@ def position_of(request: Request) -> str:
 
 def _filter(request: Request) -> RunFilter:
     since, until = text(request, "from"), text(request, "to")
-    agent = text(request, "agent")
-    if agent and not AGENT_NAME.match(agent):
-        raise bad_request("agent: expected the name of an agent")
+    agent = _agent(request)
     return RunFilter(
         statuses=_statuses(text(request, "status") or "all"),
         agent=agent,
@@ -225,6 +240,13 @@ def _filter(request: Request) -> RunFilter:
         since_ms=time_ms("from", since) if since else 0,
         until_ms=time_ms("to", until) if until else 0,
     )
+
+
+def _agent(request: Request) -> str:
+    agent = text(request, "agent")
+    if agent and not AGENT_NAME.match(agent):
+        raise bad_request("agent: expected the name of an agent")
+    return agent
 
 
 def _statuses(value: str) -> frozenset[str]:

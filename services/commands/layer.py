@@ -10,6 +10,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     interrupts resolve, cancel_turn, of_run, of_all   (questions to people)
     bulk      preview, act                      (one of those orders, to the runs of a filter)
     reads     run, agent, runs, transcript, stream
+    run_states follow
     audit     events, record
     histories replay, at, compare, export
     snapshots create, list, manifest, open, remove   (state files)
@@ -50,6 +51,7 @@ from services.commands.projection import Positions, Projection
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
 from services.commands.restoring import Restoring
+from services.commands.run_states import RunStates
 from services.commands.runs import Runs
 from services.commands.snapshots import Snapshots
 from services.stream.pauses import PauseBoard
@@ -160,6 +162,7 @@ class CommandLayer:
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
+        self.run_states = RunStates(sources)
         self.interrupts = Interrupts(sources, self.reads, self.control)
         self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
         self.bulk = Bulk(self.reads, self.control, clock_ms=clock_ms)
