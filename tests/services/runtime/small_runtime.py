@@ -115,8 +115,12 @@ class Echo:
 class OneAgent:
     """Definitions with one agent."""
 
+    def __init__(self, definition: AgentDefinition = AGENT) -> None:
+        self._definition = definition
+
     def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
-        return AGENT if agent == AGENT.name else Refusal(code="unknown_agent", message=f"no agent {agent}")
+        known = self._definition
+        return known if agent == known.name else Refusal(code="unknown_agent", message=f"no agent {agent}")
 
 
 class EmptyIndex:
@@ -149,6 +153,7 @@ class SmallRuntime:
         blobs: MemoryBlobs | None = None,
         previews_topic: str = "unused",
         tools: Mapping[str, Tool] | None = None,
+        agent: AgentDefinition = AGENT,
     ) -> None:
         family, codec = RunFamily(), local_codec()
         past = Past(family, codec, ranges, topics.events)
@@ -201,7 +206,7 @@ class SmallRuntime:
                 partitions=partitions,
                 known_since_ms=known_since_ms,
                 forgotten_until=forgotten_until,
-                definitions=OneAgent(),
+                definitions=OneAgent(agent),
                 index=EmptyIndex(),
                 past=past,
                 tallies=tallies,
@@ -210,6 +215,7 @@ class SmallRuntime:
                 tracing=tracing,
                 pauses=pauses,
                 secrecy=secrecy,
+                so_far=work.so_far.said,
             )
 
         workplace = Workplace(
@@ -245,7 +251,9 @@ async def running(runtime: SmallRuntime) -> AsyncIterator[SmallRuntime]:
 class Stage:
     """A log in memory on which runtimes work one after the other or together, and the model they all ask."""
 
-    def __init__(self) -> None:
+    def __init__(self, agent: AgentDefinition = AGENT, tools: Mapping[str, Tool] | None = None) -> None:
+        self.agent = agent
+        self.tools = tools
         self.log = MemoryLog({TOPICS.commands: 1, TOPICS.events: 1})
         self.model = Scripted()
         self.pauses = PauseTable()
@@ -255,9 +263,9 @@ class Stage:
         key = partition_key(command.run_id).encode()
         self.log.put(TOPICS.commands, 0, [Outgoing(key=key, value=value, headers=headers)])
 
-    def start(self, *headers: tuple[str, bytes], agent: str = AGENT.name, run_id: str = RUN) -> None:
+    def start(self, *headers: tuple[str, bytes], agent: str = AGENT.name, run_id: str = RUN, **more: Any) -> None:
         envelope = CommandEnvelope(command_id=run_id, tenant="acme", subject="someone", issued_at_ms=1)
-        self.send(StartRun(envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id), *headers)
+        self.send(StartRun(envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id, **more), *headers)
 
     @asynccontextmanager
     async def owner(self, name: str, tracing: Tracing | None = None) -> AsyncIterator[SmallRuntime]:
@@ -274,6 +282,8 @@ class Stage:
             tracing=tracing or NO_TRACING,
             name=name,
             pauses=lambda: self.pauses,
+            agent=self.agent,
+            tools=self.tools,
         )
         async with running(runtime):
             owners = runtime.host.owners
