@@ -9,10 +9,11 @@ event, so that a client which lost its connection between two frames of one mode
 `id:` of the live stream, the `seq` of the transcript and what `from_seq` takes.
 
     RunStarted          user_input (stored)  system_prompt (stored)  started
-    ModelCallRequested  retry, when it is not the first attempt
+    ModelCallRequested  the texts that join the conversation with it; retry, when it is not the first attempt
     ModelReplied        thinking  text  tool_call ...  usage
     ToolReturned        tool_result
-    InputReceived       user_input (stored) or steer (live): two faces of one place
+    InputReceived       nothing yet: its text is shown when it joins the conversation, before the next model call or
+                        the end, as user_input (stored) or steer (live): two faces of one place
     RunParked           awaiting_input
     InterruptionOpened  interruption_pending
     InterruptionClosed  interruption_resolved
@@ -89,6 +90,14 @@ OWNER_LOST = "owner lost"
 """Reasons of a retry; the first two are known to clients."""
 
 
+class Said(NamedTuple):
+    """A user text that waits for the next turn boundary, and when it was received in UTC milliseconds."""
+
+    text: str
+    source: str
+    at_ms: int
+
+
 class OpenCall(NamedTuple):
     """A call of the latest turn; `input` is parsed JSON."""
 
@@ -106,6 +115,8 @@ class FrameMemory:
     """The calls of the latest turn by id."""
     retry_reason: str = ""
     """Why the next attempt will be made."""
+    waiting: tuple[Said, ...] = ()
+    """Texts that were received and have not joined the conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,22 +168,22 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return _started(at, event), FrameMemory(provider=definition.provider, model=definition.model)
         case ModelReplied():
             shown = shown_calls(event)
-            memory = FrameMemory(provider=event.provider, model=event.model, calls=dict(shown))
+            calls = dict(shown)
+            memory = FrameMemory(provider=event.provider, model=event.model, calls=calls, waiting=memory.waiting)
             return _replied(at, event, shown), memory
         case ModelCallFailed():
             return [], replace(memory, retry_reason=retry_reason(event))
+        case ModelCallRequested(attempt=1):
+            return _said(at, memory.waiting), replace(memory, waiting=()) if memory.waiting else memory
         case ModelCallRequested():
             return _requested(at, memory, envelope, event), memory
         case ToolReturned():
             return [_frame(seq=at, type="tool_result", event=_tool_result(memory, event))], memory
         case InputReceived():
-            return _input(at, envelope, event), memory
-        case RunCompleted():
-            return [_done(at, memory, event.stop_reason, event.usage)], memory
-        case RunCancelled():
-            return [_done(at, memory, "cancelled", event.usage)], memory
-        case RunFailed():
-            return [_frame(seq=at, type="error", event={"type": "error", "error": event.error})], memory
+            said = Said(event.text, event.source, envelope.at_ms)
+            return [], replace(memory, waiting=(*memory.waiting, said))
+        case RunCompleted() | RunCancelled() | RunFailed():
+            return _ended(at, memory, event), memory
         case RunParked():
             parked = {"type": "awaiting_input", "awaiting_input": {"since_turn": event.since_turn}}
             return [_frame(seq=at, type="awaiting_input", event=parked)], memory
@@ -347,8 +358,6 @@ def _replied(at: int, event: ModelReplied, shown: Sequence[tuple[str, OpenCall]]
 
 
 def _requested(at: int, memory: FrameMemory, envelope: Envelope, event: ModelCallRequested) -> list[Frame]:
-    if event.attempt == 1:
-        return []
     retry = {
         "provider": event.provider,
         "attempt": event.attempt - 1,
@@ -413,15 +422,25 @@ def _turn_cancelled(at: int, event: TurnCancelled) -> list[Frame]:
     return [_frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]
 
 
-def _input(at: int, envelope: Envelope, event: InputReceived) -> list[Frame]:
-    said = {"text": event.text, "source": event.source, "seen_at": rfc3339(envelope.at_ms)}
-    payload = [{"role": "user", "content": [{"type": "trusted-text", "text": event.text}]}]
-    return [
-        _frame(
-            seq=at, type="user_input", event={"type": "user_input", "user_input": said}, payload=payload, live=False
-        ),
-        _frame(seq=at, type="steer", event={"type": "steer", "user_input": said}, stored=False),
-    ]
+def _said(at: int, waiting: Sequence[Said]) -> list[Frame]:
+    found: list[Frame] = []
+    for seq, (text, source, at_ms) in enumerate(waiting, start=at):
+        said = {"text": text, "source": source, "seen_at": rfc3339(at_ms)}
+        payload = [{"role": "user", "content": [{"type": "trusted-text", "text": text}]}]
+        stored = {"type": "user_input", "user_input": said}
+        found.append(_frame(seq=seq, type="user_input", event=stored, payload=payload, live=False))
+        found.append(_frame(seq=seq, type="steer", event={"type": "steer", "user_input": said}, stored=False))
+    return found
+
+
+def _ended(at: int, memory: FrameMemory, event: RunCompleted | RunCancelled | RunFailed) -> list[Frame]:
+    """The end, after the texts that nobody answers any more."""
+    said = _said(at, memory.waiting)
+    at += len(memory.waiting)
+    if isinstance(event, RunFailed):
+        return [*said, _frame(seq=at, type="error", event={"type": "error", "error": event.error})]
+    stop_reason = event.stop_reason if isinstance(event, RunCompleted) else "cancelled"
+    return [*said, _done(at, memory, stop_reason, event.usage)]
 
 
 def _done(at: int, memory: FrameMemory, stop_reason: str, usage: Usage) -> Frame:

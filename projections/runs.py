@@ -17,7 +17,7 @@ import orjson
 from sqlalchemy import ColumnElement, Index, select, text, tuple_
 
 from connectors.postgres import Reader
-from projections.frames import FrameMemory, retry_reason
+from projections.frames import FrameMemory, Said, retry_reason
 from projections.history import EventAt
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
 from schemas.run_events import (
@@ -135,6 +135,8 @@ class RunRow(NamedTuple):
     memory_reply_seq: int
     """Seq of the last ModelReplied: its calls are in the transcript from there."""
     memory_retry_reason: str
+    memory_waiting_inputs: str
+    """JSON array of the user texts that have not joined the conversation: text, source, time; empty for none."""
 
 
 runs = table_of(
@@ -176,13 +178,21 @@ def halt(before: RunRow, error: str) -> RunRow:
 
 def frame_memory(row: RunRow) -> FrameMemory:
     """What the row knows for the next frames; the calls of the last turn are in the transcript."""
-    return FrameMemory(provider=row.provider, model=row.model, retry_reason=row.memory_retry_reason)
+    waiting = row.memory_waiting_inputs
+    return FrameMemory(
+        provider=row.provider,
+        model=row.model,
+        retry_reason=row.memory_retry_reason,
+        waiting=tuple(Said._make(said) for said in orjson.loads(waiting)) if waiting else (),
+    )
 
 
 def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
     match event:
         case ModelCallRequested():
             values["parked"] = False
+            if event.attempt == 1:
+                values["memory_waiting_inputs"] = ""
         case ModelReplied():
             _replied(values, envelope, event)
         case ModelCallFailed():
@@ -225,7 +235,11 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunCancelled():
             _ended(values, envelope, "cancelled", event)
             values["stop_reason"] = event.reason or CANCELLED
-        case RunStarted() | RunRefused() | CommandRefused() | InputReceived():
+        case InputReceived():
+            waiting = orjson.loads(values["memory_waiting_inputs"] or "[]")
+            waiting.append([event.text, event.source, envelope.at_ms])
+            values["memory_waiting_inputs"] = orjson.dumps(waiting).decode()
+        case RunStarted() | RunRefused() | CommandRefused():
             pass
         case RunRestored():
             if event.events == values["told_events"]:
@@ -291,6 +305,7 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "open_interrupts": "",
         "memory_reply_seq": 0,
         "memory_retry_reason": "",
+        "memory_waiting_inputs": "",
     }
 
 
@@ -325,6 +340,7 @@ def _ended(
         "quarantined": False,
         "quarantine_error": "",
         **NOT_PAUSED,
+        "memory_waiting_inputs": "",
         # The owner's sums win over ours: they are what was decided.
         "iterations": event.iterations,
         **_spent(event.usage),

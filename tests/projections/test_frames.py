@@ -195,11 +195,29 @@ def test_parking_and_quarantine_are_told():
 
 
 def test_input_has_one_place_with_a_stored_and_a_live_face():
-    stored, live = shown(InputReceived(text="more", source="webui"))
-    assert (stored.seq, stored.type, stored.stored, stored.live) == (256, "user_input", True, False)
-    assert (live.seq, live.type, live.stored, live.live) == (256, "steer", False, True)
+    stored, live = shown(InputReceived(text="more", source="webui"), requested(2))
+    assert (stored.seq, stored.type, stored.stored, stored.live) == (512, "user_input", True, False)
+    assert (live.seq, live.type, live.stored, live.live) == (512, "steer", False, True)
     assert live.event["user_input"] == {"text": "more", "source": "webui", "seen_at": "2026-05-28T20:26:40.123Z"}
     assert stored.payload == [{"role": "user", "content": [{"type": "trusted-text", "text": "more"}]}]
+
+
+def test_a_text_in_the_middle_of_a_turn_is_shown_where_it_joins_the_conversation():
+    events = [requested(1), replied(1, "", call("c1")), asked(1, 0, "c1"), InputReceived(text="wait")]
+    found = shown(*events, InputReceived(text="no"), returned(1, 0, "c1"), requested(2))
+    assert [frame.type for frame in found if frame.live] == ["tool_call", "usage", "tool_result", "steer", "steer"]
+    assert [frame.event["user_input"]["text"] for frame in found if frame.type == "steer"] == ["wait", "no"]
+    assert [frame.seq - 7 * FRAMES_PER_EVENT for frame in found if frame.type == "user_input"] == [0, 1]
+
+
+def test_another_attempt_of_a_turn_shows_no_text_that_waits_for_the_next():
+    found = shown(requested(1), InputReceived(text="wait"), failed(1), requested(1, 2))
+    assert [frame.type for frame in found] == ["retry"]
+
+
+def test_texts_that_nobody_answers_are_shown_before_the_end():
+    found = shown(InputReceived(text="wait"), RunCancelled(usage=Usage()))
+    assert [(frame.type, frame.seq) for frame in found if frame.live] == [("steer", 512), ("done", 513)]
 
 
 # --- rules over all frames -------------------------------------------------------------------------------------------
@@ -207,7 +225,7 @@ def test_input_has_one_place_with_a_stored_and_a_live_face():
 
 def test_every_frame_repeats_its_name_and_can_be_written():
     events = [started(), replied(1, "x", call("c1"), reasoning="y"), returned(1, 0, "c1"), completed()]
-    for frame in shown(*events, InputReceived(text="z"), RunParked(since_turn=1)):
+    for frame in shown(*events, InputReceived(text="z"), requested(2), RunParked(since_turn=2)):
         assert orjson.loads(orjson.dumps(frame.event))["type"] == frame.type
 
 
@@ -232,7 +250,8 @@ def test_a_long_list_of_objects_is_still_json():
 
 def test_a_time_no_calendar_has_does_not_stop_a_frame():
     for at_ms in (-5, 10**18):
-        stored, _ = frames(FrameMemory(), envelope(at_ms=at_ms), InputReceived(text="x"))[0]
+        _, memory = frames(FrameMemory(), envelope(at_ms=at_ms), InputReceived(text="x"))
+        stored, _ = frames(memory, envelope(), requested(2))[0]
         assert stored.event["user_input"]["seen_at"].endswith("Z")
 
 
