@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from schemas.quick import quick
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, ImportOrigin, RunPosition, Segment, ToolCall, Usage
+from schemas.values import (
+    AgentDefinition,
+    BlobRef,
+    ForkPoint,
+    ImportOrigin,
+    ParentCall,
+    RunPosition,
+    Segment,
+    Spawn,
+    ToolCall,
+    Usage,
+)
 
 
 @quick
@@ -46,6 +57,176 @@ class CallNotBegun:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRequested:
+    """A child is due: it is started, or asked, as soon as this is in the log."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ChildRequested"
+
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    number: int = 0
+    """Place of the child in the call, from 0."""
+    child_run_id: str = ''
+    """The child."""
+    child_agent_id: str = ''
+    """Its handle; empty for one that exists."""
+    agent: str = ''
+    """Its agent; empty for one that exists."""
+    only_look: bool = False
+    """The time to wait is over: how the child stands now is the answer."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "number": self.number,
+            "child_run_id": self.child_run_id,
+            "child_agent_id": self.child_agent_id,
+            "agent": self.agent,
+            "only_look": self.only_look,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            number=value["number"],
+            child_run_id=value["child_run_id"],
+            child_agent_id=value["child_agent_id"],
+            agent=value["agent"],
+            only_look=value["only_look"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildReturned:
+    """What became of a child that a call waited for."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ChildReturned"
+
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    number: int = 0
+    """Place of the child in the call, from 0."""
+    child_run_id: str = ''
+    """The child."""
+    child_agent_id: str = ''
+    """Its handle."""
+    agent: str = ''
+    """Its agent."""
+    status: str = 'completed'
+    """completed, failed, cancelled or refused; of a resident child also running, awaiting_input or closed."""
+    text: str = ''
+    """Its last words, or why it has none."""
+    text_blob: BlobRef | None = None
+    """Instead of a long text."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "number": self.number,
+            "child_run_id": self.child_run_id,
+            "child_agent_id": self.child_agent_id,
+            "agent": self.agent,
+            "status": self.status,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            number=value["number"],
+            child_run_id=value["child_run_id"],
+            child_agent_id=value["child_agent_id"],
+            agent=value["agent"],
+            status=value["status"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenPlanned:
+    """A call of the Agent tool was understood: what it wants of which children."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ChildrenPlanned"
+
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    attempt: int = 1
+    """Attempt of the call that gave this."""
+    op: str = 'spawn'
+    """spawn, parallel_spawn, open, send, poll, cancel or close."""
+    spawns: tuple[Spawn, ...] = ()
+    """Children to start; empty for what is wanted of one that exists."""
+    child_run_id: str = ''
+    """The resident child that is meant by send, poll, cancel and close."""
+    prompt: str = ''
+    """What send says to it."""
+    timeout_ms: int = 0
+    """How long to wait for a resident child; 0: poll looks once, the others wait until it parks."""
+    idle_ttl_s: int = 0
+    """Of a child that is opened: seconds parked after which it is closed."""
+    is_sealed: bool = False
+    """Texts of the children are encrypted."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "op": self.op,
+            "spawns": [item.to_avro() for item in self.spawns],
+            "child_run_id": self.child_run_id,
+            "prompt": self.prompt,
+            "timeout_ms": self.timeout_ms,
+            "idle_ttl_s": self.idle_ttl_s,
+            "is_sealed": self.is_sealed,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            op=value["op"],
+            spawns=tuple(Spawn.from_avro(item) for item in value["spawns"]),
+            child_run_id=value["child_run_id"],
+            prompt=value["prompt"],
+            timeout_ms=value["timeout_ms"],
+            idle_ttl_s=value["idle_ttl_s"],
+            is_sealed=value["is_sealed"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRefused:
     """A command to a run under way was refused."""
 
@@ -67,6 +248,44 @@ class CommandRefused:
         return cls(
             code=value["code"],
             message=value["message"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackSuppressed:
+    """A fallback that was possible was not taken."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.FallbackSuppressed"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that failed."""
+    code: str
+    """pinned_after_success or no_vision."""
+    provider: str = ''
+    """Provider that was not gone to; empty when none was looked at."""
+    model: str = ''
+    """Model that was not gone to."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "code": self.code,
+            "provider": self.provider,
+            "model": self.model,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            code=value["code"],
+            provider=value["provider"],
+            model=value["model"],
         )
 
 
@@ -224,7 +443,7 @@ class ModelCallFailed:
     attempt: int
     """Attempt that failed."""
     kind: str
-    """retryable, permanent, cancelled, deadline_exceeded, deprecated or unknown."""
+    """What it was: a kind of connectors/errors.py, or interrupted when the owner was lost."""
     message: str
     """Begins with provider and status where there is one."""
     provider: str
@@ -235,6 +454,10 @@ class ModelCallFailed:
     """Wait the provider asked for; 0 = none."""
     duration_ms: int = 0
     """Time of the call."""
+    failure_class: str = ''
+    """retryable, permanent, cancelled, deadline_exceeded, deprecated or unknown; empty in older records."""
+    takes_iteration: bool = False
+    """What follows uses up an iteration of the run: a retry of its own, or a fallback."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -246,6 +469,8 @@ class ModelCallFailed:
             "provider": self.provider,
             "model": self.model,
             "duration_ms": self.duration_ms,
+            "failure_class": self.failure_class,
+            "takes_iteration": self.takes_iteration,
         }
 
     @classmethod
@@ -259,6 +484,8 @@ class ModelCallFailed:
             provider=value["provider"],
             model=value["model"],
             duration_ms=value["duration_ms"],
+            failure_class=value["failure_class"],
+            takes_iteration=value["takes_iteration"],
         )
 
 
@@ -279,6 +506,8 @@ class ModelCallRequested:
     """Model to call."""
     not_before_ms: int = 0
     """Earliest time of the call, UTC milliseconds; 0 = now."""
+    retry: int = 0
+    """How many calls of this turn to this model have failed before; 0 for the first one, and in older records."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -287,6 +516,7 @@ class ModelCallRequested:
             "provider": self.provider,
             "model": self.model,
             "not_before_ms": self.not_before_ms,
+            "retry": self.retry,
         }
 
     @classmethod
@@ -297,6 +527,7 @@ class ModelCallRequested:
             provider=value["provider"],
             model=value["model"],
             not_before_ms=value["not_before_ms"],
+            retry=value["retry"],
         )
 
 
@@ -384,6 +615,80 @@ class ModelReplied:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSwitched:
+    """The run goes to another model, and its conversation is made fit for it."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ModelSwitched"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that failed."""
+    failed_provider: str
+    """Provider that failed."""
+    failed_model: str
+    """Model that failed."""
+    provider: str
+    """Provider the run goes to."""
+    model: str
+    """Model the run goes to."""
+    number: int
+    """The how many-th switch of the run this is, from 1."""
+    reason: str
+    """Class of the failure: retryable or deprecated."""
+    effort: str = ''
+    """Effort it is asked for from now on: low, medium, high or empty."""
+    user_tier: str = ''
+    """Plan of the user."""
+    cause: str = ''
+    """The beginning of its text."""
+    cache_lost: bool = False
+    """The provider that is left keeps prompts in a cache of its own."""
+    reasoning_cleared: int = 0
+    """Answers of the conversation whose reasoning and signature were taken out."""
+    downgraded_from: str = ''
+    """The model that was wanted there and needs reasoning which the conversation lacks; empty = none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "failed_provider": self.failed_provider,
+            "failed_model": self.failed_model,
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+            "number": self.number,
+            "user_tier": self.user_tier,
+            "reason": self.reason,
+            "cause": self.cause,
+            "cache_lost": self.cache_lost,
+            "reasoning_cleared": self.reasoning_cleared,
+            "downgraded_from": self.downgraded_from,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            failed_provider=value["failed_provider"],
+            failed_model=value["failed_model"],
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+            number=value["number"],
+            user_tier=value["user_tier"],
+            reason=value["reason"],
+            cause=value["cause"],
+            cache_lost=value["cache_lost"],
+            reasoning_cleared=value["reasoning_cleared"],
+            downgraded_from=value["downgraded_from"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PersonNotified:
     """A call tells a person something and does not wait."""
 
@@ -430,6 +735,32 @@ class PersonNotified:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResidentLeft:
+    """A resident child is over, and no call waited for it."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ResidentLeft"
+
+    child_run_id: str = ''
+    """The child."""
+    status: str = 'closed'
+    """completed, failed, cancelled or closed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "child_run_id": self.child_run_id,
+            "status": self.status,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            child_run_id=value["child_run_id"],
+            status=value["status"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunCancelled:
     """The run was ended from outside."""
 
@@ -445,6 +776,8 @@ class RunCancelled:
     """Sum over the turns."""
     currency: str = ''
     """Currency of the cost."""
+    cascaded: tuple[str, ...] = ()
+    """Handles of the descendants that were live, and end with it."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -453,6 +786,7 @@ class RunCancelled:
             "usage": self.usage.to_avro(),
             "cost_micros": self.cost_micros,
             "currency": self.currency,
+            "cascaded": self.cascaded,
         }
 
     @classmethod
@@ -463,6 +797,7 @@ class RunCancelled:
             usage=Usage.from_avro(value["usage"]),
             cost_micros=value["cost_micros"],
             currency=value["currency"],
+            cascaded=tuple(value["cascaded"]),
         )
 
 
@@ -827,6 +1162,8 @@ class RunStarted:
     """W3C trace context of the run's span."""
     run_timeout_s: int = 0
     """Seconds of work after which the run fails, time paused or parked not counted; 0 = no bound."""
+    parent: ParentCall | None = None
+    """The call of another run that started this one."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -849,6 +1186,7 @@ class RunStarted:
             "imported_from": None if self.imported_from is None else self.imported_from.to_avro(),
             "traceparent": self.traceparent,
             "run_timeout_s": self.run_timeout_s,
+            "parent": None if self.parent is None else self.parent.to_avro(),
         }
 
     @classmethod
@@ -873,6 +1211,7 @@ class RunStarted:
             imported_from=None if value["imported_from"] is None else ImportOrigin.from_avro(value["imported_from"]),
             traceparent=value["traceparent"],
             run_timeout_s=value["run_timeout_s"],
+            parent=None if value["parent"] is None else ParentCall.from_avro(value["parent"]),
         )
 
 
@@ -1114,14 +1453,20 @@ class TurnCancelled:
 
 RECORDS = (
     CallNotBegun,
+    ChildRequested,
+    ChildReturned,
+    ChildrenPlanned,
     CommandRefused,
+    FallbackSuppressed,
     InputReceived,
     InterruptionClosed,
     InterruptionOpened,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
     PersonNotified,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -1140,4 +1485,4 @@ RECORDS = (
     ToolReturned,
     TurnCancelled,
 )
-Event = CallNotBegun | CommandRefused | InputReceived | InterruptionClosed | InterruptionOpened | ModelCallFailed | ModelCallRequested | ModelReplied | PersonNotified | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned | TurnCancelled
+Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | FallbackSuppressed | InputReceived | InterruptionClosed | InterruptionOpened | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | PersonNotified | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned | TurnCancelled

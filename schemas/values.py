@@ -49,6 +49,36 @@ class InterruptionTerms:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """A model a run may go to."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ModelChoice"
+
+    provider: str
+    """Provider id."""
+    model: str
+    """Model name at the provider."""
+    effort: str = ''
+    """low, medium, high or empty."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """Sampling wishes; null means the provider's default, and a driver drops what its provider lacks."""
 
@@ -162,6 +192,18 @@ class AgentDefinition:
     """
     run_timeout_s: int = 0
     """Seconds of work after which a run fails; 0 = no bound."""
+    candidates: tuple[ModelChoice, ...] = ()
+    """Everything the run may go to, best first, the model it starts with among them; empty for a pinned model."""
+    fallback_on_error: bool = False
+    """Whether the run goes to another candidate when a model call has failed for good."""
+    max_fallback_attempts: int = 0
+    """How often it may do so in all; 0 = 3."""
+    rate_limit_cooldown_ms: int = 0
+    """How long a model that was rate limited is passed over; 0 = 30 s."""
+    pin_after_success: bool = False
+    """After a turn has succeeded the run stays where it is."""
+    max_concurrent_children: int = 4
+    """Children of one call that work at the same time."""
     interruption: InterruptionTerms | None = None
     """Whether and how the run may ask people; null = it may not."""
 
@@ -182,6 +224,12 @@ class AgentDefinition:
             "volumes": [item.to_avro() for item in self.volumes],
             "unknown_outcome": self.unknown_outcome,
             "run_timeout_s": self.run_timeout_s,
+            "candidates": [item.to_avro() for item in self.candidates],
+            "fallback_on_error": self.fallback_on_error,
+            "max_fallback_attempts": self.max_fallback_attempts,
+            "rate_limit_cooldown_ms": self.rate_limit_cooldown_ms,
+            "pin_after_success": self.pin_after_success,
+            "max_concurrent_children": self.max_concurrent_children,
             "interruption": None if self.interruption is None else self.interruption.to_avro(),
         }
 
@@ -203,6 +251,12 @@ class AgentDefinition:
             volumes=tuple(VolumeGrant.from_avro(item) for item in value["volumes"]),
             unknown_outcome=value["unknown_outcome"],
             run_timeout_s=value["run_timeout_s"],
+            candidates=tuple(ModelChoice.from_avro(item) for item in value["candidates"]),
+            fallback_on_error=value["fallback_on_error"],
+            max_fallback_attempts=value["max_fallback_attempts"],
+            rate_limit_cooldown_ms=value["rate_limit_cooldown_ms"],
+            pin_after_success=value["pin_after_success"],
+            max_concurrent_children=value["max_concurrent_children"],
             interruption=None if value["interruption"] is None else InterruptionTerms.from_avro(value["interruption"]),
         )
 
@@ -575,6 +629,60 @@ class InterruptionWish:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParentCall:
+    """The tool call that a run was started by."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ParentCall"
+
+    run_id: str
+    """The parent."""
+    agent_id: str
+    """Handle of the parent."""
+    root_run_id: str
+    """The run the whole tree began with."""
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    number: int
+    """Place of the child in the call, from 0."""
+    depth: int
+    """1 for a child of a run of its own."""
+    is_resident: bool = False
+    """It parks after each answer, for further ones."""
+    idle_ttl_s: int = 0
+    """Seconds parked after which a resident child is closed; 0 = never."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "agent_id": self.agent_id,
+            "root_run_id": self.root_run_id,
+            "turn": self.turn,
+            "index": self.index,
+            "number": self.number,
+            "depth": self.depth,
+            "is_resident": self.is_resident,
+            "idle_ttl_s": self.idle_ttl_s,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            agent_id=value["agent_id"],
+            root_run_id=value["root_run_id"],
+            turn=value["turn"],
+            index=value["index"],
+            number=value["number"],
+            depth=value["depth"],
+            is_resident=value["is_resident"],
+            idle_ttl_s=value["idle_ttl_s"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPosition:
     """Where the events of an earlier run lie in the same partition, so that a reader can load it from the log
     alone.
@@ -628,6 +736,40 @@ class Segment:
         return cls(
             role=value["role"],
             content=tuple(ContentBlock.from_avro(item) for item in value["content"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawn:
+    """A sub-agent that a run wants, as its model asked for it."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Spawn"
+
+    agent: str
+    """Name of the agent."""
+    prompt: str
+    """What the child is told, as a user text."""
+    def_id: str = ''
+    """Version of the definition to use; empty: the present one."""
+    compaction: str = ''
+    """JSON object of overrides for context compaction; empty: none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "agent": self.agent,
+            "prompt": self.prompt,
+            "def_id": self.def_id,
+            "compaction": self.compaction,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            agent=value["agent"],
+            prompt=value["prompt"],
+            def_id=value["def_id"],
+            compaction=value["compaction"],
         )
 
 
@@ -706,9 +848,12 @@ RECORDS = (
     ImportOrigin,
     InterruptionTerms,
     InterruptionWish,
+    ModelChoice,
+    ParentCall,
     RunPosition,
     Sampling,
     Segment,
+    Spawn,
     ToolCall,
     Usage,
     VolumeGrant,

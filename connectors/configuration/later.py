@@ -31,12 +31,25 @@ LATER_BLOCKS: Mapping[str, str] = {
 }
 
 TOOLS_NOW = frozenset(
-    {"Bash", "Bench", "Context", "Edit", "Glob", "Grep", "HTTP", "Interruption", "Ledger", "Read", "WebFetch", "Write"}
+    {
+        "Agent",
+        "Bash",
+        "Bench",
+        "Context",
+        "Edit",
+        "Glob",
+        "Grep",
+        "HTTP",
+        "Interruption",
+        "Ledger",
+        "Read",
+        "WebFetch",
+        "Write",
+    }
 )
 LATER_TOOLS: Mapping[str, str] = {
     "A2AAgentDef": "definitions",
     "A2AServerCardDef": "definitions",
-    "Agent": "sub-agents",
     "AgentDef": "definitions",
     "Bashbox": "the in-process shell",
     "Channel": "channels",
@@ -70,8 +83,6 @@ FOREIGN_TOOL_PREFIXES: Mapping[str, str] = {
 LATER_DRIVERS: Mapping[str, str] = {
     "anthropic_oauth_dev": "Anthropic by OAuth",
     "code-js": "code agents",
-    "gemini": "Gemini",
-    "ollama": "Ollama",
 }
 
 RETIRED_SETTINGS: Mapping[str, str] = {
@@ -136,7 +147,6 @@ LATER_SETTINGS: Mapping[str, str] = {
         "code agents",
         "CODE_AGENTS_ENABLED CODE_AGENTS_ROOT CODE_AGENTS_RUN_TIMEOUT_SECONDS CODE_AGENTS_DETERMINISTIC",
     ),
-    **_names("the availability matrix", "RESOLVE_PROBE_INTERVAL_MS"),
     **_names("Anthropic by OAuth", "ANTHROPIC_OAUTH_DEV_ENABLED ANTHROPIC_OAUTH_CALLBACK_PORT"),
     **_names(
         "run supervision (the log does it here)",

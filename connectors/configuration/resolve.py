@@ -4,8 +4,9 @@ Aliases, tiers, user tiers and patterns end here: a ResolvedAgent names one prov
 hashed (`definition_sha256`), so a run can prove which definition it started with. The hash covers what the run is
 promised, not where this process keeps things: volume paths, prices and the order of fallbacks are left out.
 
-Pure. The caller says which providers are usable (providers.usable_ids, less those it knows to be down) and, for
-patterns, what each provider lists.
+Pure. The caller says which providers are usable (providers.usable_ids), what each provider lists, for patterns, and
+why a model cannot be called just now. A model that an agent pins by its name is not asked about: whoever names one
+wants that one, and hears from the provider itself what is wrong.
 
 Before: routing.py, patterns.py. After: the command layer puts the result into StartRun; the runtime builds its calls
 from it.
@@ -13,7 +14,7 @@ from it.
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from connectors.configuration.agent_block import Agent, InterruptionAccess, SamplingBlock
@@ -35,6 +36,8 @@ COOLDOWN_MS = (1_000, 600_000)
 CONTEXT_TOOL = "Context"
 """Every agent has it unless it says disable_context."""
 CODE_DRIVER = "code-js"
+WhyNot = Callable[[str, str], str]
+"""Provider and model -> why it cannot be called just now, for people; empty when it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ class ResolvedAgent:
     max_fallback_attempts: int
     rate_limit_cooldown_ms: int
     fallbacks: tuple[Fallback, ...]
-    """The other usable models, best first."""
+    """The other usable models, best first, also those that cannot be called just now."""
     price: Price | None
     currency: str
     """Of the prices."""
@@ -104,6 +107,7 @@ def resolve_agent(
     user_tier: str = "",
     usable: Collection[str],
     listings: Mapping[str, Sequence[str]] | None = None,
+    why_not: WhyNot = lambda provider, model: "",
 ) -> ResolvedAgent | Unresolved:
     """The agent `name` for a user of the plan `user_tier`. `listings`: provider id -> the models it lists."""
     agent = configuration.agents.get(name)
@@ -114,10 +118,14 @@ def resolve_agent(
     if isinstance(found, DeadEnd):
         return Unresolved(reason_code=found.reason_code, message=f"agent {name}: {found.message}")
     picked, passed_over = _picked(configuration, found, usable, listings or {})
-    if not picked:
+    is_pinned = not agent.tier and all(choice.model for choice in found)
+    best = next((choice for choice in picked if is_pinned or not why_not(choice.provider, choice.model)), None)
+    if best is None:
         code = "tier_unavailable" if agent.tier else "pin_unavailable"
+        passed_over += [f"{choice.name}: {why_not(choice.provider, choice.model)}" for choice in picked]
         return Unresolved(reason_code=code, message=f"agent {name}: no model is available: {'; '.join(passed_over)}")
-    resolved = _assembled(configuration, name, agent, picked, user_tier_name(configuration, user_tier))
+    ordered = [best, *(choice for choice in picked if choice is not best)]
+    resolved = _assembled(configuration, name, agent, ordered, user_tier_name(configuration, user_tier))
     return replace(resolved, definition_sha256=hashlib.sha256(canonical_json(definition_of(resolved))).hexdigest())
 
 

@@ -64,6 +64,7 @@ STATUS: Mapping[str, int] = {
     "tier_unavailable": 503,
     "pin_unavailable": 503,
     "provider_unavailable": 503,
+    "probe_unavailable": 503,
     "log_unavailable": 503,
     "projection_unavailable": 503,
     "blobs_unavailable": 503,

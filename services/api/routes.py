@@ -465,14 +465,14 @@ ROUTES: tuple[Route, ...] = (
         path="/v1/_resolver",
         access=ADMIN,
         handler=operator_endpoints.resolver,
-        says="Providers and whether they can be used.",
+        says="Providers, their models, and what calls and probes have shown of each.",
     ),
     Route(
         method="POST",
         path="/v1/_resolve/probe",
         access=ADMIN,
         handler=operator_endpoints.probe,
-        says="As /v1/_resolver.",
+        says="Have every provider probed now; answers as /v1/_resolver.",
     ),
     Route(
         method="GET",

@@ -97,6 +97,10 @@ class RunView:
                 return [*self._begin_turn(), *self._said(), *self._spent(_mapping(data.get("usage")))]
             case "retry":
                 return self._retried(_mapping(data.get("retry")))
+            case "provider_fallback":
+                return self._fell_back(_mapping(data.get("fallback")))
+            case "fallback_suppressed" | "cache_invalidated" | "reasoning_invalidated" | "model_downgraded":
+                return [Text(INDENT + one_line(str(data.get("text", "")), self.columns - len(INDENT)), style=ODD)]
             case "steer":
                 said = str(_mapping(data.get("user_input")).get("text", ""))
                 return [*self._end_turn(), Text.assemble(("> ", NAME), one_line(said, self.columns - 4))]
@@ -269,6 +273,14 @@ class RunView:
         after = f" in {duration(wait / 1000)}" if wait else ""
         why = f": {retry['reason']}" if retry.get("reason") else ""
         line = f"attempt {int(retry.get('attempt') or 0) + 1} at {retry.get('provider', 'the model')}{after}{why}"
+        return [*self._begin_turn(), Text(INDENT + line, style=ODD)]
+
+    def _fell_back(self, fallback: Mapping[str, Any]) -> list[Text]:
+        self.text = self.thinking = ""
+        there = f"{fallback.get('new_provider')}/{fallback.get('new_model')}"
+        left = f"{fallback.get('failed_provider')}/{fallback.get('failed_model')}"
+        why = f": {fallback['cause_error']}" if fallback.get("cause_error") else ""
+        line = one_line(f"goes on with {there} in place of {left}{why}", self.columns - len(INDENT))
         return [*self._begin_turn(), Text(INDENT + line, style=ODD)]
 
 

@@ -69,6 +69,7 @@ CODES = frozenset(
         "pin_unavailable",
         "provider_unavailable",
         "provider_list_failed",
+        "probe_unavailable",
         "log_unavailable",
         "projection_unavailable",
         "blobs_unavailable",

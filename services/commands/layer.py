@@ -16,6 +16,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
     pausing   pause, resume, state   (wider than a run; control has those of one run)
+    probing   probe                  (of the providers of models)
     erasing   report, erase, subjects, wrap_anew
 
 and every one of them raises Declined and nothing else for what a caller can cause.
@@ -47,6 +48,7 @@ from services.commands.hub import Hub
 from services.commands.imports import Imports
 from services.commands.interrupts import Interrupts
 from services.commands.pausing import Pausing
+from services.commands.probing import Probing
 from services.commands.projection import Positions, Projection
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
@@ -55,6 +57,7 @@ from services.commands.run_states import RunStates
 from services.commands.runs import Runs
 from services.commands.snapshots import Snapshots
 from services.stream.pauses import PauseBoard
+from services.stream.providers import ProviderBoard
 from services.stream.subject_keys import SubjectKeys
 
 log = logging.getLogger(__name__)
@@ -66,13 +69,14 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family, that of pauses wider than a run, and that of the keys of subjects."""
+    """The topics of the run family, and those of pauses wider than a run, of keys of subjects, of providers."""
 
     commands: str
     events: str
     previews: str
     control: str
     subjects: str
+    providers: str
 
     @classmethod
     def under(cls, prefix: str) -> "RunTopics":
@@ -82,6 +86,7 @@ class RunTopics:
             previews=f"{prefix}.run.deltas",
             control=f"{prefix}.control.events",
             subjects=f"{prefix}.subject.keys",
+            providers=f"{prefix}.provider.events",
         )
 
 
@@ -144,6 +149,8 @@ class CommandLayer:
         self.pausing = Pausing(
             sources, self.pauses, appender, codec, topic=topics.control, clock_ms=clock_ms, fresh_token=new_token
         )
+        self.providers = ProviderBoard(codec, topics.providers)
+        self.probing = Probing(self.providers, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.runs = Runs(
             sources,
             self.reads,

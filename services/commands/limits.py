@@ -37,6 +37,8 @@ IDEMPOTENCY_KEY_MAX = 255
 
 PUBLISH_WAIT_S = 5.0
 """How long a command waits for the broker's acknowledgement before the caller is told that the log is away."""
+PROBE_WAIT_S = 15.0
+"""How long a probe of all providers may take: a runtime gives each 10 s to answer, and a caller hears of the rest."""
 PUBLISH_RETRY_S = 0.2
 """Pause before a batch of unknown outcome is appended again."""
 PUBLISH_WAITING_MAX = 20_000

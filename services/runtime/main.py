@@ -25,13 +25,12 @@ import uvloop
 
 from connectors import logs
 from connectors.blobs import FileBlobs
-from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes, providers_of, usable_ids
+from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes
 from connectors.configuration import price_of as configured_price
 from connectors.errors import OutsideError, Transient
 from connectors.garbage import collect_rarely
 from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from connectors.lifelines import ask_for, until_gone
-from connectors.models.catalog import build_models
 from connectors.postgres import open_reader
 from connectors.process_secrecy import hide_from_other_programs
 from connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
@@ -43,7 +42,6 @@ from schemas.codec import Codec
 from services.core.run.orders import EffectResult
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
 from services.core.run.state import AwaitingModel, AwaitingTools, State
-from services.runtime.definitions import ConfiguredDefinitions
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
@@ -53,6 +51,7 @@ from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.redaction import Redaction
 from services.runtime.responses import Responses
+from services.runtime.routing import Routing, checked_tiers
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
@@ -81,6 +80,7 @@ TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"
 SUBJECTS_TOPIC = "loom.subject.keys"
+PROVIDERS_TOPIC = "loom.provider.events"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
@@ -153,12 +153,10 @@ def calls_of(
     tracing: Tracing,
     previews: Previews,
     secrecy: Secrecy,
+    routing: Routing,
 ) -> Work:
     """The effects of this process."""
     configuration = loaded.configuration
-    providers = providers_of(configuration, loaded.settings, os.environ)
-    usable = {name: provider for name, provider in providers.items() if provider.is_usable}
-    models = build_models(usable)
     shelf = Shelf(tools_of(loaded))
     blobs = FileBlobs(loaded.settings.blobs)
     redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})
@@ -172,11 +170,11 @@ def calls_of(
         ModelCalls(
             {
                 name: Provider(
-                    model=models[name],
-                    max_concurrent=usable[name].max_concurrent,
-                    retries_rate_limits=usable[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
+                    model=model,
+                    max_concurrent=routing.providers[name].max_concurrent,
+                    retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
                 )
-                for name in models
+                for name, model in routing.models.items()
             },
             prices=prices,
             currency=configuration.pricing.currency,
@@ -187,6 +185,7 @@ def calls_of(
             clock_ms=clock_ms,
             mask=redaction.text,
             secrecy=secrecy,
+            availability=routing.availability,
         ),
         ToolCalls(
             shelf,
@@ -224,6 +223,15 @@ async def run(loaded: Loaded) -> None:
         tracing = await stack.enter_async_context(open_tracing(settings.tracing, settings.name))
         appender = await connected(settings.kafka)
         stack.push_async_callback(appender.close)
+        routing = Routing(
+            loaded,
+            os.environ,
+            codec=codec,
+            appender=appender,
+            clock_ms=clock_ms,
+            name=settings.name,
+            topic=PROVIDERS_TOPIC,
+        )
         ranges = KafkaRanges(settings.kafka)
         await ranges.start()
         stack.push_async_callback(ranges.close)
@@ -238,6 +246,7 @@ async def run(loaded: Loaded) -> None:
             await pause_once(board, appender, ranges, codec, switch=switch, by=settings.name, at_ms=clock_ms())
         control = await open_tail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
         stack.push_async_callback(control.close)
+        providers = await routing.open(stack, ranges, settings.kafka)
         keys = await opened_keys(settings.wrapping, codec, appender, ranges, topic=SUBJECTS_TOPIC, clock_ms=clock_ms)
         erasures: KafkaTail | None = None
         if keys is not None:
@@ -275,6 +284,8 @@ async def run(loaded: Loaded) -> None:
             erasures,
             life,
             beside,
+            routing,
+            providers,
         )
 
 
@@ -295,15 +306,13 @@ async def _serve(
     erasures: KafkaTail | None,
     life: str,
     beside: StandingBy | None,
+    routing: Routing,
+    providers: KafkaTail,
 ) -> None:
     secrecy = Secrecy(keys)
     family = RunFamily()
     metrics = RunMetrics()
     watched = metrics.watching(tracing)
-    definitions = ConfiguredDefinitions(
-        loaded.configuration,
-        usable_ids(providers_of(loaded.configuration, loaded.settings, os.environ).values()),
-    )
     tallies = Tallies(codec, appender, topic=TALLY_TOPIC, clock_ms=clock_ms)
     past = Past(family, codec, ranges, TOPICS.events)
 
@@ -313,7 +322,14 @@ async def _serve(
 
     previews = Previews(codec, appender, topic=DELTAS_TOPIC, partitions=partitions, term_of=term_of)
     work = calls_of(
-        loaded, settings, codec=codec, appender=appender, tracing=watched, previews=previews, secrecy=secrecy
+        loaded,
+        settings,
+        codec=codec,
+        appender=appender,
+        tracing=watched,
+        previews=previews,
+        secrecy=secrecy,
+        routing=routing,
     )
 
     responses = Responses(secrecy, mask=work.mask)
@@ -325,7 +341,7 @@ async def _serve(
             partitions=partitions,
             known_since_ms=known_since_ms,
             forgotten_until=forgotten_until,
-            definitions=definitions,
+            definitions=routing.definitions,
             index=index,
             past=past,
             tallies=tallies,
@@ -393,6 +409,8 @@ async def _serve(
             tasks.create_task(tallies.run(), name="tallies"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),
+            # Whoever owns the first partition probes, so somebody does as long as any runtime works.
+            *routing.begin(tasks, providers, is_prober=lambda: term_of(0) >= 0),
         ]
         if keys is not None and erasures is not None:
             running.append(tasks.create_task(keys.follow(erasures), name="subject keys"))
@@ -420,7 +438,8 @@ def main() -> int:
         logs.begin(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
             hide_from_other_programs()
-        for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration)):
+        tiers = checked_tiers(loaded, os.environ)
+        for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration), *tiers):
             log.warning("%s", warning)
         collect_rarely()
         uvloop.run(run(loaded))

@@ -19,9 +19,11 @@ from connectors.models.pricing import Price, cost_micros
 from connectors.protocols import Blobs, Model, ModelRequest, Reply, SystemBlock, TextDelta, Tool, ToolSpec
 from schemas.values import AgentDefinition, InterruptionWish, ToolCall
 from services.core.run import interrupting
+from services.core.run.limits import FALLBACK_CAUSE_MAX
 from services.core.run.orders import ModelAnswered, ModelErred
 from services.core.run.react import CallModel
 from services.core.run.state import AwaitingModel
+from services.runtime.availability import Availability
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
@@ -69,8 +71,13 @@ class ModelCalls:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
         secrecy: Secrecy = IN_CLEAR,
+        availability: Availability | None = None,
     ) -> None:
-        """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
+        """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it.
+
+        `availability` is told how calls went and knows what else could be called; without it nothing falls back.
+        """
+        self._availability = availability
         self._mask = mask
         self._secrecy = secrecy
         self.so_far = SoFar(blobs, mask=mask)
@@ -101,7 +108,7 @@ class ModelCalls:
             error = Permanent(
                 f"{effect.provider}: no such provider in this runtime; it has {known}", kind="unsupported"
             )
-            return self._erred(effect, error, began, sealer, retries_rate_limits=False)
+            return self._erred(effect, state, error, began, sealer, retries_rate_limits=False)
         try:
             sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
             async with self._slots[effect.provider]:
@@ -109,10 +116,12 @@ class ModelCalls:
                 with self._tracing.model_call(effect, state) as span:
                     reply = await self._call(provider.model, effect, state, tenant, sealer)
                     span.answered(reply)
+                if self._availability is not None:
+                    self._availability.answered(effect.provider, effect.model)
             definition = state.facts.definition
             return await self._answered(effect, provider.model, definition, reply, began, span.traceparent, sealer)
         except (Transient, Permanent) as error:
-            return self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
+            return self._erred(effect, state, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
 
     async def _call(
         self, model: Model, effect: CallModel, state: AwaitingModel, tenant: str, sealer: Sealer | Clear
@@ -128,7 +137,7 @@ class ModelCalls:
             messages=await loaded(facts.messages, self._blobs, self._secrecy, tenant),
             tools=self._tools.specs(definition.tools),
             max_tokens=definition.max_tokens,
-            effort=definition.effort,
+            effort=facts.current.effort,
             sampling=definition.sampling,
         )
         reply: Reply | None = None
@@ -177,7 +186,7 @@ class ModelCalls:
             usage=reply.usage,
             provider=effect.provider,
             model=reply.model or effect.model,
-            max_context_tokens=model.capabilities.max_context_tokens,
+            max_context_tokens=reply.max_context_tokens or model.capabilities.max_context_tokens,
             cost_micros=cost_micros(price, reply.usage) if price is not None else 0,
             currency=self._currency if price is not None else "",
             duration_ms=_since_ms(began),
@@ -217,6 +226,7 @@ class ModelCalls:
     def _erred(
         self,
         effect: CallModel,
+        state: AwaitingModel,
         error: Transient | Permanent,
         began: float,
         sealer: Sealer | Clear,
@@ -224,17 +234,20 @@ class ModelCalls:
         retries_rate_limits: bool,
     ) -> ModelErred:
         retry_after_s = error.retry_after_s if isinstance(error, Transient) else None
-        return ModelErred(
+        message = storable(self._mask(str(error)))
+        order = ModelErred(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             attempt=effect.attempt,
             kind=error.kind,
             transient=isinstance(error, Transient),
-            message=sealer.short(storable(self._mask(str(error)))),
+            message=sealer.short(message),
             retry_after_ms=int((retry_after_s or 0) * 1000),
             retries_rate_limits=retries_rate_limits,
             duration_ms=_since_ms(began),
+            cause=sealer.short(message[:FALLBACK_CAUSE_MAX]),
         )
+        return order if self._availability is None else self._availability.erred(state, order)
 
 
 def _sealed(call: ToolCall, sealer: Sealer | Clear) -> ToolCall:

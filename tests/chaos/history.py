@@ -193,7 +193,14 @@ class Story:
                 self._person_answered(event)
             case "TurnCancelled":
                 self._turn_cancelled(event)
-            case "RunParked" | "InputReceived" | "CommandRefused" | "RunRestored":
+            case (
+                "RunParked"
+                | "InputReceived"
+                | "CommandRefused"
+                | "RunRestored"
+                | "ModelSwitched"
+                | "FallbackSuppressed"
+            ):
                 pass  # may come whatever is open
             case _:
                 self._complain("order", event, "is an event the checker does not know")

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import orjson
 import pytest
 
@@ -16,7 +18,10 @@ from projections.frames import (
 from projections.transcript import TranscriptRow
 from schemas.run_events import (
     CommandRefused,
+    FallbackSuppressed,
     InputReceived,
+    ModelCallRequested,
+    ModelSwitched,
     PersonNotified,
     RunCancelled,
     RunFailed,
@@ -155,6 +160,80 @@ def test_another_attempt_shows_a_retry_with_its_wait_and_why(failure, reason):
 
 def test_an_attempt_that_was_due_before_waits_for_nothing():
     assert one(failed(1), requested(1, 2, not_before_ms=5)).event["retry"]["wait_ms"] == 0
+
+
+def test_a_retry_is_numbered_as_the_run_counted_it():
+    retry = ModelCallRequested(turn=1, attempt=7, provider="mock", model="mock-large", retry=2)
+    assert one(failed(1), retry).event["retry"]["attempt"] == 2
+
+
+SWITCHED = ModelSwitched(
+    turn=1,
+    attempt=1,
+    failed_provider="mock",
+    failed_model="mock-large",
+    provider="other",
+    model="small",
+    number=2,
+    user_tier="gold",
+    reason="retryable",
+    cause="mock 500: " + "x" * 300,
+)
+
+
+def test_a_fallback_shows_where_the_run_goes_and_why():
+    (frame,) = shown(SWITCHED)
+    assert (frame.type, frame.event["type"]) == ("provider_fallback", "provider_fallback")
+    assert frame.event["fallback"] == {
+        "failed_provider": "mock",
+        "failed_model": "mock-large",
+        "new_provider": "other",
+        "new_model": "small",
+        "attempt": 2,
+        "user_tier": "gold",
+        "reason": "retryable",
+        "cause_error": SWITCHED.cause[:200],
+    }
+
+
+def test_what_the_conversation_gave_up_for_a_fallback_follows_in_order():
+    found = shown(replace(SWITCHED, cache_lost=True, reasoning_cleared=3, downgraded_from="thinker"))
+    assert [(frame.seq, frame.type) for frame in found] == [
+        (256, "provider_fallback"),
+        (257, "cache_invalidated"),
+        (258, "reasoning_invalidated"),
+        (259, "model_downgraded"),
+    ]
+    assert all(set(frame.event) == {"type", "text"} for frame in found[1:])
+    assert "3 earlier answers" in found[2].event["text"]
+    assert "thinker" in found[3].event["text"]
+
+
+def test_only_what_was_given_up_is_told_and_places_stay_dense():
+    found = shown(replace(SWITCHED, reasoning_cleared=1))
+    assert [(frame.seq, frame.type) for frame in found] == [(256, "provider_fallback"), (257, "reasoning_invalidated")]
+
+
+def test_the_first_call_after_a_fallback_is_no_retry_and_its_own_retry_is():
+    first = ModelCallRequested(turn=1, attempt=2, provider="other", model="small")
+    again = ModelCallRequested(turn=1, attempt=3, provider="other", model="small", retry=1)
+    found = shown(failed(1), SWITCHED, first, failed(1), again)
+    assert [frame.type for frame in found] == ["provider_fallback", "retry"]
+    assert (found[1].event["retry"]["provider"], found[1].event["retry"]["attempt"]) == ("other", 1)
+
+
+def test_an_end_after_a_fallback_names_the_new_model():
+    assert one(started(), SWITCHED, completed()).event["usage"]["model"] == "small"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("pinned_after_success", "has succeeded"), ("no_vision", "other/small"), ("something new", "something new")],
+)
+def test_a_fallback_that_was_not_taken_says_why(code, words):
+    (frame,) = shown(FallbackSuppressed(turn=1, attempt=1, code=code, provider="other", model="small"))
+    assert (frame.type, set(frame.event)) == ("fallback_suppressed", {"type", "text"})
+    assert words in frame.event["text"]
 
 
 def test_a_first_attempt_an_intent_and_a_refusal_show_nothing():

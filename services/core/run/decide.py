@@ -30,11 +30,24 @@ from schemas.run_events import (
 )
 from schemas.values import Usage
 from services.core.changing import changed
-from services.core.run import alarms, interrupting, limits, pausing, quarantining, stopping, unknown
+from services.core.run import (
+    alarms,
+    children,
+    falling_back,
+    interrupting,
+    limits,
+    pausing,
+    quarantining,
+    stopping,
+    unknown,
+)
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
     Cancel,
+    ChildrenAsked,
+    ChildTold,
+    Close,
     Fork,
     Import,
     Input,
@@ -65,6 +78,7 @@ from services.core.run.state import (
     AwaitingTools,
     Ended,
     Facts,
+    Live,
     Parked,
     Paused,
     Refused,
@@ -93,6 +107,8 @@ def _decided(state: State, order: Order) -> list[Event]:
             return fork(state, order)
         case Cancel():
             return _cancel(state, order)
+        case Close():
+            return _close(state, order)
         case Input():
             return _input(state, order)
         case StopTurn():
@@ -118,6 +134,11 @@ def _decided(state: State, order: Order) -> list[Event]:
             return _erred(state, order)
         case ToolDone():
             return _tool_done(state, order)
+        case ChildrenAsked():
+            return _with_what_follows(state, children.planned(state, order)) if isinstance(state, AwaitingTools) else []
+        case ChildTold():
+            events = children.told(state, order)
+            return _with_what_follows(state, events) if isinstance(state, AwaitingTools) else events
         case Reconciled():
             return _reconciled(state, order)
         case NotBegun():
@@ -131,11 +152,16 @@ def _decided(state: State, order: Order) -> list[Event]:
 
 
 def iteration_cap(facts: Facts) -> int:
-    """Most model turns of the run."""
+    """Most model turns of the run, its own retries and fallbacks among them (runtime parity 1.5)."""
     definition = facts.definition
     if definition.unbounded_iterations or (facts.interactive and definition.max_iterations == 0):
         return limits.ITERATIONS_BACKSTOP
     return min(definition.max_iterations or limits.MAX_ITERATIONS_DEFAULT, limits.ITERATIONS_BACKSTOP)
+
+
+def _has_iterations(facts: Facts, turn: int) -> bool:
+    """Whether another call may be made after `turn`, or after a call of it that has failed."""
+    return turn + facts.retries < iteration_cap(facts)
 
 
 # --- start -----------------------------------------------------------------------------------------------------------
@@ -176,6 +202,8 @@ def _start(state: State, order: Start) -> list[Event]:
             continues=order.continues,
             traceparent=order.traceparent,
             run_timeout_s=command.run_timeout_s or definition.run_timeout_s,
+            parent_agent_id=order.parent.agent_id if order.parent is not None else "",
+            parent=order.parent,
         ),
         *map(pausing.requested, order.pauses),
         pausing.held_back(order.pauses, 1)
@@ -220,7 +248,7 @@ def _wrong_input(command: StartRun) -> str:
 def _cancel(state: State, order: Cancel) -> list[Event]:
     match state:
         case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Parked(facts=facts) | Paused(facts=facts):
-            return [_cancelled(facts, order.command.reason)]
+            return [_cancelled(facts, order.command.reason, order.cascaded)]
         case Absent() | Refused() | Ended():
             return []
         case _:
@@ -233,9 +261,21 @@ def _stop_turn(state: State, order: StopTurn) -> list[Event]:
         return events
     assert isinstance(state, AwaitingModel | AwaitingTools)
     facts = changed(state.facts, turns=state.turn)
-    if state.turn >= iteration_cap(facts):
+    if not _has_iterations(facts, state.turn):
         return [*events, _completed(facts, "max_iterations", None)]
     return [*events, _next_turn(facts, state.turn) if facts.waiting_inputs else RunParked(since_turn=state.turn)]
+
+
+def _close(state: State, order: Close) -> list[Event]:
+    """A resident child that stands still is completed; one in the middle of a turn is cancelled."""
+    if not isinstance(state, Live):
+        return []
+    facts = state.facts
+    if facts.parent is None or not facts.parent.is_resident:
+        return [CommandRefused(code="not_resident", message=f"the run {facts.run_id} is no resident sub-agent")]
+    return [
+        _completed(facts, children.CLOSED, None) if isinstance(state, Parked) else _cancelled(facts, children.CLOSED)
+    ]
 
 
 def _input(state: State, order: Input) -> list[Event]:
@@ -311,7 +351,7 @@ def _answered(state: State, order: ModelAnswered) -> list[Event]:
         return [*events, *_after_all(state, events, order.at_ms)]
     if not facts.waiting_inputs and not facts.interactive:
         return [replied, _completed(facts, order.stop_reason, order)]
-    if order.turn >= iteration_cap(facts):
+    if not _has_iterations(facts, order.turn):
         return [replied, _completed(facts, "max_iterations", order)]  # nobody could answer what is said next
     if facts.waiting_inputs:
         return [replied, _next_turn(facts, order.turn)]
@@ -361,6 +401,11 @@ def _erred(state: State, order: ModelErred) -> list[Event]:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (order.turn, order.attempt):
         return []
     facts = state.facts
+    wait_ms = retry_wait_ms(state, order)
+    passed_over, switched = falling_back.switch(state, order) if wait_ms is None else ([], None)
+    takes_iteration = switched is not None or (wait_ms is not None and not _is_rate_limit_wait(order))
+    if takes_iteration and not _has_iterations(facts, state.turn):
+        wait_ms, passed_over, switched, takes_iteration = None, [], None, False
     failed = ModelCallFailed(
         turn=order.turn,
         attempt=order.attempt,
@@ -370,18 +415,27 @@ def _erred(state: State, order: ModelErred) -> list[Event]:
         provider=state.provider,
         model=state.model,
         duration_ms=order.duration_ms,
+        failure_class=falling_back.class_of(order.kind),
+        takes_iteration=takes_iteration,
     )
-    wait_ms = retry_wait_ms(state, order)
-    if wait_ms is None:
-        return [failed, _failed(facts, "model_error", order.message)]
-    return [failed, _next_attempt(state, order.at_ms + wait_ms)]
+    if wait_ms is not None:
+        return [failed, _next_attempt(state, order.at_ms + wait_ms, retry=state.failures + state.rate_limits + 1)]
+    if switched is not None:
+        there = changed(state, provider=switched.provider, model=switched.model)
+        return [failed, *passed_over, switched, _next_attempt(there, 0)]
+    return [failed, *passed_over, _failed(facts, "model_error", order.message)]
+
+
+def _is_rate_limit_wait(order: ModelErred) -> bool:
+    """Whether a retry is a wait for a rate limit, which is between us and the provider and no try of the run's."""
+    return order.kind == "rate_limited" and order.retries_rate_limits
 
 
 def retry_wait_ms(state: AwaitingModel, order: ModelErred) -> int | None:
     """How long to wait before the next attempt; None when the turn has failed (runtime parity 1.8)."""
     if not order.transient:
         return None
-    if order.kind == "rate_limited" and order.retries_rate_limits:
+    if _is_rate_limit_wait(order):
         if state.rate_limits + 1 >= limits.RATE_LIMIT_ATTEMPTS:
             return None
         wait_ms = order.retry_after_ms or limits.RATE_LIMIT_BACKOFF_MS[state.rate_limits]
@@ -398,7 +452,7 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
     if not isinstance(state, AwaitingTools) or state.turn != order.turn:
         return []
     opened = next((call for call in state.open if call.index == order.index), None)
-    if opened is None or opened.attempt != order.attempt:
+    if opened is None or opened.attempt != order.attempt or unknown.waits_for_children(opened):
         return []
     returned = ToolReturned(
         turn=order.turn,
@@ -418,7 +472,7 @@ def _after_tools(state: AwaitingTools, *, answered: int) -> list[Event]:
     """What follows when `answered` more results come in: the next turn once all calls have one."""
     if len(state.answers) + answered < len(state.asked):
         return []
-    if state.turn >= iteration_cap(state.facts):
+    if not _has_iterations(state.facts, state.turn):
         return [_completed(state.facts, "max_iterations", None)]
     return [_next_turn(state.facts, state.turn)]
 
@@ -502,12 +556,15 @@ def _with_what_follows(state: AwaitingTools, events: list[Event]) -> list[Event]
 
 def _woken(state: State, order: Woken) -> list[Event]:
     """Nothing when the clock of the owner went back, or what the alarm was for is done with."""
+    if isinstance(state, Parked) and 0 < alarms.wakes_at(state) <= order.at_ms:
+        return [_completed(state.facts, children.CLOSED, None)]
     if isinstance(state, AwaitingModel | AwaitingTools) and alarms.is_late(state, order.at_ms):
         facts = state.facts
         return [_failed(facts, "run_timeout", f"the run took longer than its {facts.run_timeout_s} s")]
-    if isinstance(state, AwaitingTools):
-        return _with_what_follows(state, interrupting.expired(state, order.at_ms))
-    return []
+    if not isinstance(state, AwaitingTools):
+        return []
+    late = children.late(state, order.at_ms)
+    return late or _with_what_follows(state, interrupting.expired(state, order.at_ms))
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
@@ -517,11 +574,11 @@ def _next_turn(facts: Facts, turn: int) -> ModelCallRequested | RunPaused:
     """The call after `turn`, or that it is held back."""
     if facts.pauses:
         return pausing.held_back(facts.pauses, turn + 1)
-    definition = facts.definition
-    return ModelCallRequested(turn=turn + 1, attempt=1, provider=definition.provider, model=definition.model)
+    current = facts.current
+    return ModelCallRequested(turn=turn + 1, attempt=1, provider=current.provider, model=current.model)
 
 
-def _next_attempt(state: AwaitingModel, not_before_ms: int) -> ModelCallRequested | RunPaused:
+def _next_attempt(state: AwaitingModel, not_before_ms: int, *, retry: int = 0) -> ModelCallRequested | RunPaused:
     """The call of the same turn after a failed one, or that it is held back."""
     if state.facts.pauses:
         return pausing.held_back(state.facts.pauses, state.turn, not_before_ms)
@@ -531,6 +588,7 @@ def _next_attempt(state: AwaitingModel, not_before_ms: int) -> ModelCallRequeste
         provider=state.provider,
         model=state.model,
         not_before_ms=not_before_ms,
+        retry=retry,
     )
 
 
@@ -556,8 +614,9 @@ def _failed(facts: Facts, code: str, error: str) -> RunFailed:
     )
 
 
-def _cancelled(facts: Facts, reason: str) -> RunCancelled:
+def _cancelled(facts: Facts, reason: str, cascaded: tuple[str, ...] = ()) -> RunCancelled:
     return RunCancelled(
+        cascaded=cascaded,
         reason=reason[: limits.ERROR_TEXT_MAX],
         iterations=facts.turns,
         usage=facts.usage,

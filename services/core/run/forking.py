@@ -173,6 +173,8 @@ def overridden(
     }
     if changes.get("max_iterations"):
         changes["unbounded_iterations"] = False
+    if "provider" in changes or "model" in changes:
+        changes["candidates"] = ()  # whoever names a model wants that one
     changed = replace(definition, sampling=merged(definition.sampling, overrides.sampling), tools=tools, **changes)
     return definition if changed == definition else replace(changed, sha256=content_sha256(changed))
 

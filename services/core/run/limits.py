@@ -18,6 +18,10 @@ RETRY_ATTEMPTS_MAX = 5
 """Most retries a definition may ask for."""
 RETRY_BACKOFF_MS = (100, 300, 900, 2_700, 8_100)
 """Wait before each retry on the same provider."""
+FALLBACKS_DEFAULT = 3
+"""Switches of a run whose definition sets no number; each costs a conversation its cache and its reasoning."""
+FALLBACK_CAUSE_MAX = 200
+"""Characters of the error that a fallback shows as its cause (parity)."""
 RATE_LIMIT_ATTEMPTS = 5
 """Calls answered by 429 before the turn fails."""
 RATE_LIMIT_BACKOFF_MS = (10_000, 20_000, 40_000, 60_000, 120_000)
@@ -59,3 +63,18 @@ ANSWER_CHARACTERS_MAX = 64_000
 """Of an answer; it stands in two events of one decision, and goes to the model as it is."""
 RESOLVED_BY_MAX = 256
 """Characters of the name of whoever answers."""
+DEPTH_MAX = 3
+"""How deep a tree of runs may get, a run of its own being 0 (parity: reference runtime 3.4): more is a loop of agents
+that ask each other."""
+SPAWNS_MAX = 32
+"""Children of one call."""
+SPAWN_BYTES_MAX = 256 * 1024
+"""All prompts of one call: they must fit one append together with what else is decided."""
+RESIDENTS_MAX = 8
+"""Resident children a run may have at once."""
+IDLE_TTL_S = 30 * 60
+"""Seconds parked after which a resident child is closed, when its opener says nothing."""
+CANCEL_TURN_WAIT_MS = 15_000
+"""How long a call waits until a resident child whose turn it cancelled stands still."""
+INLINE_RESULT_BYTES = 60_000
+"""Longer results of children are put together outside the core, because they belong in the blob store."""

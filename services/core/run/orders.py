@@ -1,9 +1,9 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Fork, Import, Cancel, StopTurn, Input, Resolve, Respond, PauseIt, ResumeIt, Quarantine and Release come from the
-commands topic; the shell adds the time and what only it can look up (the definition, what else is live, what is paused,
-what a model has said so far). Obey, NotBegun, Recover and Woken come from the owner, the others from effects inside it.
-None is stored: a command that had an effect is named by the event it caused.
+Start, Fork, Import, Cancel, StopTurn, Close, Input, Resolve, Respond, PauseIt, ResumeIt, Quarantine and Release come
+from the commands topic; the shell adds the time and what only it can look up (the definition, what else is live, what
+is paused, what a model has said so far). Obey, NotBegun, Recover, Woken and ChildTold come from the owner, the others
+from effects inside it. None is stored: a command that had an effect is named by the event it caused.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from schemas.quick import frozen_on_paper
 from schemas.run_commands import (
     CancelRun,
     CancelTurn,
+    CloseResident,
     ForkRun,
     ImportRun,
     PauseRun,
@@ -24,7 +25,18 @@ from schemas.run_commands import (
     StartRun,
 )
 from schemas.run_events import Event, RunStarted
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, InterruptionWish, RunPosition, ToolCall, Usage
+from schemas.values import (
+    AgentDefinition,
+    BlobRef,
+    ForkPoint,
+    InterruptionWish,
+    ModelChoice,
+    ParentCall,
+    RunPosition,
+    Spawn,
+    ToolCall,
+    Usage,
+)
 from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
@@ -65,6 +77,8 @@ class Start:
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
     """What holds runs like this one now: it begins paused."""
+    parent: ParentCall | None = None
+    """The call that starts it; None when it comes from the commands topic."""
 
 
 @frozen_on_paper
@@ -124,6 +138,17 @@ class Import:
 class Cancel:
     at_ms: int
     command: CancelRun
+    cascaded: tuple[str, ...] = ()
+    """Handles of its live descendants, which end with it."""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """CloseResident, or the parent of a resident child wants it closed."""
+
+    at_ms: int
+    command: CloseResident
 
 
 @frozen_on_paper
@@ -231,10 +256,25 @@ class ModelAnswered:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A candidate of a run that can be called now, and what its model is like.
+
+    `sibling`: the model to ask instead while answers of the conversation lack their reasoning; empty = it needs none.
+    """
+
+    choice: ModelChoice
+    sees_images: bool
+    sibling: str = ""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelErred:
     """A model call failed. `kind` is a kind of connectors.errors; `transient` says which of the two it was.
 
     retries_rate_limits: this driver's 429s are waited for (the mock's are not, runtime parity 2.9).
+    `alternatives`, `leaves_cache` and `cause` are for a fallback: what else can be called now, best first, whether the
+    provider keeps prompts in a cache of its own, and the beginning of the message.
     """
 
     at_ms: int
@@ -246,6 +286,9 @@ class ModelErred:
     retry_after_ms: int
     retries_rate_limits: bool
     duration_ms: int
+    alternatives: tuple[Alternative, ...] = ()
+    leaves_cache: bool = False
+    cause: str = ""
 
     @property
     def key(self) -> CallKey:
@@ -270,6 +313,43 @@ class ToolDone:
     @property
     def key(self) -> CallKey:
         return ("tool", self.turn, self.index, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenAsked:
+    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned."""
+
+    at_ms: int
+    turn: int
+    index: int
+    attempt: int
+    op: str
+    spawns: tuple[Spawn, ...] = ()
+    child_run_id: str = ""
+    prompt: str = ""
+    timeout_ms: int = 0
+    idle_ttl_s: int = 0
+    is_sealed: bool = False
+
+    @property
+    def key(self) -> CallKey:
+        return ("tool", self.turn, self.index, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildTold:
+    """How a child of the run stands; `status` as in ChildReturned. `heard` are the ids of texts that it was sent."""
+
+    at_ms: int
+    child_run_id: str
+    status: str
+    child_agent_id: str = ""
+    agent: str = ""
+    text: str = ""
+    text_blob: BlobRef | None = None
+    heard: tuple[str, ...] = ()
 
 
 @frozen_on_paper
@@ -351,7 +431,19 @@ class Release:
 
 
 FromTopic = (
-    Start | Fork | Import | Cancel | StopTurn | Input | Resolve | Respond | PauseIt | ResumeIt | Quarantine | Release
+    Start
+    | Fork
+    | Import
+    | Cancel
+    | StopTurn
+    | Close
+    | Input
+    | Resolve
+    | Respond
+    | PauseIt
+    | ResumeIt
+    | Quarantine
+    | Release
 )
-EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled
-Order = FromTopic | EffectResult | NotBegun | Obey | Recover | Woken
+EffectResult = ModelAnswered | ModelErred | ToolDone | ChildrenAsked | Reconciled
+Order = FromTopic | EffectResult | ChildTold | NotBegun | Obey | Recover | Woken

@@ -69,14 +69,15 @@ def _goes_on(state: Live, pauses: tuple[Pause, ...]) -> list[Event]:
     """The call that was held back, when nothing holds it any more."""
     if pauses or not isinstance(state, Paused):
         return []
-    definition = state.facts.definition
+    current = state.facts.current
     return [
         ModelCallRequested(
             turn=state.turn,
             attempt=state.attempt + 1,
-            provider=definition.provider,
-            model=definition.model,
+            provider=current.provider,
+            model=current.model,
             not_before_ms=state.not_before_ms,
+            retry=state.failures + state.rate_limits,
         )
     ]
 

@@ -23,15 +23,21 @@ from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlo
 from schemas.quick import quick
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
     CommandRefused,
     Event,
+    FallbackSuppressed,
     InputReceived,
     InterruptionClosed,
     InterruptionOpened,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
     PersonNotified,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -50,9 +56,10 @@ from schemas.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from schemas.values import AgentDefinition, BlobRef, ToolCall, Usage
+from schemas.values import AgentDefinition, BlobRef, ModelChoice, ParentCall, ToolCall, Usage
 from services.core.changing import changed
-from services.core.run import limits
+from services.core.run import delegation, limits
+from services.core.run.delegation import Delegation
 from services.core.run.prompt import first_message
 from services.core.run.questions import Question, Settled, question_of
 
@@ -137,12 +144,33 @@ class Facts:
     pauses: tuple[Pause, ...] = ()
     """What holds the run, in the order it was asked for."""
     losses: Losses = NO_LOSSES
+    choice: ModelChoice | None = None
+    """The model it has switched to; None while it is with that of its definition."""
+    switches: int = 0
+    retries: int = 0
+    """Iterations that were used up by retries and switches: they answered no turn."""
+
     run_timeout_s: int = 0
     """Seconds of work the run may take; 0 = no bound."""
     deadline_ms: int = 0
     """When its time is over, if it neither pauses nor waits for people until then; 0 = never."""
     settled: tuple[Settled, ...] = ()
     """Its latest questions to people that have ended, newest last."""
+    parent: ParentCall | None = None
+    """The call it was started by; None for a run of its own."""
+    parent_context: tuple[tuple[str, str], ...] = ()
+    spawned: int = 0
+    """Children it has started."""
+    residents: tuple[str, ...] = ()
+    """Run ids of its resident children that are not over."""
+
+    @property
+    def current(self) -> ModelChoice:
+        """The model the run is with now."""
+        if self.choice is not None:
+            return self.choice
+        definition = self.definition
+        return ModelChoice(provider=definition.provider, model=definition.model, effort=definition.effort)
 
 
 @quick
@@ -202,6 +230,8 @@ class OpenCall:
     """The attempt was lost, and a person has to say what became of it."""
     not_begun: bool = False
     """Its owner stopped before it began this attempt."""
+    delegation: Delegation | None = None
+    """What it waits for, when it was understood as a call for children."""
 
 
 @quick
@@ -294,6 +324,10 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _replied(state, event)
         case ModelCallFailed():
             return _model_failed(state, event)
+        case ModelSwitched():
+            return _switched(state, event)
+        case FallbackSuppressed():
+            return _failing(state, event)
         case ToolCallRequested():
             return _tool_requested(state, event, at_ms)
         case ToolReturned():
@@ -310,6 +344,10 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _question_closed(state, event, at_ms)
         case TurnCancelled():
             return _turn_cancelled(state, event)
+        case ChildrenPlanned() | ChildRequested() | ChildReturned():
+            return _delegated(state, event, at_ms)
+        case ResidentLeft():
+            return _with_facts(state, _without_resident(_facts(state, event), event.child_run_id))
         case RunParked():
             return Parked(facts=_facts(state, event), since_ms=at_ms)
         case RunPauseRequested(scope=scope, reason=reason, by=by):
@@ -390,6 +428,8 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         imported_events=0 if event.imported_from is None else event.imported_from.events,
         run_timeout_s=event.run_timeout_s,
         deadline_ms=_deadline(event.run_timeout_s, at_ms),
+        parent=event.parent,
+        parent_context=tuple(sorted(event.parent_context.items())),
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
     return AwaitingModel(
@@ -477,12 +517,46 @@ def _replied(state: State, event: ModelReplied) -> AwaitingTools:
 def _model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
         raise IllegalEvent(f"a failure of turn {event.turn} attempt {event.attempt} that is not awaited")
-    facts = changed(state.facts, model_errors=state.facts.model_errors + 1)
+    facts = changed(
+        state.facts,
+        model_errors=state.facts.model_errors + 1,
+        retries=state.facts.retries + event.takes_iteration,
+    )
     if event.kind == "interrupted":
         return changed(state, facts=facts, interruptions=state.interruptions + 1)
     if event.kind == "rate_limited":
         return changed(state, facts=facts, rate_limits=state.rate_limits + 1)
     return changed(state, facts=facts, failures=state.failures + 1)
+
+
+def _failing(state: State, event: ModelSwitched | FallbackSuppressed) -> AwaitingModel:
+    """The state in which a call of this attempt has failed."""
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
+        raise IllegalEvent(f"{type(event).__name__} after turn {event.turn} attempt {event.attempt}, not awaited")
+    return state
+
+
+def _switched(state: State, event: ModelSwitched) -> AwaitingModel:
+    awaiting = _failing(state, event)
+    facts = awaiting.facts
+    if event.number != facts.switches + 1:
+        raise IllegalEvent(f"switch {event.number} of a run that has made {facts.switches}")
+    facts = changed(
+        facts,
+        choice=ModelChoice(provider=event.provider, model=event.model, effort=event.effort),
+        switches=event.number,
+        messages=tuple(map(_without_reasoning, facts.messages)) if event.reasoning_cleared else facts.messages,
+    )
+    # Another model has failed at nothing yet, so its retries and its waits are counted anew.
+    return changed(
+        awaiting,
+        facts=facts,
+        provider=event.provider,
+        model=event.model,
+        failures=0,
+        rate_limits=0,
+        waited_ms=0,
+    )
 
 
 def _tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> AwaitingTools:
@@ -492,7 +566,8 @@ def _tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> Await
         raise IllegalEvent(f"tool call {event.index} of turn {event.turn} is asked for again after its result")
     call = state.asked[event.index]
     kept = tuple(item for item in state.open if item.index != event.index)
-    if len(kept) < len(state.open):
+    before = next((item for item in state.open if item.index == event.index), None)
+    if before is not None:
         state = _with_loss(state, event.index, at_ms)
     opened = OpenCall(
         index=event.index,
@@ -500,7 +575,8 @@ def _tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> Await
         attempt=event.attempt,
         effect_class=event.effect_class,
         reconcilable=event.reconcilable,
-        asks=next((item.asks for item in state.open if item.index == event.index), 0),
+        asks=before.asks if before is not None else 0,
+        delegation=before.delegation if before is not None else None,
     )
     return _looked_at(changed(state, open=(*kept, opened)), at_ms)
 
@@ -576,6 +652,42 @@ def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingToo
                 if (opened.index, opened.attempt) == (event.index, event.attempt):
                     return _replaced(state, changed(opened, not_begun=True))
     raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
+
+
+def _delegated(state: State, event: ChildrenPlanned | ChildRequested | ChildReturned, at_ms: int) -> AwaitingTools:
+    """A call of the Agent tool goes on."""
+    opened = None
+    if isinstance(state, AwaitingTools) and state.turn == event.turn:
+        opened = next((call for call in state.open if call.index == event.index), None)
+    if opened is None:
+        raise IllegalEvent(f"{type(event).__name__}: the call {event.turn}.{event.index} is not open")
+    assert isinstance(state, AwaitingTools)
+    facts = state.facts
+    if isinstance(event, ChildrenPlanned):
+        if opened.delegation is not None:
+            raise IllegalEvent(f"the call {event.turn}.{event.index} is planned twice")
+        return _replaced(state, changed(opened, delegation=delegation.planned(event, at_ms)))
+    if opened.delegation is None:
+        raise IllegalEvent(f"{type(event).__name__}: the call {event.turn}.{event.index} wants no children")
+    try:
+        if isinstance(event, ChildRequested):
+            after = delegation.requested(opened.delegation, event)
+        else:
+            after = delegation.returned(opened.delegation, event)
+    except KeyError as error:
+        raise IllegalEvent(f"{type(event).__name__}: child {event.number} of {event.turn}.{event.index}") from error
+    if isinstance(event, ChildRequested) and after.op in delegation.STARTING:
+        residents = (*facts.residents, event.child_run_id) if after.op == delegation.OPEN else facts.residents
+        facts = changed(facts, spawned=facts.spawned + 1, residents=residents)
+    elif isinstance(event, ChildReturned) and event.status in delegation.OVER:
+        facts = _without_resident(facts, event.child_run_id)
+    return _replaced(changed(state, facts=facts), changed(opened, delegation=after))
+
+
+def _without_resident(facts: Facts, run_id: str) -> Facts:
+    if run_id not in facts.residents:
+        return facts
+    return changed(facts, residents=tuple(name for name in facts.residents if name != run_id))
 
 
 def _lost(state: State, event: ToolReconcileRequested | ToolOutcomeAsked, at_ms: int) -> tuple[AwaitingTools, OpenCall]:
@@ -679,6 +791,15 @@ def _ended(state: State, event: Event, status: str, reason: str) -> Ended:
 
 
 # --- shared ----------------------------------------------------------------------------------------------------------
+
+
+def has_reasoning(message: Message) -> bool:
+    """Whether it is an answer with reasoning, or with a signature of it."""
+    return message.role == "assistant" and bool(message.reasoning or message.reasoning_signature)
+
+
+def _without_reasoning(message: Message) -> Message:
+    return changed(message, reasoning="", reasoning_signature="") if has_reasoning(message) else message
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:

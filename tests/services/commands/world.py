@@ -126,7 +126,7 @@ class World:
     def __init__(self, *, projecting: bool = True, encrypted: bool = False, **layer: Any) -> None:
         self.log = MemoryLog(
             dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS)
-            | {TOPICS.control: 1, TOPICS.subjects: 1}
+            | {TOPICS.control: 1, TOPICS.subjects: 1, TOPICS.providers: 1}
         )
         self.codec = local_codec()
         self.twin = Twin()
@@ -550,7 +550,9 @@ async def world(*, owner: bool = True, **more: Any) -> AsyncIterator[World]:
     events = made.log.tail(TOPICS.events, dict.fromkeys(range(PARTITIONS), 0))
     previews = made.log.tail(TOPICS.previews, dict.fromkeys(range(PARTITIONS), 0))
     control = made.log.tail(TOPICS.control, {0: 0})
-    beside = [lambda: made.layer.pauses.follow(control), *([made.own] if owner else [])]
+    providers = made.log.tail(TOPICS.providers, {0: 0})
+    follow = [lambda: made.layer.pauses.follow(control), lambda: made.layer.providers.follow(providers)]
+    beside = [*follow, *([made.own] if owner else [])]
     if made.keys is not None:
         beside.append(partial(made.keys.follow, made.log.tail(TOPICS.subjects, {0: 0})))
     work = asyncio.create_task(made.layer.run(events, previews, *beside))

@@ -30,8 +30,9 @@ from schemas.run_commands import StartRun
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
+from services.runtime.availability import Availability
 from services.runtime.deltas import Previews
-from services.runtime.desk import PastRun, RunDesk
+from services.runtime.desk import Definitions, PastRun, RunDesk
 from services.runtime.main import Work, clock_ms
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
@@ -95,6 +96,9 @@ class Scripted:
     async def list_models(self) -> list[str]:
         return []
 
+    async def probe(self) -> None:
+        """It is always there."""
+
     async def close(self) -> None:
         """Nothing is open."""
 
@@ -154,6 +158,9 @@ class SmallRuntime:
         previews_topic: str = "unused",
         tools: Mapping[str, Tool] | None = None,
         agent: AgentDefinition = AGENT,
+        definitions: Definitions | None = None,
+        providers: Mapping[str, Provider] | None = None,
+        availability: Availability | None = None,
     ) -> None:
         family, codec = RunFamily(), local_codec()
         past = Past(family, codec, ranges, topics.events)
@@ -170,7 +177,7 @@ class SmallRuntime:
         )
         work = Work(
             ModelCalls(
-                {"mock": Provider(model=model)},
+                {"mock": Provider(model=model)} if providers is None else providers,
                 prices={},
                 currency="",
                 tools=shelf,
@@ -179,6 +186,7 @@ class SmallRuntime:
                 tracing=tracing,
                 clock_ms=clock_ms,
                 secrecy=secrecy,
+                availability=availability,
             ),
             ToolCalls(
                 shelf,
@@ -206,7 +214,7 @@ class SmallRuntime:
                 partitions=partitions,
                 known_since_ms=known_since_ms,
                 forgotten_until=forgotten_until,
-                definitions=OneAgent(agent),
+                definitions=OneAgent(agent) if definitions is None else definitions,
                 index=EmptyIndex(),
                 past=past,
                 tallies=tallies,

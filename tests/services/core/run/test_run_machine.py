@@ -19,10 +19,10 @@ from schemas.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
-from schemas.values import Usage
+from schemas.values import ModelChoice, Usage
 from services.core.canonical import StateCodec
 from services.core.run.decide import decide, iteration_cap
-from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Order
+from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Alternative, Order
 from services.core.run.react import CallModel, CallTool, ReconcileTool
 from services.core.run.state import (
     Absent,
@@ -63,6 +63,17 @@ FAILURES = st.sampled_from(
     [("invalid", False), ("overloaded", True), ("rate_limited", True), ("unavailable", True), ("deprecated", False)]
 )
 
+SWITCHES = 2
+OTHERS = st.lists(
+    st.builds(
+        Alternative,
+        choice=st.builds(ModelChoice, provider=st.sampled_from(["acme", "other"]), model=st.just("large")),
+        sees_images=st.booleans(),
+        sibling=st.sampled_from(["", "chat"]),
+    ),
+    max_size=2,
+).map(tuple)
+
 
 class RunMachine(RuleBasedStateMachine):
     """One run and all the orders it was ever given."""
@@ -90,9 +101,17 @@ class RunMachine(RuleBasedStateMachine):
         cap=st.integers(min_value=0, max_value=4),
         retries=st.integers(min_value=0, max_value=3),
         policy=st.sampled_from(["tell", "ask", "fail"]),
+        falls_back=st.booleans(),
     )
-    def begin(self, interactive: bool, cap: int, retries: int, policy: str) -> None:
-        definition = replace(DEFINITION, max_iterations=cap, retry_attempts=retries, unknown_outcome=policy)
+    def begin(self, interactive: bool, cap: int, retries: int, policy: str, falls_back: bool) -> None:
+        definition = replace(
+            DEFINITION,
+            max_iterations=cap,
+            retry_attempts=retries,
+            unknown_outcome=policy,
+            fallback_on_error=falls_back,
+            max_fallback_attempts=SWITCHES,
+        )
         self.give(start(definition=definition, interactive=interactive))
 
     @rule(ms=st.integers(min_value=1, max_value=100_000))
@@ -109,8 +128,10 @@ class RunMachine(RuleBasedStateMachine):
         self.give(order)
 
     @precondition(lambda self: isinstance(self.run.state, AwaitingModel))
-    @rule(failure=FAILURES, asked_ms=st.sampled_from([0, 1_000, 400_000]), waits=st.booleans())
-    def model_fails(self, failure: tuple[str, bool], asked_ms: int, waits: bool) -> None:
+    @rule(failure=FAILURES, asked_ms=st.sampled_from([0, 1_000, 400_000]), waits=st.booleans(), others=OTHERS)
+    def model_fails(
+        self, failure: tuple[str, bool], asked_ms: int, waits: bool, others: tuple[Alternative, ...]
+    ) -> None:
         kind, transient = failure
         self.give(
             erred(
@@ -119,6 +140,7 @@ class RunMachine(RuleBasedStateMachine):
                 transient=transient,
                 retry_after_ms=asked_ms,
                 retries_rate_limits=waits,
+                alternatives=others,
                 at_ms=self.at_ms,
             )
         )
@@ -197,7 +219,9 @@ class RunMachine(RuleBasedStateMachine):
         assert turns == list(range(1, len(turns) + 1))
         facts = getattr(self.run.state, "facts", None)
         if facts is not None:
-            assert facts.turns == len(turns) <= iteration_cap(facts)
+            assert facts.turns == len(turns)
+            assert facts.turns + facts.retries <= iteration_cap(facts)
+            assert facts.switches <= SWITCHES
 
     @invariant()
     def attempts_of_a_turn_are_dense(self) -> None:
