@@ -194,6 +194,30 @@ class Control:
         repeated = isinstance(event, ToolCallRequested)
         return Resolved(run_id=run_id, is_repeated=repeated, position=self.position(item))
 
+    async def settled(
+        self,
+        caller: Caller,
+        row: RunRow,
+        make: Callable[[CommandEnvelope], Command],
+        is_it: Callable[[EventItem, str], bool],
+        *,
+        pending: str,
+        wait_s: float,
+    ) -> EventItem:
+        """Gives an order of another use case; the event that settles it, by `is_it` (event, command id), or the end.
+
+        Raises Declined: not_found when the run had ended, `pending` when nothing was heard within `wait_s`.
+        """
+        envelope = self.envelope(caller, row)
+
+        def settles(item: EventItem) -> bool:
+            return is_it(item, envelope.command_id) or _ends(item)
+
+        item = await self.ordered(row, make(envelope), settles, wait_s=wait_s)
+        if item is None:
+            raise await self.undecided(pending, row, "the order is in the log and takes effect", wait_s=wait_s)
+        return item
+
     async def pause(self, caller: Caller, run_id: str, reason: str = "") -> Held:
         """Let a run stand still before its next model call. Raises Declined: not_found, already_pausing."""
         demand(caller, RUNS_CREATE)
@@ -265,23 +289,28 @@ class Control:
         )
 
     async def ordered(
-        self, row: RunRow, command: Command, is_it: Callable[[EventItem], bool] | None = None
+        self,
+        row: RunRow,
+        command: Command,
+        is_it: Callable[[EventItem], bool] | None = None,
+        wait_s: float | None = None,
     ) -> EventItem | None:
         """Appends the command; the event that answers it, or the one that `is_it` says. None: see `_effect`."""
         command_id = command.envelope.command_id
         subscription = self._sources.hub.subscribe(row.run_id)
         try:
             await self._publisher.publish(partition_key(row.run_id), command_id, command)
-            return await self._effect(subscription, row, is_it or partial(_answers, command_id=command_id))
+            is_it = is_it or partial(_answers, command_id=command_id)
+            return await self._effect(subscription, row, is_it, wait_s or self._wait_s)
         finally:
             subscription.close()
 
     async def _effect(
-        self, subscription: Subscription, row: RunRow, is_it: Callable[[EventItem], bool]
+        self, subscription: Subscription, row: RunRow, is_it: Callable[[EventItem], bool], wait_s: float
     ) -> EventItem | None:
         """The event that shows what became of a command; None when none came in time or the run is over already."""
         clock = asyncio.get_running_loop().time
-        deadline = clock() + self._wait_s
+        deadline = clock() + wait_s
         while not subscription.closed and (left := deadline - clock()) > 0:
             items = await subscription.take(min(left, limits.DECISION_LOOK_S))
             for item in items:
@@ -300,7 +329,7 @@ class Control:
                 raise
             return row
 
-    async def undecided(self, code: str, row: RunRow, what: str) -> Declined:
+    async def undecided(self, code: str, row: RunRow, what: str, *, wait_s: float | None = None) -> Declined:
         """Why nothing was heard of a command: the run has ended, cannot be handled, or nobody owns it just now."""
         now = await self._stored(row)
         if now.status != "running":
@@ -313,13 +342,13 @@ class Control:
             )
         return Declined(
             code,
-            f"no runtime has answered within {self._wait_s:g} s; {what} as soon as one is up",
+            f"no runtime has answered within {wait_s or self._wait_s:g} s; {what} as soon as one is up",
             retry_after_s=RETRY_SOON_S,
             details={"run_id": row.run_id, "agent_id": row.agent_id},
         )
 
     def position(self, item: EventItem) -> str:
-        """The position token of an event."""
+        """Where the event lies, as a token for reads."""
         return self._sources.barrier.token(item.partition, item.raw.offset)
 
     def _as_stored(self, row: RunRow) -> Stopped:

@@ -8,6 +8,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     imports   take_in
     control   post_input, cancel, resolve, pause, resume, quarantine, release
     interrupts resolve, cancel_turn, of_run, of_all   (questions to people)
+    compactions compact, replay                (a summary for the older part; a session for another agent)
     bulk      preview, act                      (one of those orders, to the runs of a filter)
     reads     run, agent, runs, transcript, stream
     run_states follow
@@ -16,6 +17,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
     pausing   pause, resume, state   (wider than a run; control has those of one run)
+    budgets   limits, set, remove, usage
     probing   probe                  (of the providers of models)
     erasing   report, erase, subjects, wrap_anew
 
@@ -37,7 +39,9 @@ from services.commands import limits
 from services.commands.audit_log import AuditLog
 from services.commands.authentication import Gate
 from services.commands.barrier import Barrier
+from services.commands.budgets import Budgets
 from services.commands.bulk import Bulk
+from services.commands.compactions import Compactions
 from services.commands.content import Content
 from services.commands.control import Control
 from services.commands.erasing import Erasing
@@ -56,8 +60,14 @@ from services.commands.restoring import Restoring
 from services.commands.run_states import RunStates
 from services.commands.runs import Runs
 from services.commands.snapshots import Snapshots
+from services.stream.budget_clerk import BudgetClerk
+from services.stream.budget_family import BudgetFamily
+from services.stream.budget_family import topics_of as budget_topics
+from services.stream.budgets import BudgetBoard
+from services.stream.family import Topics
 from services.stream.pauses import PauseBoard
 from services.stream.providers import ProviderBoard
+from services.stream.snapshot import Snapshots as BooksSnapshots
 from services.stream.subject_keys import SubjectKeys
 
 log = logging.getLogger(__name__)
@@ -69,13 +79,14 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family, and those of pauses wider than a run, of keys of subjects, of providers."""
+    """The topics of the run family and of budgets, and of wider pauses, of keys of subjects, of providers."""
 
     commands: str
     events: str
     previews: str
     control: str
     subjects: str
+    budgets: Topics
     providers: str
 
     @classmethod
@@ -86,6 +97,7 @@ class RunTopics:
             previews=f"{prefix}.run.deltas",
             control=f"{prefix}.control.events",
             subjects=f"{prefix}.subject.keys",
+            budgets=budget_topics(prefix),
             providers=f"{prefix}.provider.events",
         )
 
@@ -125,6 +137,7 @@ class CommandLayer:
         publish_wait_s: float = limits.PUBLISH_WAIT_S,
         decision_wait_s: float = limits.DECISION_WAIT_S,
         control_wait_s: float = limits.CONTROL_WAIT_S,
+        compaction_wait_s: float = limits.COMPACTION_WAIT_S,
         on_batch: Callable[[int], None] = lambda records: None,
         keys: SubjectKeys | None = None,
     ) -> None:
@@ -171,6 +184,16 @@ class CommandLayer:
         )
         self.run_states = RunStates(sources)
         self.interrupts = Interrupts(sources, self.reads, self.control)
+        self.compactions = Compactions(
+            self.runs, self.control, self.reads, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
+        )
+        family = BudgetFamily()
+        saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
+        self.books = BudgetBoard(codec, topics.budgets, saved, ranges)
+        self.clerk = BudgetClerk(
+            self.books, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
+        )
+        self.budgets = Budgets(sources, self.clerk, clock_ms=clock_ms, wait_s=control_wait_s)
         self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
         self.bulk = Bulk(self.reads, self.control, clock_ms=clock_ms)
         self.audit = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
@@ -181,6 +204,7 @@ class CommandLayer:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.publisher.run(), name="publisher")
             group.create_task(self.hub.run(events, previews), name="hub")
+            group.create_task(self.clerk.run(), name="commands for the books")
             for task in beside:
                 group.create_task(_awaited(task))
 

@@ -196,6 +196,7 @@ class Story:
             case (
                 "RunParked"
                 | "InputReceived"
+                | "LimitReached"
                 | "CommandRefused"
                 | "RunRestored"
                 | "ModelSwitched"

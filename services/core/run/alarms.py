@@ -6,7 +6,7 @@ new owner asks the state again.
 """
 
 from services.core.run import children
-from services.core.run.state import AwaitingModel, AwaitingTools, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 
 
 def wakes_at(state: State) -> int:
@@ -22,7 +22,7 @@ def deadline_of(state: State) -> int:
     waits for people only."""
     if isinstance(state, AwaitingTools) and state.idle_since_ms:
         return 0
-    if isinstance(state, AwaitingModel | AwaitingTools):
+    if isinstance(state, AwaitingModel | AwaitingTools | Compacting):
         return state.facts.deadline_ms
     return 0
 

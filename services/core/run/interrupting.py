@@ -38,7 +38,7 @@ from schemas.values import InterruptionTerms, InterruptionWish, ToolCall
 from services.core.run import limits
 from services.core.run.orders import ModelAnswered, Respond
 from services.core.run.questions import CANCELLED, DECLINED, RESOLVED, TIMED_OUT, Question
-from services.core.run.state import AwaitingModel, AwaitingTools, Facts, Parked, Paused, State
+from services.core.run.state import AwaitingTools, Facts, Live, State
 
 TOOL = "Interruption"
 ASK, NOTIFY, CANCEL = "ask", "notify", "cancel"
@@ -234,7 +234,7 @@ def _taken_back(
 
 def responded(state: State, order: Respond) -> list[Event]:
     """What a person's answer changes, without what follows in the turn; a refusal when it comes to nothing."""
-    if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused):
+    if not isinstance(state, Live):
         return []
     facts, command = state.facts, order.command
     for one in facts.settled:

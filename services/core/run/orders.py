@@ -1,9 +1,9 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Fork, Import, Cancel, StopTurn, Close, Input, Resolve, Respond, PauseIt, ResumeIt, Quarantine and Release come
-from the commands topic; the shell adds the time and what only it can look up (the definition, what else is live, what
-is paused, what a model has said so far). Obey, NotBegun, Recover, Woken and ChildTold come from the owner, the others
-from effects inside it. None is stored: a command that had an effect is named by the event it caused.
+Those of FromTopic come from the commands topic; the shell adds the time and what only it can look up (the definition,
+what else is live, what is paused, what a model has said so far). Obey, NotBegun, Recover, Woken and ChildTold come from
+the owner, the others from effects inside it. None is stored: a command that had an effect is named by the event it
+caused.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from schemas.run_commands import (
     CancelRun,
     CancelTurn,
     CloseResident,
+    CompactRun,
     ForkRun,
     ImportRun,
     PauseRun,
@@ -30,6 +31,7 @@ from schemas.values import (
     BlobRef,
     ForkPoint,
     InterruptionWish,
+    LimitNotice,
     ModelChoice,
     ParentCall,
     RunPosition,
@@ -41,7 +43,8 @@ from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
 """Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt. The kind reconcile
-names a question about a tool call; its last number is that of the question."""
+names a question about a tool call; its last number is that of the question. The kind compact names a summary call; its
+turn is the number of the compaction."""
 HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED = "happened", "did_not_happen", "cannot_tell", "failed"
 """What a tool says when it is asked about a lost call; failed: it could not be asked."""
 
@@ -53,6 +56,8 @@ class Refusal:
 
     code: str
     message: str
+    limit: LimitNotice | None = None
+    """The limit on spending that forbids it."""
 
 
 @frozen_on_paper
@@ -77,6 +82,8 @@ class Start:
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
     """What holds runs like this one now: it begins paused."""
+    exhausted: LimitNotice | None = None
+    """A hard limit under which nothing is left for this run."""
     parent: ParentCall | None = None
     """The call that starts it; None when it comes from the commands topic."""
 
@@ -195,6 +202,13 @@ class StopTurn:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compact:
+    at_ms: int
+    command: CompactRun
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseIt:
     """PauseRun: the width of one run."""
 
@@ -248,6 +262,8 @@ class ModelAnswered:
     """For each tool call: the tool can be asked about it should it be lost. Empty = none can."""
     wishes: tuple[InterruptionWish, ...] = ()
     """What its calls of the tool Interruption ask for; such a call is decided and never carried out."""
+    notices: tuple[LimitNotice, ...] = ()
+    """Soft limits that are reached now that the call is counted."""
 
     @property
     def key(self) -> CallKey:
@@ -297,6 +313,21 @@ class ModelErred:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverBudget:
+    """A model call may not be made: a hard limit forbids it."""
+
+    at_ms: int
+    turn: int
+    attempt: int
+    notice: LimitNotice
+
+    @property
+    def key(self) -> CallKey:
+        return ("model", self.turn, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDone:
     """A tool call returned; outcome is ok, error, timeout or cancelled."""
 
@@ -309,6 +340,8 @@ class ToolDone:
     is_error: bool
     outcome: str
     duration_ms: int
+    asks_compaction: bool = False
+    """The run asked for a compaction with this call."""
 
     @property
     def key(self) -> CallKey:
@@ -371,6 +404,44 @@ class Reconciled:
     @property
     def key(self) -> CallKey:
         return ("reconcile", self.turn, self.index, self.ask)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summarised:
+    """A summary call returned; `summary` is empty when the model gave none."""
+
+    at_ms: int
+    number: int
+    attempt: int
+    summary: str
+    usage: Usage
+    provider: str
+    model: str
+    cost_micros: int
+    currency: str
+    duration_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryFailed:
+    """A summary call failed. `kind` is a kind of connectors.errors."""
+
+    at_ms: int
+    number: int
+    attempt: int
+    kind: str
+    message: str
+    duration_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
 
 
 @frozen_on_paper
@@ -440,10 +511,13 @@ FromTopic = (
     | Input
     | Resolve
     | Respond
+    | Compact
     | PauseIt
     | ResumeIt
     | Quarantine
     | Release
 )
-EffectResult = ModelAnswered | ModelErred | ToolDone | ChildrenAsked | Reconciled
+EffectResult = (
+    ModelAnswered | ModelErred | OverBudget | ToolDone | ChildrenAsked | Reconciled | Summarised | SummaryFailed
+)
 Order = FromTopic | EffectResult | ChildTold | NotBegun | Obey | Recover | Woken

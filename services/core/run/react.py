@@ -14,11 +14,15 @@ from schemas.run_events import (
     ChildRequested,
     ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     FallbackSuppressed,
     InputReceived,
     InterruptionClosed,
     InterruptionOpened,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -46,9 +50,9 @@ from schemas.run_events import (
 from services.core.run.delegation import is_complete, needs_gathering, running
 from services.core.run.importing import is_import
 from services.core.run.orders import CallKey
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Facts, Parked, Paused, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Facts, Parked, Paused, State
 
-LIVE = (AwaitingModel, AwaitingTools, Parked, Paused)
+LIVE = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
 """A tuple, because a union is made anew at every look."""
 
 
@@ -109,6 +113,23 @@ class ReconcileTool:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Summarise:
+    """A summary of the conversation is due, before the turn `turn`."""
+
+    run_id: str
+    number: int
+    turn: int
+    attempt: int
+    provider: str
+    model: str
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopCalls:
     """Whatever is under way for the run is of no use any more."""
 
@@ -153,7 +174,7 @@ class SeeToParent:
 
 Kin = SeeToChild | TellParent | EndChildren | SeeToParent
 """Effects that are orders to other runs of the same partition: no calls, so they need no keys and are never stopped."""
-Effect = CallModel | CallTool | ReconcileTool | StopCalls | Kin
+Effect = CallModel | CallTool | ReconcileTool | Summarise | StopCalls | Kin
 
 
 def react(state: State, event: Event) -> tuple[Effect, ...]:
@@ -170,6 +191,9 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
         case ToolReconcileRequested():
             assert isinstance(state, AwaitingTools)
             return (_reconcile(state, event),)
+        case CompactionRequested():
+            assert isinstance(state, Compacting)
+            return (_summarise(state),)
         case (
             ModelReplied()
             | ToolReturned()
@@ -182,6 +206,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunPaused()
             | RunResumed()
             | InputReceived()
+            | LimitReached()
             | CommandRefused()
             | ToolOutcomeAsked()
             | CallNotBegun()
@@ -190,6 +215,8 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | PersonNotified()
             | ChildrenPlanned()
             | ResidentLeft()
+            | ContextCompacted()
+            | CompactionFailed()
         ):
             return ()
         case ChildRequested():
@@ -214,7 +241,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             stopped = StopCalls(run_id=state.facts.run_id)
             return (stopped, EndChildren(run_id=stopped.run_id)) if state.facts.spawned else (stopped,)
         case RunQuarantined():
-            assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Ended)
+            assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended)
             return (StopCalls(run_id=state.facts.run_id),)
         case _:
             assert_never(event)
@@ -269,6 +296,17 @@ def _call_model(state: AwaitingModel) -> CallModel:
         provider=state.provider,
         model=state.model,
         not_before_ms=state.not_before_ms,
+    )
+
+
+def _summarise(state: Compacting) -> Summarise:
+    return Summarise(
+        run_id=state.facts.run_id,
+        number=state.number,
+        turn=state.facts.turns + 1,
+        attempt=state.attempt,
+        provider=state.provider,
+        model=state.model,
     )
 
 

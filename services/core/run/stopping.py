@@ -12,7 +12,7 @@ Before: decide.py, which adds what follows. After: react.py stops the calls.
 from schemas.run_events import CommandRefused, Event, ToolReturned, TurnCancelled
 from services.core.run import interrupting, limits
 from services.core.run.orders import StopTurn
-from services.core.run.state import AwaitingModel, AwaitingTools, OpenCall, Parked, Paused, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, OpenCall, Parked, Paused, State
 from services.core.run.unknown import REPEATABLE
 
 BY_OPERATOR = "cancelled by operator"
@@ -22,7 +22,7 @@ BY_OPERATOR = "cancelled by operator"
 def stop(state: State, order: StopTurn) -> list[Event]:
     """The end of the turn, without what follows; why there is none to stop."""
     match state:
-        case AwaitingModel() | AwaitingTools() | Parked() | Paused() if not state.facts.interactive:
+        case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting() if not state.facts.interactive:
             message = f"{state.facts.run_id} is not interactive: cancel the run itself"
             return [CommandRefused(code="not_interactive", message=message)]
         case AwaitingModel():
@@ -49,7 +49,7 @@ def stop(state: State, order: StopTurn) -> list[Event]:
                     by=order.command.envelope.subject,
                 ),
             ]
-        case Parked() | Paused():
+        case Parked() | Paused() | Compacting():
             message = f"no turn of {state.facts.run_id} is under way"
             return [CommandRefused(code="not_mid_turn", message=message)]
         case _:

@@ -185,3 +185,12 @@ def test_a_question_shows_what_is_asked_and_how_it_is_answered():
 def test_a_stopped_turn_shows_what_was_said_and_why():
     stopped = Frame(name="turn_cancelled", data={"turn_cancelled": {"reason": "stop talking"}})
     assert told(text("I was"), stopped) == ["turn 1", "  I was", "turn cancelled: stop talking"]
+
+
+def test_a_compaction_is_told_with_what_it_saved_and_one_that_failed_with_why():
+    done = {"context_compaction": {"before_tokens": 81_000, "after_tokens": 12_000, "trigger": "auto"}}
+    assert told(Frame(name="context_compaction", data=done)) == [
+        "conversation compacted (auto): 81.0k tokens became 12.0k"
+    ]
+    failed = {"error": "the context could not be compacted: mock 529: busy"}
+    assert told(Frame(name="compaction_failed", data=failed)) == [failed["error"]]

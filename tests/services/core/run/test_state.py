@@ -12,11 +12,15 @@ from schemas.run_events import (
     ChildRequested,
     ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     FallbackSuppressed,
     InputReceived,
     InterruptionClosed,
     InterruptionOpened,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -41,7 +45,7 @@ from schemas.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from schemas.values import BlobRef, Spawn, Usage
+from schemas.values import BlobRef, LimitNotice, Spawn, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -65,6 +69,7 @@ from tests.services.core.run.given import (
     begun,
     calls,
     cancelled,
+    compacting,
     completed,
     erred,
     parked,
@@ -88,6 +93,9 @@ def asking() -> Run:
 
 REPLIED = ModelReplied(
     turn=1, attempt=1, stop_reason="end_turn", usage=USAGE, provider="acme", model="large", duration_ms=1, text="x"
+)
+REQUESTED = CompactionRequested(
+    number=1, turn=2, trigger="manual", keep_n=0, keep_first=True, before_tokens=10, provider="acme", model="large"
 )
 EVERY: tuple[Event, ...] = (
     STARTED,
@@ -121,6 +129,7 @@ EVERY: tuple[Event, ...] = (
     RunPaused(turn=1),
     RunResumed(scope="run"),
     InputReceived(text="t"),
+    LimitReached(notice=LimitNotice(scope="user", scope_id="alice", severity="soft")),
     RunCompleted(stop_reason="end_turn", usage=USAGE),
     RunFailed(code="c", error="e", usage=USAGE),
     RunCancelled(usage=USAGE),
@@ -131,6 +140,24 @@ EVERY: tuple[Event, ...] = (
     PersonNotified(turn=1, index=0, call_id="c0", interrupt_id="i0", message="m"),
     TurnCancelled(turn=1, attempt=1),
     CommandRefused(code="c", message="m"),
+    REQUESTED,
+    CompactionFailed(
+        number=1, attempt=1, turn=6, trigger="manual", kind="k", usage=USAGE, provider="acme", model="large"
+    ),
+    ContextCompacted(
+        number=1,
+        attempt=1,
+        turn=6,
+        trigger="manual",
+        summary="s",
+        before_tokens=10,
+        after_tokens=5,
+        keep_n=0,
+        keep_first=True,
+        usage=USAGE,
+        provider="acme",
+        model="large",
+    ),
 )
 STATES: dict[str, Callable[[], Run]] = {
     "absent": Run,
@@ -140,6 +167,7 @@ STATES: dict[str, Callable[[], Run]] = {
     "asking a person": asking,
     "parked": parked,
     "paused": paused,
+    "compacting": compacting,
     "ended": completed,
 }
 LEGAL = {
@@ -155,6 +183,7 @@ LEGAL = {
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -165,6 +194,7 @@ LEGAL = {
         "CommandRefused",
     },
     "asking a person": {
+        "LimitReached",
         "InterruptionOpened",
         "ResidentLeft",
         "InterruptionClosed",
@@ -193,6 +223,7 @@ LEGAL = {
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -203,9 +234,11 @@ LEGAL = {
         "CommandRefused",
     },
     "parked": {
+        "CompactionRequested",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -220,6 +253,7 @@ LEGAL = {
         "RunResumed",
         "RunParked",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -227,6 +261,21 @@ LEGAL = {
         "RunRestored",
         "RunReleased",
         "ResidentLeft",
+        "CommandRefused",
+    },
+    "compacting": {
+        "ContextCompacted",
+        "CompactionFailed",
+        "LimitReached",
+        "ResidentLeft",
+        "RunPauseRequested",
+        "InputReceived",
+        "RunCompleted",
+        "RunFailed",
+        "RunCancelled",
+        "RunQuarantined",
+        "RunRestored",
+        "RunReleased",
         "CommandRefused",
     },
     "ended": {"CommandRefused"},
