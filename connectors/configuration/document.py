@@ -129,6 +129,7 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ('pricing.models."<provider>/<model>"', model.Rates),
     ("volumes.<name>", model.Volume),
     ("skills.<name>", model.SkillBlock),
+    ("interruption", model.InterruptionBlock),
     ("principals.<name>", model.PrincipalBlock),
 )
 
