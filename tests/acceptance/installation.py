@@ -37,7 +37,12 @@ providers:
   slow: { driver: mock, options: { enabled: true, latency_ms: 120000 } }
   down: { driver: mock, options: { enabled: true, latency_ms: 0, latency_jitter_ms: 0, rate_500: 1.0 } }
   lab: { driver: openai, base_url: "http://127.0.0.1:LAB_PORT/v1", api_key_env: LAB_KEY }
+tiers:
+  high: [{ provider: down, model: mock-generic }, { provider: mock, model: mock-generic }]
+user_tiers:
+  default: { provider_priority: [anthropic, openai, down, mock], fallback_on_error: true }
 agents:
+  resilient: { tier: high, retry_attempts: 1 }
   lab-reviewer: { provider: lab, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
   sleeper: { provider: slow, model: mock-generic }
   unlucky: { provider: down, model: mock-generic, retry_attempts: 0 }
@@ -45,7 +50,7 @@ pricing:
   models:
     lab/lab-1: { input: 3.00, output: 15.00 }
 """
-"""One on a model of somebody else's, one that can be cancelled in peace, and one that fails."""
+"""One on a model of somebody else's, one that can be cancelled in peace, one that fails, and one that falls back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from zlib import crc32
 
 from connectors.protocols import Share
 from schemas.codec import local_codec
-from schemas.values import AgentDefinition
-from services.core.run.orders import ModelErred, Refusal
+from schemas.values import AgentDefinition, ModelChoice
+from services.core.run.orders import Alternative, ModelErred, Refusal
 from services.core.run.react import CallModel
 from services.runtime.desk import RunDesk
 from services.runtime.run_family import RunFamily
@@ -32,11 +32,26 @@ from tests.simulation.log import TOPICS
 from tests.simulation.loop import Process
 from tests.simulation.store import Store
 
-AGENT = AgentDefinition(name="helper", provider="acme", model="large", tools=("T",), retry_attempts=5)
+CANDIDATES = tuple(ModelChoice(provider=name, model="large") for name in ("acme", "other"))
+AGENT = AgentDefinition(
+    name="helper",
+    provider="acme",
+    model="large",
+    tools=("T",),
+    retry_attempts=1,
+    candidates=CANDIDATES,
+    fallback_on_error=True,
+    max_fallback_attempts=9,
+    max_iterations=64,
+)
 SLOW_CALL_S = 1.5
 """The longest calls; half take less than a tenth of a second. Runs live long enough for faults to strike in them."""
 BUSY_SHARE = 13
 """One in so many model calls is answered with a failure that may be tried again."""
+BROKEN_SHARE = 7
+"""One in so many runs finds its first provider broken."""
+BUSY_ATTEMPTS = 5
+"""Attempts of a turn that may fail so, so that no run fails for good: one is retried, and two end in a fallback."""
 
 
 class Membership:
@@ -156,8 +171,7 @@ def owner_process(
 
 def answered(effect: Any, at_ms: int) -> Any:
     """What the outside says: the same to the same attempt of the same run, whoever asks."""
-    drawn = crc32(f"{effect.run_id}/{effect.key}".encode())
-    if isinstance(effect, CallModel) and drawn % BUSY_SHARE == 0 and effect.attempt <= AGENT.retry_attempts:
+    if isinstance(effect, CallModel) and effect.attempt <= BUSY_ATTEMPTS and is_busy(effect):
         return ModelErred(
             at_ms=at_ms,
             turn=effect.turn,
@@ -168,8 +182,16 @@ def answered(effect: Any, at_ms: int) -> Any:
             retry_after_ms=0,
             retries_rate_limits=True,
             duration_ms=1,
+            alternatives=tuple(Alternative(choice=choice, sees_images=True) for choice in CANDIDATES),
         )
     return answer(effect, turns_of(effect.run_id), at_ms)
+
+
+def is_busy(effect: CallModel) -> bool:
+    """Whether this call fails: any may, and for some runs every call to the first provider does."""
+    if effect.provider == AGENT.provider and crc32(f"{effect.run_id}/broken".encode()) % BROKEN_SHARE == 0:
+        return True
+    return crc32(f"{effect.run_id}/{effect.key}".encode()) % BUSY_SHARE == 0
 
 
 def turns_of(run_id: str) -> int:
