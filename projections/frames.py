@@ -17,6 +17,8 @@ event, so that a client which lost its connection between two frames of one mode
     InputReceived       user_input (stored) or steer (live): two faces of one place
     RunParked           awaiting_input
     ToolOutcomeAsked    outcome_unknown
+    ChildRequested      spawn_child_started (stored), when it begins a run
+    ChildReturned       spawn_child_result (stored)
     RunPaused           paused
     RunResumed          resumed, when no other pause holds the run
     RunQuarantined      quarantined
@@ -42,6 +44,9 @@ from connectors.sealing import has_tokens
 from schemas.making import maker
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
     CommandRefused,
     Event,
     FallbackSuppressed,
@@ -50,6 +55,7 @@ from schemas.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -193,9 +199,15 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
         case RunReleased():
             return [_frame(seq=at, type="released", event={"type": "released", "released": {"by": event.by}})], memory
+        case ChildRequested():
+            return _child_requested(at, event), memory
+        case ChildReturned():
+            return [_child_returned(at, event)], memory
         case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed():
             return [], memory
         case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():
+            return [], memory
+        case ChildrenPlanned() | ResidentLeft():
             return [], memory
         case _:
             assert_never(event)
@@ -408,6 +420,35 @@ def _tool_result(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
     if event.settled_by:
         found["settled_by"] = event.settled_by
     return found
+
+
+def _child_requested(at: int, event: ChildRequested) -> list[Frame]:
+    if not event.child_agent_id:
+        return []  # one that exists is asked
+    child = {
+        "tool_use_id": event.call_id,
+        "index": event.number,
+        "run_id": event.child_run_id,
+        "agent": event.agent,
+    }
+    started = {"type": "spawn_child_started", "spawn_child": child}
+    return [_frame(seq=at, type="spawn_child_started", event=started, live=False)]
+
+
+def _child_returned(at: int, event: ChildReturned) -> Frame:
+    ok = event.status in ("completed", "running", "awaiting_input", "closed")
+    child: dict[str, Any] = {
+        "tool_use_id": event.call_id,
+        "index": event.number,
+        "run_id": event.child_run_id,
+        "agent": event.agent,
+        "ok": ok,
+        "output" if ok else "error": event.text,
+    }
+    if event.text_blob is not None:
+        child["output_blob"] = event.text_blob.to_avro()
+    result = {"type": "spawn_child_result", "spawn_child": child}
+    return _frame(seq=at, type="spawn_child_result", event=result, live=False)
 
 
 def _asked(memory: FrameMemory, event: ToolOutcomeAsked) -> dict[str, Any]:

@@ -22,6 +22,9 @@ from projections.history import EventAt
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
     CommandRefused,
     Event,
     FallbackSuppressed,
@@ -30,6 +33,7 @@ from schemas.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -123,6 +127,17 @@ class RunRow(NamedTuple):
     """Topic, partition and offset where it began elsewhere; empty for a run of this log."""
     told_events: int
     """How many events of it are told again here; 0 for a run of this log, and for one that was restored and goes on."""
+    parent_run_id: str
+    """The run that started it; empty for a run of its own."""
+    root_run_id: str
+    """The run its tree began with; its own id for a run of its own."""
+    depth: int
+    """0 for a run of its own."""
+    resident: bool
+    """A child that parks after each answer, for further ones."""
+    idle_ttl_s: int
+    children: int
+    """Runs it has asked for, those that were refused included."""
     traceparent: str
     metadata: Json
     """JSON object; its values are JSON texts."""
@@ -139,6 +154,7 @@ runs = table_of(
     # What narrows most comes first, so that a question across tenants finds its way as well.
     Index("runs_handle", "agent_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_session", "session_id", "tenant", "started_at_ms", "run_id"),
+    Index("runs_root", "root_run_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_user", "user_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_tenant", "tenant", "started_at_ms", "run_id"),
     Index("runs_time", "started_at_ms", "run_id"),
@@ -221,6 +237,10 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
                 values["told_events"] = 0
         case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked() | FallbackSuppressed():
             pass
+        case ChildrenPlanned() | ChildReturned() | ResidentLeft():
+            pass
+        case ChildRequested():
+            values["children"] += bool(event.child_agent_id)
         case _:
             assert_never(event)
 
@@ -274,11 +294,24 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "forked_from_seq": event.forked_from.seq if event.forked_from else 0,
         "imported_from": _place(event.imported_from) if event.imported_from else "",
         "told_events": event.imported_from.events if event.imported_from else 0,
+        **_place_in_tree(at.envelope.aggregate, event),
         "traceparent": event.traceparent,
         "metadata": _json_object(event.metadata),
         "parent_context": _json_object(event.parent_context),
         "memory_reply_seq": 0,
         "memory_retry_reason": "",
+    }
+
+
+def _place_in_tree(run_id: str, event: RunStarted) -> dict[str, Any]:
+    parent = event.parent
+    return {
+        "parent_run_id": parent.run_id if parent else "",
+        "root_run_id": parent.root_run_id if parent else run_id,
+        "depth": parent.depth if parent else 0,
+        "resident": bool(parent and parent.is_resident),
+        "idle_ttl_s": parent.idle_ttl_s if parent else 0,
+        "children": 0,
     }
 
 
@@ -347,6 +380,9 @@ class RunFilter:
     parent_agent_id: str = ""
     user_id: str = ""
     session_id: str = ""
+    root_run_id: str = ""
+    resident: bool = False
+    """Only resident children."""
     since_ms: int = 0
     until_ms: int = 0
 
@@ -397,9 +433,11 @@ def _conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
     columns = runs.c
     found: list[ColumnElement[bool]] = [
         columns[name] == value
-        for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id")
+        for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id", "root_run_id")
         if (value := getattr(wanted, name))
     ]
+    if wanted.resident:
+        found.append(columns.resident.is_(True))
     if wanted.statuses:
         found.append(columns.status.in_(sorted(wanted.statuses)))
     if wanted.since_ms:

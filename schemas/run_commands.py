@@ -52,6 +52,36 @@ class CancelRun:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CloseResident:
+    """Close a resident child."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.CloseResident"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The child."""
+    reason: str = ''
+    """Why."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForkRun:
     """Start a run that shares the events 1 to at_seq of another and makes new calls from there."""
 
@@ -618,6 +648,7 @@ class StartRun:
 
 RECORDS = (
     CancelRun,
+    CloseResident,
     ForkRun,
     HandOverModelReply,
     HandOverToolResult,
@@ -630,4 +661,4 @@ RECORDS = (
     ResumeRun,
     StartRun,
 )
-Command = CancelRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun
+Command = CancelRun | CloseResident | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun

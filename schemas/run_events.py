@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from schemas.quick import quick
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, ImportOrigin, RunPosition, Segment, ToolCall, Usage
+from schemas.values import (
+    AgentDefinition,
+    BlobRef,
+    ForkPoint,
+    ImportOrigin,
+    ParentCall,
+    RunPosition,
+    Segment,
+    Spawn,
+    ToolCall,
+    Usage,
+)
 
 
 @quick
@@ -41,6 +52,176 @@ class CallNotBegun:
             turn=value["turn"],
             index=value["index"],
             attempt=value["attempt"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRequested:
+    """A child is due: it is started, or asked, as soon as this is in the log."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ChildRequested"
+
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    number: int = 0
+    """Place of the child in the call, from 0."""
+    child_run_id: str = ''
+    """The child."""
+    child_agent_id: str = ''
+    """Its handle; empty for one that exists."""
+    agent: str = ''
+    """Its agent; empty for one that exists."""
+    only_look: bool = False
+    """The time to wait is over: how the child stands now is the answer."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "number": self.number,
+            "child_run_id": self.child_run_id,
+            "child_agent_id": self.child_agent_id,
+            "agent": self.agent,
+            "only_look": self.only_look,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            number=value["number"],
+            child_run_id=value["child_run_id"],
+            child_agent_id=value["child_agent_id"],
+            agent=value["agent"],
+            only_look=value["only_look"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildReturned:
+    """What became of a child that a call waited for."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ChildReturned"
+
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    number: int = 0
+    """Place of the child in the call, from 0."""
+    child_run_id: str = ''
+    """The child."""
+    child_agent_id: str = ''
+    """Its handle."""
+    agent: str = ''
+    """Its agent."""
+    status: str = 'completed'
+    """completed, failed, cancelled or refused; of a resident child also running, awaiting_input or closed."""
+    text: str = ''
+    """Its last words, or why it has none."""
+    text_blob: BlobRef | None = None
+    """Instead of a long text."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "number": self.number,
+            "child_run_id": self.child_run_id,
+            "child_agent_id": self.child_agent_id,
+            "agent": self.agent,
+            "status": self.status,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            number=value["number"],
+            child_run_id=value["child_run_id"],
+            child_agent_id=value["child_agent_id"],
+            agent=value["agent"],
+            status=value["status"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenPlanned:
+    """A call of the Agent tool was understood: what it wants of which children."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ChildrenPlanned"
+
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    attempt: int = 1
+    """Attempt of the call that gave this."""
+    op: str = 'spawn'
+    """spawn, parallel_spawn, open, send, poll, cancel or close."""
+    spawns: tuple[Spawn, ...] = ()
+    """Children to start; empty for what is wanted of one that exists."""
+    child_run_id: str = ''
+    """The resident child that is meant by send, poll, cancel and close."""
+    prompt: str = ''
+    """What send says to it."""
+    timeout_ms: int = 0
+    """How long to wait for a resident child; 0: poll looks once, the others wait until it parks."""
+    idle_ttl_s: int = 0
+    """Of a child that is opened: seconds parked after which it is closed."""
+    is_sealed: bool = False
+    """Texts of the children are encrypted."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "op": self.op,
+            "spawns": [item.to_avro() for item in self.spawns],
+            "child_run_id": self.child_run_id,
+            "prompt": self.prompt,
+            "timeout_ms": self.timeout_ms,
+            "idle_ttl_s": self.idle_ttl_s,
+            "is_sealed": self.is_sealed,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            op=value["op"],
+            spawns=tuple(Spawn.from_avro(item) for item in value["spawns"]),
+            child_run_id=value["child_run_id"],
+            prompt=value["prompt"],
+            timeout_ms=value["timeout_ms"],
+            idle_ttl_s=value["idle_ttl_s"],
+            is_sealed=value["is_sealed"],
         )
 
 
@@ -396,6 +577,32 @@ class ModelSwitched:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResidentLeft:
+    """A resident child is over, and no call waited for it."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ResidentLeft"
+
+    child_run_id: str = ''
+    """The child."""
+    status: str = 'closed'
+    """completed, failed, cancelled or closed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "child_run_id": self.child_run_id,
+            "status": self.status,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            child_run_id=value["child_run_id"],
+            status=value["status"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunCancelled:
     """The run was ended from outside."""
 
@@ -411,6 +618,8 @@ class RunCancelled:
     """Sum over the turns."""
     currency: str = ''
     """Currency of the cost."""
+    cascaded: tuple[str, ...] = ()
+    """Handles of the descendants that were live, and end with it."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -419,6 +628,7 @@ class RunCancelled:
             "usage": self.usage.to_avro(),
             "cost_micros": self.cost_micros,
             "currency": self.currency,
+            "cascaded": self.cascaded,
         }
 
     @classmethod
@@ -429,6 +639,7 @@ class RunCancelled:
             usage=Usage.from_avro(value["usage"]),
             cost_micros=value["cost_micros"],
             currency=value["currency"],
+            cascaded=tuple(value["cascaded"]),
         )
 
 
@@ -793,6 +1004,8 @@ class RunStarted:
     """W3C trace context of the run's span."""
     run_timeout_s: int = 0
     """Seconds of work after which the run fails, time paused or parked not counted; 0 = no bound."""
+    parent: ParentCall | None = None
+    """The call of another run that started this one."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -815,6 +1028,7 @@ class RunStarted:
             "imported_from": None if self.imported_from is None else self.imported_from.to_avro(),
             "traceparent": self.traceparent,
             "run_timeout_s": self.run_timeout_s,
+            "parent": None if self.parent is None else self.parent.to_avro(),
         }
 
     @classmethod
@@ -839,6 +1053,7 @@ class RunStarted:
             imported_from=None if value["imported_from"] is None else ImportOrigin.from_avro(value["imported_from"]),
             traceparent=value["traceparent"],
             run_timeout_s=value["run_timeout_s"],
+            parent=None if value["parent"] is None else ParentCall.from_avro(value["parent"]),
         )
 
 
@@ -1028,6 +1243,9 @@ class ToolReturned:
 
 RECORDS = (
     CallNotBegun,
+    ChildRequested,
+    ChildReturned,
+    ChildrenPlanned,
     CommandRefused,
     FallbackSuppressed,
     InputReceived,
@@ -1035,6 +1253,7 @@ RECORDS = (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -1052,4 +1271,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | CommandRefused | FallbackSuppressed | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | FallbackSuppressed | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

@@ -164,6 +164,8 @@ class AgentDefinition:
     """How long a model that was rate limited is passed over; 0 = 30 s."""
     pin_after_success: bool = False
     """After a turn has succeeded the run stays where it is."""
+    max_concurrent_children: int = 4
+    """Children of one call that work at the same time."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -187,6 +189,7 @@ class AgentDefinition:
             "max_fallback_attempts": self.max_fallback_attempts,
             "rate_limit_cooldown_ms": self.rate_limit_cooldown_ms,
             "pin_after_success": self.pin_after_success,
+            "max_concurrent_children": self.max_concurrent_children,
         }
 
     @classmethod
@@ -212,6 +215,7 @@ class AgentDefinition:
             max_fallback_attempts=value["max_fallback_attempts"],
             rate_limit_cooldown_ms=value["rate_limit_cooldown_ms"],
             pin_after_success=value["pin_after_success"],
+            max_concurrent_children=value["max_concurrent_children"],
         )
 
 
@@ -525,6 +529,60 @@ class ImportOrigin:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParentCall:
+    """The tool call that a run was started by."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ParentCall"
+
+    run_id: str
+    """The parent."""
+    agent_id: str
+    """Handle of the parent."""
+    root_run_id: str
+    """The run the whole tree began with."""
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    number: int
+    """Place of the child in the call, from 0."""
+    depth: int
+    """1 for a child of a run of its own."""
+    is_resident: bool = False
+    """It parks after each answer, for further ones."""
+    idle_ttl_s: int = 0
+    """Seconds parked after which a resident child is closed; 0 = never."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "agent_id": self.agent_id,
+            "root_run_id": self.root_run_id,
+            "turn": self.turn,
+            "index": self.index,
+            "number": self.number,
+            "depth": self.depth,
+            "is_resident": self.is_resident,
+            "idle_ttl_s": self.idle_ttl_s,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            agent_id=value["agent_id"],
+            root_run_id=value["root_run_id"],
+            turn=value["turn"],
+            index=value["index"],
+            number=value["number"],
+            depth=value["depth"],
+            is_resident=value["is_resident"],
+            idle_ttl_s=value["idle_ttl_s"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPosition:
     """Where the events of an earlier run lie in the same partition, so that a reader can load it from the log
     alone.
@@ -578,6 +636,40 @@ class Segment:
         return cls(
             role=value["role"],
             content=tuple(ContentBlock.from_avro(item) for item in value["content"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawn:
+    """A sub-agent that a run wants, as its model asked for it."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Spawn"
+
+    agent: str
+    """Name of the agent."""
+    prompt: str
+    """What the child is told, as a user text."""
+    def_id: str = ''
+    """Version of the definition to use; empty: the present one."""
+    compaction: str = ''
+    """JSON object of overrides for context compaction; empty: none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "agent": self.agent,
+            "prompt": self.prompt,
+            "def_id": self.def_id,
+            "compaction": self.compaction,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            agent=value["agent"],
+            prompt=value["prompt"],
+            def_id=value["def_id"],
+            compaction=value["compaction"],
         )
 
 
@@ -655,9 +747,11 @@ RECORDS = (
     ForkPoint,
     ImportOrigin,
     ModelChoice,
+    ParentCall,
     RunPosition,
     Sampling,
     Segment,
+    Spawn,
     ToolCall,
     Usage,
     VolumeGrant,

@@ -32,12 +32,11 @@ LATER_BLOCKS: Mapping[str, str] = {
 }
 
 TOOLS_NOW = frozenset(
-    {"Bash", "Bench", "Context", "Edit", "Glob", "Grep", "HTTP", "Ledger", "Read", "WebFetch", "Write"}
+    {"Agent", "Bash", "Bench", "Context", "Edit", "Glob", "Grep", "HTTP", "Ledger", "Read", "WebFetch", "Write"}
 )
 LATER_TOOLS: Mapping[str, str] = {
     "A2AAgentDef": "definitions",
     "A2AServerCardDef": "definitions",
-    "Agent": "sub-agents",
     "AgentDef": "definitions",
     "Bashbox": "the in-process shell",
     "Channel": "channels",
@@ -72,8 +71,6 @@ FOREIGN_TOOL_PREFIXES: Mapping[str, str] = {
 LATER_DRIVERS: Mapping[str, str] = {
     "anthropic_oauth_dev": "Anthropic by OAuth",
     "code-js": "code agents",
-    "gemini": "Gemini",
-    "ollama": "Ollama",
 }
 
 RETIRED_SETTINGS: Mapping[str, str] = {

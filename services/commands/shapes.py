@@ -56,8 +56,12 @@ def run_json(row: RunRow) -> dict[str, Any]:
         "replica_id": None,
         "awaited_state": None,
         "awaited_on": None,
-        "resident": False,
-        "resident_state": None,
+        "resident": row.resident,
+        "resident_state": resident_state(row) if row.resident else None,
+        "parent_run_id": row.parent_run_id or None,
+        "root_run_id": row.root_run_id,
+        "depth": row.depth,
+        "children": row.children,
         "parent_context": _object_or_none(row.parent_context),
         "metadata": _metadata(row.metadata),
         "continues_run_id": row.continues_run_id or None,
@@ -69,6 +73,27 @@ def run_json(row: RunRow) -> dict[str, Any]:
         "traceparent": row.traceparent or None,
         "position": f"run.events/{row.partition}:{row.last_offset}",
     }
+
+
+def resident_json(row: RunRow) -> dict[str, Any]:
+    """A resident child in their list."""
+    return {
+        "child_run_id": row.run_id,
+        "agent_id": row.agent_id,
+        "agent": row.agent,
+        "parent_agent_id": row.parent_agent_id,
+        "tenant_id": row.tenant,
+        "state": resident_state(row),
+        "idle_ttl_seconds": row.idle_ttl_s,
+        "last_used_at": rfc3339(row.last_event_at_ms),
+    }
+
+
+def resident_state(row: RunRow) -> str:
+    """running, awaiting_input, completed, failed, cancelled or closed."""
+    if row.status == "running":
+        return "awaiting_input" if row.parked else "running"
+    return "closed" if row.stop_reason == "closed" else row.status
 
 
 def usage_json(row: RunRow) -> dict[str, Any]:

@@ -178,7 +178,7 @@ class ModelCalls:
             usage=reply.usage,
             provider=effect.provider,
             model=reply.model or effect.model,
-            max_context_tokens=model.capabilities.max_context_tokens,
+            max_context_tokens=reply.max_context_tokens or model.capabilities.max_context_tokens,
             cost_micros=cost_micros(price, reply.usage) if price is not None else 0,
             currency=self._currency if price is not None else "",
             duration_ms=_since_ms(began),

@@ -26,7 +26,20 @@ from services.core.run.orders import (
     ToolDone,
     Woken,
 )
-from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, StopCalls, react
+from services.core.run.react import (
+    CallModel,
+    CallTool,
+    Effect,
+    EndChildren,
+    Kin,
+    ReconcileTool,
+    SeeToChild,
+    SeeToParent,
+    StopCalls,
+    TellParent,
+    react,
+    unsettled,
+)
 from services.core.run.state import (
     REDUCER_VERSION,
     Absent,
@@ -42,6 +55,8 @@ from services.core.run.state import (
 )
 
 NO_USAGE = Usage()
+KIN = (SeeToChild, TellParent, EndChildren, SeeToParent)
+"""A tuple, because a union is made anew at every look."""
 
 
 class RunFamily:
@@ -137,11 +152,17 @@ class RunFamily:
                     verdict=FAILED,
                     text=f"asking the tool {effect.name} crashed: {error}",
                 )
-            case StopCalls():
-                raise AssertionError("stopping calls is not a call")
+            case StopCalls() | SeeToChild() | TellParent() | EndChildren() | SeeToParent():
+                raise AssertionError(f"{type(effect).__name__} is not a call")
 
     def stops(self, effect: Effect) -> bool:
         return isinstance(effect, StopCalls)
+
+    def is_local(self, effect: Effect) -> bool:
+        return isinstance(effect, KIN)
+
+    def unsettled(self, state: State) -> tuple[Kin, ...]:
+        return unsettled(state)
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
         return RunQuarantined(error=error, record_topic=topic, record_offset=offset)

@@ -101,6 +101,9 @@ class Talker:
     async def list_models(self) -> list[str]:
         return []
 
+    async def probe(self) -> None:
+        """It is always there."""
+
     async def close(self) -> None:
         """Nothing is open."""
 

@@ -28,11 +28,14 @@ from schemas.run_events import (
 )
 from schemas.values import Usage
 from services.core.changing import changed
-from services.core.run import alarms, falling_back, limits, pausing, quarantining, unknown
+from services.core.run import alarms, children, falling_back, limits, pausing, quarantining, unknown
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
     Cancel,
+    ChildrenAsked,
+    ChildTold,
+    Close,
     Fork,
     Import,
     Input,
@@ -61,6 +64,7 @@ from services.core.run.state import (
     AwaitingTools,
     Ended,
     Facts,
+    Live,
     Parked,
     Paused,
     Refused,
@@ -84,6 +88,8 @@ def decide(state: State, order: Order) -> list[Event]:
             return fork(state, order)
         case Cancel():
             return _cancel(state, order)
+        case Close():
+            return _close(state, order)
         case Input():
             return _input(state, order)
         case Resolve():
@@ -104,6 +110,11 @@ def decide(state: State, order: Order) -> list[Event]:
             return _erred(state, order)
         case ToolDone():
             return _tool_done(state, order)
+        case ChildrenAsked():
+            return _with_what_follows(state, children.planned(state, order)) if isinstance(state, AwaitingTools) else []
+        case ChildTold():
+            events = children.told(state, order)
+            return _with_what_follows(state, events) if isinstance(state, AwaitingTools) else events
         case Reconciled():
             return _reconciled(state, order)
         case NotBegun():
@@ -167,6 +178,8 @@ def _start(state: State, order: Start) -> list[Event]:
             continues=order.continues,
             traceparent=order.traceparent,
             run_timeout_s=command.run_timeout_s or definition.run_timeout_s,
+            parent_agent_id=order.parent.agent_id if order.parent is not None else "",
+            parent=order.parent,
         ),
         *map(pausing.requested, order.pauses),
         pausing.held_back(order.pauses, 1)
@@ -211,11 +224,23 @@ def _wrong_input(command: StartRun) -> str:
 def _cancel(state: State, order: Cancel) -> list[Event]:
     match state:
         case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Parked(facts=facts) | Paused(facts=facts):
-            return [_cancelled(facts, order.command.reason)]
+            return [_cancelled(facts, order.command.reason, order.cascaded)]
         case Absent() | Refused() | Ended():
             return []
         case _:
             assert_never(state)
+
+
+def _close(state: State, order: Close) -> list[Event]:
+    """A resident child that stands still is completed; one in the middle of a turn is cancelled."""
+    if not isinstance(state, Live):
+        return []
+    facts = state.facts
+    if facts.parent is None or not facts.parent.is_resident:
+        return [CommandRefused(code="not_resident", message=f"the run {facts.run_id} is no resident sub-agent")]
+    return [
+        _completed(facts, children.CLOSED, None) if isinstance(state, Parked) else _cancelled(facts, children.CLOSED)
+    ]
 
 
 def _input(state: State, order: Input) -> list[Event]:
@@ -377,7 +402,7 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
     if not isinstance(state, AwaitingTools) or state.turn != order.turn:
         return []
     opened = next((call for call in state.open if call.index == order.index), None)
-    if opened is None or opened.attempt != order.attempt:
+    if opened is None or opened.attempt != order.attempt or unknown.waits_for_children(opened):
         return []
     returned = ToolReturned(
         turn=order.turn,
@@ -481,10 +506,12 @@ def _with_what_follows(state: AwaitingTools, events: list[Event]) -> list[Event]
 
 def _woken(state: State, order: Woken) -> list[Event]:
     """Nothing when the clock of the owner went back, or what the alarm was for is done with."""
+    if isinstance(state, Parked) and 0 < alarms.wakes_at(state) <= order.at_ms:
+        return [_completed(state.facts, children.CLOSED, None)]
     if isinstance(state, AwaitingModel | AwaitingTools) and alarms.is_late(state, order.at_ms):
         facts = state.facts
         return [_failed(facts, "run_timeout", f"the run took longer than its {facts.run_timeout_s} s")]
-    return []
+    return children.late(state, order.at_ms) if isinstance(state, AwaitingTools) else []
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
@@ -534,8 +561,9 @@ def _failed(facts: Facts, code: str, error: str) -> RunFailed:
     )
 
 
-def _cancelled(facts: Facts, reason: str) -> RunCancelled:
+def _cancelled(facts: Facts, reason: str, cascaded: tuple[str, ...] = ()) -> RunCancelled:
     return RunCancelled(
+        cascaded=cascaded,
         reason=reason[: limits.ERROR_TEXT_MAX],
         iterations=facts.turns,
         usage=facts.usage,

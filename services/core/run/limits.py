@@ -42,3 +42,18 @@ RECONCILES_MAX = 5
 """Questions to a tool about one call, over all its attempts; a reconciler that never answers must not hold a run."""
 RECONCILE_BACKOFF_MS = (500, 1_000, 2_000, 4_000, 8_000)
 """Wait before the next question after one that failed; together shorter than the patience of somebody who watches."""
+DEPTH_MAX = 3
+"""How deep a tree of runs may get, a run of its own being 0 (parity: reference runtime 3.4): more is a loop of agents
+that ask each other."""
+SPAWNS_MAX = 32
+"""Children of one call."""
+SPAWN_BYTES_MAX = 256 * 1024
+"""All prompts of one call: they must fit one append together with what else is decided."""
+RESIDENTS_MAX = 8
+"""Resident children a run may have at once."""
+IDLE_TTL_S = 30 * 60
+"""Seconds parked after which a resident child is closed, when its opener says nothing."""
+CANCEL_TURN_WAIT_MS = 15_000
+"""How long a call waits until a resident child whose turn it cancelled stands still."""
+INLINE_RESULT_BYTES = 60_000
+"""Longer results of children are put together outside the core, because they belong in the blob store."""

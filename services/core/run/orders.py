@@ -1,9 +1,9 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Fork, Import, Cancel, Input, Resolve, PauseIt, ResumeIt, Quarantine and Release come from the commands topic; the
-shell adds the time and what only it can look up (the definition, what else is live, what is paused). Obey, NotBegun,
-Recover and Woken come from the owner, the others from effects inside it. None is stored: a command that had an effect
-is named by the event it caused.
+Start, Fork, Import, Cancel, Close, Input, Resolve, PauseIt, ResumeIt, Quarantine and Release come from the commands
+topic; the shell adds the time and what only it can look up (the definition, what else is live, what is paused). Obey,
+NotBegun, Recover, Woken and ChildTold come from the owner, the others from effects inside it. None is stored: a command
+that had an effect is named by the event it caused.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from schemas.quick import frozen_on_paper
 from schemas.run_commands import (
     CancelRun,
+    CloseResident,
     ForkRun,
     ImportRun,
     PauseRun,
@@ -22,7 +23,17 @@ from schemas.run_commands import (
     StartRun,
 )
 from schemas.run_events import Event, RunStarted
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, ModelChoice, RunPosition, ToolCall, Usage
+from schemas.values import (
+    AgentDefinition,
+    BlobRef,
+    ForkPoint,
+    ModelChoice,
+    ParentCall,
+    RunPosition,
+    Spawn,
+    ToolCall,
+    Usage,
+)
 from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
@@ -63,6 +74,8 @@ class Start:
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
     """What holds runs like this one now: it begins paused."""
+    parent: ParentCall | None = None
+    """The call that starts it; None when it comes from the commands topic."""
 
 
 @frozen_on_paper
@@ -122,6 +135,17 @@ class Import:
 class Cancel:
     at_ms: int
     command: CancelRun
+    cascaded: tuple[str, ...] = ()
+    """Handles of its live descendants, which end with it."""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """CloseResident, or the parent of a resident child wants it closed."""
+
+    at_ms: int
+    command: CloseResident
 
 
 @frozen_on_paper
@@ -260,6 +284,43 @@ class ToolDone:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenAsked:
+    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned."""
+
+    at_ms: int
+    turn: int
+    index: int
+    attempt: int
+    op: str
+    spawns: tuple[Spawn, ...] = ()
+    child_run_id: str = ""
+    prompt: str = ""
+    timeout_ms: int = 0
+    idle_ttl_s: int = 0
+    is_sealed: bool = False
+
+    @property
+    def key(self) -> CallKey:
+        return ("tool", self.turn, self.index, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildTold:
+    """How a child of the run stands; `status` as in ChildReturned. `heard` are the ids of texts that it was sent."""
+
+    at_ms: int
+    child_run_id: str
+    status: str
+    child_agent_id: str = ""
+    agent: str = ""
+    text: str = ""
+    text_blob: BlobRef | None = None
+    heard: tuple[str, ...] = ()
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
     """A tool was asked about a lost call. `text`: the result when it has happened, otherwise why not or what failed."""
 
@@ -336,6 +397,6 @@ class Release:
     """As in Recover."""
 
 
-FromTopic = Start | Fork | Import | Cancel | Input | Resolve | PauseIt | ResumeIt | Quarantine | Release
-EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled
-Order = FromTopic | EffectResult | NotBegun | Obey | Recover | Woken
+FromTopic = Start | Fork | Import | Cancel | Close | Input | Resolve | PauseIt | ResumeIt | Quarantine | Release
+EffectResult = ModelAnswered | ModelErred | ToolDone | ChildrenAsked | Reconciled
+Order = FromTopic | EffectResult | ChildTold | NotBegun | Obey | Recover | Woken

@@ -23,6 +23,9 @@ from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlo
 from schemas.quick import quick
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
     CommandRefused,
     Event,
     FallbackSuppressed,
@@ -31,6 +34,7 @@ from schemas.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -48,9 +52,10 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import AgentDefinition, BlobRef, ModelChoice, ToolCall, Usage
+from schemas.values import AgentDefinition, BlobRef, ModelChoice, ParentCall, ToolCall, Usage
 from services.core.changing import changed
-from services.core.run import limits
+from services.core.run import delegation, limits
+from services.core.run.delegation import Delegation
 from services.core.run.prompt import first_message
 
 REDUCER_VERSION = 7
@@ -144,6 +149,13 @@ class Facts:
     """Seconds of work the run may take; 0 = no bound."""
     deadline_ms: int = 0
     """When its time is over, if it is neither paused nor parked until then; 0 = never."""
+    parent: ParentCall | None = None
+    """The call it was started by; None for a run of its own."""
+    parent_context: tuple[tuple[str, str], ...] = ()
+    spawned: int = 0
+    """Children it has started."""
+    residents: tuple[str, ...] = ()
+    """Run ids of its resident children that are not over."""
 
     @property
     def current(self) -> ModelChoice:
@@ -211,6 +223,8 @@ class OpenCall:
     """The attempt was lost, and a person has to say what became of it."""
     not_begun: bool = False
     """Its owner stopped before it began this attempt."""
+    delegation: Delegation | None = None
+    """What it waits for, when it was understood as a call for children."""
 
 
 @quick
@@ -313,6 +327,10 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _outcome_asked(state, event, at_ms)
         case CallNotBegun():
             return _not_begun(state, event)
+        case ChildrenPlanned() | ChildRequested() | ChildReturned():
+            return _delegated(state, event, at_ms)
+        case ResidentLeft():
+            return _with_facts(state, _without_resident(_facts(state, event), event.child_run_id))
         case RunParked():
             return Parked(facts=_facts(state, event), since_ms=at_ms)
         case RunPauseRequested(scope=scope, reason=reason, by=by):
@@ -391,6 +409,8 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         imported_events=0 if event.imported_from is None else event.imported_from.events,
         run_timeout_s=event.run_timeout_s,
         deadline_ms=_deadline(event.run_timeout_s, at_ms),
+        parent=event.parent,
+        parent_context=tuple(sorted(event.parent_context.items())),
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
     return AwaitingModel(
@@ -527,7 +547,8 @@ def _tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> Await
         raise IllegalEvent(f"tool call {event.index} of turn {event.turn} is asked for again after its result")
     call = state.asked[event.index]
     kept = tuple(item for item in state.open if item.index != event.index)
-    if len(kept) < len(state.open):
+    before = next((item for item in state.open if item.index == event.index), None)
+    if before is not None:
         state = _with_loss(state, event.index, at_ms)
     opened = OpenCall(
         index=event.index,
@@ -535,7 +556,8 @@ def _tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> Await
         attempt=event.attempt,
         effect_class=event.effect_class,
         reconcilable=event.reconcilable,
-        asks=next((item.asks for item in state.open if item.index == event.index), 0),
+        asks=before.asks if before is not None else 0,
+        delegation=before.delegation if before is not None else None,
     )
     return changed(state, open=(*kept, opened))
 
@@ -561,6 +583,42 @@ def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingToo
                 if (opened.index, opened.attempt) == (event.index, event.attempt):
                     return _replaced(state, changed(opened, not_begun=True))
     raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
+
+
+def _delegated(state: State, event: ChildrenPlanned | ChildRequested | ChildReturned, at_ms: int) -> AwaitingTools:
+    """A call of the Agent tool goes on."""
+    opened = None
+    if isinstance(state, AwaitingTools) and state.turn == event.turn:
+        opened = next((call for call in state.open if call.index == event.index), None)
+    if opened is None:
+        raise IllegalEvent(f"{type(event).__name__}: the call {event.turn}.{event.index} is not open")
+    assert isinstance(state, AwaitingTools)
+    facts = state.facts
+    if isinstance(event, ChildrenPlanned):
+        if opened.delegation is not None:
+            raise IllegalEvent(f"the call {event.turn}.{event.index} is planned twice")
+        return _replaced(state, changed(opened, delegation=delegation.planned(event, at_ms)))
+    if opened.delegation is None:
+        raise IllegalEvent(f"{type(event).__name__}: the call {event.turn}.{event.index} wants no children")
+    try:
+        if isinstance(event, ChildRequested):
+            after = delegation.requested(opened.delegation, event)
+        else:
+            after = delegation.returned(opened.delegation, event)
+    except KeyError as error:
+        raise IllegalEvent(f"{type(event).__name__}: child {event.number} of {event.turn}.{event.index}") from error
+    if isinstance(event, ChildRequested) and after.op in delegation.STARTING:
+        residents = (*facts.residents, event.child_run_id) if after.op == delegation.OPEN else facts.residents
+        facts = changed(facts, spawned=facts.spawned + 1, residents=residents)
+    elif isinstance(event, ChildReturned) and event.status in delegation.OVER:
+        facts = _without_resident(facts, event.child_run_id)
+    return _replaced(changed(state, facts=facts), changed(opened, delegation=after))
+
+
+def _without_resident(facts: Facts, run_id: str) -> Facts:
+    if run_id not in facts.residents:
+        return facts
+    return changed(facts, residents=tuple(name for name in facts.residents if name != run_id))
 
 
 def _lost(state: State, event: ToolReconcileRequested | ToolOutcomeAsked, at_ms: int) -> tuple[AwaitingTools, OpenCall]:

@@ -24,6 +24,7 @@ TEXT = """\
 models:
   quick: {provider: mock, model: mock-generic, effort: low}
   newest: {provider: anthropic, model_pattern: "claude-*"}
+providers: {later: {driver: anthropic_oauth_dev}}
 provider_priority: [anthropic, openai, mock]
 tiers:
   low: [{provider: mock, model: library}]
@@ -46,7 +47,7 @@ volumes:
   out: {path: /out, mode: rw}
 agents:
   pinned: {provider: openai, model: o-9}
-  without-driver: {provider: gemini, model: g}
+  without-driver: {provider: later, model: g}
   aliased: {model: quick, effort: high}
   pattern: {model: newest}
   tiered: {tier: middle, effort: low}
@@ -147,7 +148,7 @@ def test_a_pin_on_an_unusable_provider_says_what_it_needs(configuration: Configu
     assert found.reason_code == "pin_unavailable"
     assert "needs OPENAI_API_KEY" in found.message
     found = unresolved(configuration, "without-driver")
-    assert "gemini/g is not usable (its driver gemini is not in this version)" in found.message
+    assert "later/g is not usable (its driver anthropic_oauth_dev is not in this version)" in found.message
 
 
 def test_a_user_tier_brings_its_models_its_order_and_its_patience(configuration: Configuration):

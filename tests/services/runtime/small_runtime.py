@@ -96,6 +96,9 @@ class Scripted:
     async def list_models(self) -> list[str]:
         return []
 
+    async def probe(self) -> None:
+        """It is always there."""
+
     async def close(self) -> None:
         """Nothing is open."""
 

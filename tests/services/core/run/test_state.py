@@ -8,6 +8,9 @@ import pytest
 from schemas.conversation import Message, TextBlock, ToolUseBlock
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
     CommandRefused,
     Event,
     FallbackSuppressed,
@@ -16,6 +19,7 @@ from schemas.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -33,7 +37,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, Usage
+from schemas.values import BlobRef, Spawn, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -93,6 +97,10 @@ EVERY: tuple[Event, ...] = (
     ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
     ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
     CallNotBegun(kind="tool", turn=1, index=0, attempt=1),
+    ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="a", prompt="p"),)),
+    ChildRequested(turn=1, index=0, call_id="c0"),
+    ChildReturned(turn=1, index=0, call_id="c0"),
+    ResidentLeft(child_run_id="r_tok-x"),
     RunParked(since_turn=1),
     RunPauseRequested(scope="tenant"),
     RunPaused(turn=1),
@@ -132,6 +140,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "awaiting tools": {
@@ -140,6 +149,7 @@ LEGAL = {
         "ToolReconcileRequested",
         "ToolOutcomeAsked",
         "CallNotBegun",
+        "ChildrenPlanned",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
@@ -149,6 +159,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "parked": {
@@ -161,6 +172,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "paused": {
@@ -174,6 +186,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "ended": {"CommandRefused"},
