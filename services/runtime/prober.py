@@ -117,34 +117,23 @@ async def asked(
     """What a provider says when it is asked now. A provider that answers and lists nothing is reachable."""
     error = ""
     listed: tuple[str, ...] = ()
-    reachable = True
-    probe = getattr(model, "probe", None)
+    reachable = False
     try:
         async with asyncio.timeout(PROBE_WAIT_S):
-            if probe is not None:
-                await probe()
+            await model.probe()
+        reachable = True
+        async with asyncio.timeout(PROBE_WAIT_S):
+            listed = tuple(
+                sorted({found for found in await model.list_models() if len(found) <= NAME_MAX})[:MODELS_MAX]
+            )
     except (OutsideError, TimeoutError) as failure:
-        reachable, error = False, _words(failure)
-    if reachable:
-        try:
-            async with asyncio.timeout(PROBE_WAIT_S):
-                listed = tuple(
-                    sorted({name for name in await model.list_models() if len(name) <= NAME_MAX})[:MODELS_MAX]
-                )
-        except (OutsideError, TimeoutError) as failure:
-            # Without a probe of its own the list is what shows that the provider is there.
-            reachable, error = probe is not None, _words(failure)
+        error = f"no answer within {PROBE_WAIT_S:g} s" if isinstance(failure, TimeoutError) else str(failure)
     return ProviderProbed(
         provider=name,
         reachable=reachable,
         models=listed,
-        error=error,
+        error=error[:ERROR_MAX],
         request_id=request_id,
         by=by,
         at_ms=clock_ms(),
     )
-
-
-def _words(failure: Exception) -> str:
-    text = f"no answer within {PROBE_WAIT_S:g} s" if isinstance(failure, TimeoutError) else str(failure)
-    return text[:ERROR_MAX]
