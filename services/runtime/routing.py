@@ -67,12 +67,16 @@ class Routing:
     async def open(self, stack: AsyncExitStack, ranges: LogRanges, kafka: KafkaOptions) -> KafkaTail:
         """Reads what is known of the models; the tail from there on. Raises Transient."""
         await self.board.catch_up(ranges)
-        # A pattern means nothing until its provider has listed its models once.
-        listed = self.board.matrix.listings()
-        await self.prober.probe(tuple(name for name in self._by_pattern if not listed.get(name)))
+        await self.prober.probe(self.unlisted())
         tail = await open_tail(kafka, self.board.topic, {PARTITION: self.board.next_offset})
         stack.push_async_callback(tail.close)
         return tail
+
+    def unlisted(self) -> tuple[str, ...]:
+        """The providers whose models are looked up by patterns, and which have not listed any: a pattern means nothing
+        until then."""
+        listed = self.board.matrix.listings()
+        return tuple(name for name in self._by_pattern if not listed.get(name))
 
     def begin(
         self, tasks: asyncio.TaskGroup, tail: LogTail, *, is_prober: Callable[[], bool]
