@@ -83,10 +83,9 @@ class Prober:
     async def _probe(self, name: str, request_id: str) -> None:
         found = await asked(name, self._models[name], request_id=request_id, by=self._name, clock_ms=self._clock_ms)
         before = self._board.matrix.providers.get(name)
-        if not found.reachable and (before is None or before.reachable):
-            log.warning("%s does not answer: %s", name, found.error)
-        elif found.reachable and before is not None and not before.reachable:
-            log.info("%s answers again", name)
+        if before is not None and found.reachable != before.reachable:
+            # One that was never there (a local server nobody installed) is nobody's worry.
+            log.warning("%s %s", name, "answers again" if found.reachable else f"does not answer: {found.error}")
         try:
             self._board.note(found)
             await self._appender.append(
