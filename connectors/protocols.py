@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from schemas.conversation import Message
 from schemas.quick import frozen_on_paper
-from schemas.values import BlobRef, Sampling, Spawn, ToolCall, Usage
+from schemas.values import BlobRef, Compaction, Sampling, Spawn, ToolCall, Usage
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
@@ -192,6 +192,7 @@ class ToolContext:
     max_tokens: int = 0
     sampling: Sampling | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    compaction: Compaction | None = None
 
 
 @frozen_on_paper
@@ -201,6 +202,8 @@ class ToolResult:
 
     text: str
     is_error: bool = False
+    asks_compaction: bool = False
+    """The run wants its conversation compacted before its next turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

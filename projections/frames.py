@@ -15,6 +15,7 @@ event, so that a client which lost its connection between two frames of one mode
     ModelReplied        thinking  text  tool_call ...  usage
     ToolReturned        tool_result
     InputReceived       user_input (stored) or steer (live): two faces of one place
+    LimitReached        limit
     RunParked           awaiting_input
     ToolOutcomeAsked    outcome_unknown
     ChildRequested      spawn_child_started (stored), when it begins a run
@@ -23,10 +24,12 @@ event, so that a client which lost its connection between two frames of one mode
     RunResumed          resumed, when no other pause holds the run
     RunQuarantined      quarantined
     RunReleased         released
+    ContextCompacted    context_compaction        CompactionFailed  compaction_failed
     RunCompleted        done        RunCancelled  done, stop_reason "cancelled"        RunFailed  error
 
 Names and fields are those existing clients know; a key is absent when it has nothing to say. What we add is additive:
-`paused`, `resumed`, `quarantined` and `released` (the stream would be silent without a reason), `text_blob` (the text
+`compaction_failed` (an `error` would end the stream, and the run goes on), `paused`,
+ `resumed`, `quarantined` and `released` (the stream would be silent without a reason), `text_blob` (the text
 is in the blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`,
 because `cancelled` is a stop reason of a run like the others and nothing went wrong.
 
@@ -48,9 +51,13 @@ from schemas.run_events import (
     ChildRequested,
     ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     FallbackSuppressed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -85,6 +92,7 @@ NESTING_CHECKED = 200
 LAST_MS = 9_223_372_036_854
 """In the year 2262: the last time whose nanoseconds fit 64 bits."""
 
+COMPACTION_FAILED = "compaction_failed"
 RETRY_AFTER = "retry-after header"
 BACKOFF = "exponential backoff"
 OWNER_LOST = "owner lost"
@@ -199,11 +207,17 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
         case RunReleased():
             return [_frame(seq=at, type="released", event={"type": "released", "released": {"by": event.by}})], memory
+        case ContextCompacted():
+            return [_frame(seq=at, type="context_compaction", event=_compacted(event))], memory
+        case CompactionFailed():
+            return [_frame(seq=at, type=COMPACTION_FAILED, event=_not_compacted(event))], memory
+        case LimitReached(notice=notice):
+            return [_frame(seq=at, type="limit", event={"type": "limit", "limit": notice.to_avro()})], memory
         case ChildRequested():
             return _child_requested(at, event), memory
         case ChildReturned():
             return [_child_returned(at, event)], memory
-        case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed():
+        case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed() | CompactionRequested():
             return [], memory
         case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():
             return [], memory
@@ -420,6 +434,28 @@ def _tool_result(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
     if event.settled_by:
         found["settled_by"] = event.settled_by
     return found
+
+
+def _compacted(event: ContextCompacted) -> dict[str, Any]:
+    compaction = {
+        "summary": event.summary,
+        "before_tokens": event.before_tokens,
+        "after_tokens": event.after_tokens,
+        "keep_n": event.keep_n,
+        "keep_first": event.keep_first,
+        "trigger": event.trigger,
+    }
+    spent = usage_json(event.usage, provider=event.provider, model=event.model)
+    return {"type": "context_compaction", "context_compaction": compaction, "usage": spent}
+
+
+def _not_compacted(event: CompactionFailed) -> dict[str, Any]:
+    failed = {"trigger": event.trigger, "kind": event.kind}
+    return {
+        "type": COMPACTION_FAILED,
+        "error": f"the context could not be compacted: {event.message or event.kind}",
+        "compaction_failed": failed,
+    }
 
 
 def _child_requested(at: int, event: ChildRequested) -> list[Frame]:

@@ -11,6 +11,56 @@ from schemas.quick import quick
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """Wishes about compaction; null and empty are not said. Defaults: services/core/run/compacting.py."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Compaction"
+
+    enabled: bool | None = None
+    """Compact by itself when the context fills up."""
+    target_percentage: int | None = None
+    """Size of a summary in percent of what it stands for, 10 to 50."""
+    keep_last_n: int | None = None
+    """Messages at the end that stay as they are."""
+    keep_first: bool | None = None
+    """The first user text stays as it is."""
+    autocompact_at_pct: int | None = None
+    """Percent of the context window at which it compacts by itself, 50 to 95."""
+    provider: str = ''
+    """Provider of the summary call; empty: that of the run."""
+    model: str = ''
+    """Model of the summary call; empty: that of the run."""
+    memory_flush: bool | None = None
+    """Give what is left out to the memory first."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "enabled": self.enabled,
+            "target_percentage": self.target_percentage,
+            "keep_last_n": self.keep_last_n,
+            "keep_first": self.keep_first,
+            "autocompact_at_pct": self.autocompact_at_pct,
+            "provider": self.provider,
+            "model": self.model,
+            "memory_flush": self.memory_flush,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            enabled=value["enabled"],
+            target_percentage=value["target_percentage"],
+            keep_last_n=value["keep_last_n"],
+            keep_first=value["keep_first"],
+            autocompact_at_pct=value["autocompact_at_pct"],
+            provider=value["provider"],
+            model=value["model"],
+            memory_flush=value["memory_flush"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChoice:
     """A model a run may go to."""
 
@@ -166,6 +216,8 @@ class AgentDefinition:
     """After a turn has succeeded the run stays where it is."""
     max_concurrent_children: int = 4
     """Children of one call that work at the same time."""
+    compaction: Compaction | None = None
+    """When and how the conversation is compacted."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -190,6 +242,7 @@ class AgentDefinition:
             "rate_limit_cooldown_ms": self.rate_limit_cooldown_ms,
             "pin_after_success": self.pin_after_success,
             "max_concurrent_children": self.max_concurrent_children,
+            "compaction": None if self.compaction is None else self.compaction.to_avro(),
         }
 
     @classmethod
@@ -216,6 +269,7 @@ class AgentDefinition:
             rate_limit_cooldown_ms=value["rate_limit_cooldown_ms"],
             pin_after_success=value["pin_after_success"],
             max_concurrent_children=value["max_concurrent_children"],
+            compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
         )
 
 
@@ -529,6 +583,56 @@ class ImportOrigin:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitNotice:
+    """A limit that was reached, as whoever meets it is told."""
+
+    SCHEMA: ClassVar[str] = "loom.values.LimitNotice"
+
+    scope: str
+    """Whose limit: operator, tenant or user."""
+    scope_id: str
+    """The tenant or the user; empty for operator."""
+    severity: str
+    """soft: told and no more; hard: nothing more is spent."""
+    window: str = 'month'
+    """What is counted together: month, a UTC calendar month."""
+    unit: str = 'tokens'
+    """What is counted: tokens, or micros (millionths of the currency)."""
+    used: int = 0
+    """So much is used, in units; 0 when it is not for the reader of the record."""
+    limit: int = 0
+    """The limit in units; 0 when it is not for the reader of the record."""
+    message: str = ''
+    """A sentence for people."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "severity": self.severity,
+            "window": self.window,
+            "unit": self.unit,
+            "used": self.used,
+            "limit": self.limit,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            severity=value["severity"],
+            window=value["window"],
+            unit=value["unit"],
+            used=value["used"],
+            limit=value["limit"],
+            message=value["message"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParentCall:
     """The tool call that a run was started by."""
 
@@ -741,11 +845,13 @@ RECORDS = (
     AgentDefinition,
     BlobRef,
     CommandEnvelope,
+    Compaction,
     ContentBlock,
     DefinitionOverrides,
     Envelope,
     ForkPoint,
     ImportOrigin,
+    LimitNotice,
     ModelChoice,
     ParentCall,
     RunPosition,

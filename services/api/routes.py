@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from services.api import (
+    budget_endpoints,
     bulk_endpoints,
     document_endpoints,
     erasure_endpoints,
@@ -34,9 +35,11 @@ from services.api.bodies import (
     ErasureBody,
     ForkBody,
     InputBody,
+    LimitBody,
     MessageBody,
     PauseBody,
     ReasonBody,
+    ReplayBody,
     ResolveBody,
     RestoreBody,
     ResumeBody,
@@ -46,6 +49,7 @@ from services.api.bodies import (
 from services.api.service import Service
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
+from services.core.access.scopes import TENANT as TENANT_SCOPE
 
 Answer = Response | ASGIApp
 Handler = Callable[[Service, Caller, Request], Awaitable[Any]]
@@ -206,6 +210,25 @@ ROUTES: tuple[Route, ...] = (
         access=RUNS_CREATE,
         handler=run_endpoints.resume,
         says="Let a paused run go on; what is paused wider than the run still holds it.",
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/compact",
+        access=RUNS_CREATE,
+        handler=run_endpoints.compact,
+        says="Replace the older part of a conversation by a summary: of a parked run, or of a session that is over.",
+        answer="Compacted",
+        body=ReasonBody,
+        body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{SESSION}/replay",
+        access=RUNS_CREATE,
+        handler=run_endpoints.replay_session,
+        says="A new session of another agent with the conversation of this one.",
+        answer="Copied",
+        body=ReplayBody,
     ),
     Route(
         method="POST",
@@ -418,6 +441,48 @@ ROUTES: tuple[Route, ...] = (
         access=ADMIN,
         handler=operator_endpoints.concurrency,
         says="How many runs are under way, by user and provider.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_usage",
+        access=RUNS_READ,
+        handler=budget_endpoints.usage,
+        says="What was used and what it cost, over whole UTC days; rows split by currency.",
+        query=(
+            Query(name="group_by", says="tenant, user, provider, model, source, agent, day with commas between."),
+            Query(name="from", says="From the day of this time on."),
+            Query(name="to", says="Before this time; its day counts when it has begun."),
+            TENANT,
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/v1/_limits",
+        access=RUNS_READ,
+        handler=budget_endpoints.list_limits,
+        says="Limits on spending, and what is used of them this month.",
+        query=(TENANT,),
+    ),
+    Route(
+        method="PUT",
+        path="/v1/_limits",
+        access=TENANT_SCOPE,
+        handler=budget_endpoints.set_limit,
+        says="Limit what the installation, a tenant or a user spends in a month; replaces what was said before.",
+        body=LimitBody,
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/_limits",
+        access=TENANT_SCOPE,
+        handler=budget_endpoints.remove_limit,
+        says="Take the limits of an account away.",
+        query=(
+            Query(name="scope", says="operator, tenant or user."),
+            Query(name="tenant", says="The caller's without it."),
+            Query(name="scope_id", says="The user."),
+        ),
+        status=204,
     ),
     Route(
         method="GET",

@@ -107,6 +107,19 @@ class RunView:
             case "awaiting_input":
                 self.status = "waiting for input"
                 return [*self._end_turn(), Text("waits for input", style=ODD)]
+            case "context_compaction":
+                found = _mapping(data.get("context_compaction"))
+                spans = (
+                    f"{number(found.get('before_tokens') or 0)} tokens became {number(found.get('after_tokens') or 0)}"
+                )
+                line = f"conversation compacted ({found.get('trigger') or 'manual'}): {spans}"
+                return [*self._end_turn(), Text(line, style=ODD)]
+            case "compaction_failed":
+                return [*self._end_turn(), Text(one_line(str(data.get("error", "")), self.columns), style=ODD)]
+            case "limit":
+                met = _mapping(data.get("limit"))
+                told = Text(str(met.get("message", "")), style=BAD if met.get("severity") == "hard" else ODD)
+                return [*self._said(), *self._end_turn(), told]
             case "outcome_unknown":
                 asked = _mapping(data.get("outcome_unknown"))
                 self.status = "waiting for an operator"

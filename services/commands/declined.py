@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from connectors.errors import OutsideError, Permanent
+from schemas.values import LimitNotice
 
 RETRY_LATER_S = 5
 """What a caller is told who met a bound: runs take seconds, so sooner is of no use (parity: reference surfaces 0.5)."""
@@ -49,6 +50,11 @@ CODES = frozenset(
         "restore_failed",
         "already_pausing",
         "not_paused",
+        "run_busy",
+        "agent_gone",
+        "empty_source",
+        "nothing_to_compact",
+        "compaction_failed",
         "already_quarantined",
         "not_quarantined",
         # bounds
@@ -75,6 +81,8 @@ CODES = frozenset(
         "resolve_pending",
         "import_pending",
         "pause_pending",
+        "compact_pending",
+        "limit_pending",
         "quarantine_pending",
         "not_yet",
         "internal",
@@ -109,8 +117,11 @@ def bad_request(message: str) -> Declined:
     return Declined("bad_request", message)
 
 
-def refused(code: str, message: str) -> Declined:
-    """What the owner of a run decided. A code of a newer owner that this process does not know is shown as it is."""
+def refused(code: str, message: str, limit: LimitNotice | None = None) -> Declined:
+    """What the owner of a run decided. A code of a newer owner that this process does not know is shown as it is.
+
+    `limit`: the one on spending that was reached.
+    """
     known = REFUSALS.get(code, code)
     if known not in CODES:
         return Declined("bad_request", f"{code}: {message}")
@@ -118,9 +129,9 @@ def refused(code: str, message: str) -> Declined:
         "backpressure",
         "per_user_quota_exhausted",
         "provider_concurrency_exhausted",
-        "token_limit_exceeded",
     )
-    return Declined(known, message, retry_after_s=RETRY_LATER_S if waits else None)
+    details = None if limit is None else {k: v for k, v in limit.to_avro().items() if k != "severity"}
+    return Declined(known, message, retry_after_s=RETRY_LATER_S if waits else None, details=details)
 
 
 def away(what: str, error: OutsideError) -> Declined:

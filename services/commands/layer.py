@@ -7,6 +7,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     forks     fork                              -> Accepted, with the fork's stream
     imports   take_in
     control   post_input, cancel, resolve, pause, resume, quarantine, release
+    compactions compact, replay                (a summary for the older part; a session for another agent)
     bulk      preview, act                      (one of those orders, to the runs of a filter)
     reads     run, agent, runs, transcript, stream
     audit     events, record
@@ -14,6 +15,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
     pausing   pause, resume, state   (wider than a run; control has those of one run)
+    budgets   limits, set, remove, usage
     probing   probe                  (of the providers of models)
     erasing   report, erase, subjects, wrap_anew
 
@@ -35,7 +37,9 @@ from services.commands import limits
 from services.commands.audit_log import AuditLog
 from services.commands.authentication import Gate
 from services.commands.barrier import Barrier
+from services.commands.budgets import Budgets
 from services.commands.bulk import Bulk
+from services.commands.compactions import Compactions
 from services.commands.content import Content
 from services.commands.control import Control
 from services.commands.erasing import Erasing
@@ -52,8 +56,14 @@ from services.commands.reads import Reads
 from services.commands.restoring import Restoring
 from services.commands.runs import Runs
 from services.commands.snapshots import Snapshots
+from services.stream.budget_clerk import BudgetClerk
+from services.stream.budget_family import BudgetFamily
+from services.stream.budget_family import topics_of as budget_topics
+from services.stream.budgets import BudgetBoard
+from services.stream.family import Topics
 from services.stream.pauses import PauseBoard
 from services.stream.providers import ProviderBoard
+from services.stream.snapshot import Snapshots as BooksSnapshots
 from services.stream.subject_keys import SubjectKeys
 
 log = logging.getLogger(__name__)
@@ -65,13 +75,14 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family, and those of pauses wider than a run, of keys of subjects, of providers."""
+    """The topics of the run family and of budgets, and of wider pauses, of keys of subjects, of providers."""
 
     commands: str
     events: str
     previews: str
     control: str
     subjects: str
+    budgets: Topics
     providers: str
 
     @classmethod
@@ -82,6 +93,7 @@ class RunTopics:
             previews=f"{prefix}.run.deltas",
             control=f"{prefix}.control.events",
             subjects=f"{prefix}.subject.keys",
+            budgets=budget_topics(prefix),
             providers=f"{prefix}.provider.events",
         )
 
@@ -121,6 +133,7 @@ class CommandLayer:
         publish_wait_s: float = limits.PUBLISH_WAIT_S,
         decision_wait_s: float = limits.DECISION_WAIT_S,
         control_wait_s: float = limits.CONTROL_WAIT_S,
+        compaction_wait_s: float = limits.COMPACTION_WAIT_S,
         on_batch: Callable[[int], None] = lambda records: None,
         keys: SubjectKeys | None = None,
     ) -> None:
@@ -165,6 +178,16 @@ class CommandLayer:
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
+        self.compactions = Compactions(
+            self.runs, self.control, self.reads, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
+        )
+        family = BudgetFamily()
+        saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
+        self.books = BudgetBoard(codec, topics.budgets, saved, ranges)
+        self.clerk = BudgetClerk(
+            self.books, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
+        )
+        self.budgets = Budgets(sources, self.clerk, clock_ms=clock_ms, wait_s=control_wait_s)
         self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
         self.bulk = Bulk(self.reads, self.control, clock_ms=clock_ms)
         self.audit = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
@@ -175,6 +198,7 @@ class CommandLayer:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.publisher.run(), name="publisher")
             group.create_task(self.hub.run(events, previews), name="hub")
+            group.create_task(self.clerk.run(), name="commands for the books")
             for task in beside:
                 group.create_task(_awaited(task))
 

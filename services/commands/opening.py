@@ -31,6 +31,7 @@ from services.commands.declined import Declined
 from services.commands.hub import Hub, Start
 from services.commands.layer import TOPICS, CommandLayer, RunTopics, clock_ms
 from services.commands.projection import SqlProjection, has_no_tables
+from services.stream.budget_family import PARTITION as BUDGETS
 from services.stream.pauses import PARTITION
 from services.stream.subject_keys import SubjectKeys, opened_keys
 
@@ -129,6 +130,10 @@ async def opened(
         control = KafkaTail(places.kafka, places.topics.control, {PARTITION: layer.pauses.next_offset})
         await waited_for("broker", readiness, control.start)
         stack.push_async_callback(control.close)
+        await waited_for("broker", readiness, layer.books.open)
+        spent = KafkaTail(places.kafka, places.topics.budgets.events, {BUDGETS: layer.books.next_offset})
+        await waited_for("broker", readiness, spent.start)
+        stack.push_async_callback(spent.close)
         await waited_for("broker", readiness, lambda: layer.providers.catch_up(ranges))
         providers = KafkaTail(places.kafka, places.topics.providers, {PARTITION: layer.providers.next_offset})
         await waited_for("broker", readiness, providers.start)
@@ -147,6 +152,7 @@ async def opened(
                 previews,
                 lambda: _watch(watch),
                 lambda: layer.pauses.follow(control),
+                lambda: layer.books.follow(spent),
                 lambda: layer.providers.follow(providers),
                 *following_keys,
             )

@@ -39,8 +39,9 @@ from connectors.tools.registry import ToolOptions, build_tools
 from projections.builds import PREFIX
 from schemas.codec import Codec
 from services.core.run.orders import EffectResult
-from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
-from services.core.run.state import AwaitingModel, AwaitingTools, State
+from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
+from services.runtime.budgets import HostedBudgets, hosted_budgets
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
@@ -54,12 +55,15 @@ from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
 from services.runtime.shelf import Shelf
+from services.runtime.spending import Budgets
 from services.runtime.standing_by import StandingBy, standing_by
 from services.runtime.start_paused import pause_once
+from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import Tracing, open_tracing
 from services.runtime.web import ADDRESS, bound_socket, serve
+from services.stream.budget_family import topics_of
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
@@ -78,6 +82,7 @@ TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"
 SUBJECTS_TOPIC = "loom.subject.keys"
+BUDGET_TOPICS = topics_of()
 PROVIDERS_TOPIC = "loom.provider.events"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
@@ -94,9 +99,10 @@ def clock_ms() -> int:
 class Work:
     """Everything the effects of this process need: models, tools, blobs."""
 
-    def __init__(self, models: ModelCalls, tools: ToolCalls) -> None:
+    def __init__(self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls) -> None:
         self._models = models
         self._tools = tools
+        self._summaries = summaries
 
     async def run(self, effect: Effect, state: State, tenant: str) -> EffectResult:
         """Carries one effect out."""
@@ -110,6 +116,9 @@ class Work:
             case ReconcileTool():
                 assert isinstance(state, AwaitingTools)
                 return await self._tools.reconcile(effect, state, tenant)
+            case Summarise():
+                assert isinstance(state, Compacting)
+                return await self._summaries.run(effect, state, tenant)
             case _:
                 raise AssertionError(f"{type(effect).__name__} is not a call")
 
@@ -149,6 +158,7 @@ def calls_of(
     tracing: Tracing,
     previews: Previews,
     secrecy: Secrecy,
+    budgets: Budgets | None = None,
     routing: Routing,
 ) -> Work:
     """The effects of this process."""
@@ -162,27 +172,29 @@ def calls_of(
         for provider, model in priced
         if (price := configured_price(configuration, provider, model)) is not None
     }
+    model_calls = ModelCalls(
+        {
+            name: Provider(
+                model=model,
+                max_concurrent=routing.providers[name].max_concurrent,
+                retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
+            )
+            for name, model in routing.models.items()
+        },
+        prices=prices,
+        currency=configuration.pricing.currency,
+        tools=shelf,
+        blobs=blobs,
+        previews=previews,
+        tracing=tracing,
+        clock_ms=clock_ms,
+        mask=redaction.text,
+        secrecy=secrecy,
+        budgets=budgets,
+        availability=routing.availability,
+    )
     return Work(
-        ModelCalls(
-            {
-                name: Provider(
-                    model=model,
-                    max_concurrent=routing.providers[name].max_concurrent,
-                    retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
-                )
-                for name, model in routing.models.items()
-            },
-            prices=prices,
-            currency=configuration.pricing.currency,
-            tools=shelf,
-            blobs=blobs,
-            previews=previews,
-            tracing=tracing,
-            clock_ms=clock_ms,
-            mask=redaction.text,
-            secrecy=secrecy,
-            availability=routing.availability,
-        ),
+        model_calls,
         ToolCalls(
             shelf,
             volumes=volumes_of(loaded),
@@ -194,6 +206,7 @@ def calls_of(
             mask=redaction.text,
             secrecy=secrecy,
         ),
+        SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),
     )
 
 
@@ -262,6 +275,17 @@ async def run(loaded: Loaded) -> None:
         reader = await open_reader(settings.postgres, schema=PREFIX, max_connections=4)
         stack.push_async_callback(reader.close)
         index = ProjectedIndex(reader, TOPICS.events)
+        budgets = await hosted_budgets(
+            stack,
+            settings,
+            codec,
+            appender,
+            ranges,
+            BUDGET_TOPICS,
+            group_name=f"{GROUP}-budgets",
+            life=life,
+            clock_ms=clock_ms,
+        )
         await _serve(
             loaded,
             settings,
@@ -279,6 +303,7 @@ async def run(loaded: Loaded) -> None:
             erasures,
             life,
             beside,
+            budgets,
             routing,
             providers,
         )
@@ -301,6 +326,7 @@ async def _serve(
     erasures: KafkaTail | None,
     life: str,
     beside: StandingBy | None,
+    budgets: HostedBudgets,
     routing: Routing,
     providers: KafkaTail,
 ) -> None:
@@ -324,6 +350,7 @@ async def _serve(
         tracing=watched,
         previews=previews,
         secrecy=secrecy,
+        budgets=budgets.spending,
         routing=routing,
     )
 
@@ -343,6 +370,7 @@ async def _serve(
             tracing=watched,
             pauses=lambda: board.table,
             secrecy=secrecy,
+            budgets=budgets.spending,
         )
 
     letters: dict[str, Any] = {} if keys is None else {"kept": letters_value(keys, codec, TOPICS.commands)}
@@ -397,6 +425,9 @@ async def _serve(
         running = [
             tasks.create_task(host.run(), name="host"),
             tasks.create_task(board.follow(control), name="pauses"),
+            tasks.create_task(budgets.host.run(), name="owner of the books"),
+            tasks.create_task(budgets.board.follow(budgets.tail), name="the books"),
+            tasks.create_task(budgets.clerk.run(), name="commands for the books"),
             tasks.create_task(tallies.run(), name="tallies"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),

@@ -37,7 +37,7 @@ from services.core.run.orders import (
     ToolDone,
 )
 from services.core.run.react import CallTool, ReconcileTool
-from services.core.run.state import AwaitingTools, Facts
+from services.core.run.state import AwaitingTools, Facts, used_tokens
 from services.core.run.unknown import open_call
 from services.runtime.model_calls import ToolShelf
 from services.runtime.payloads import inline_or_blob, storable
@@ -129,6 +129,7 @@ class ToolCalls:
             is_error=is_error,
             outcome=outcome,
             duration_ms=duration_ms,
+            asks_compaction=found.asks_compaction,
         )
 
     def _planned(self, effect: CallTool, planner: Planner, sealer: Sealer | Clear) -> ToolDone | ChildrenAsked:
@@ -301,12 +302,11 @@ class ToolCalls:
             hosts_source="operator_default" if facts.allowed_hosts is None else "caller",
             idempotency_key=f"{effect.run_id}:{effect.turn}.{effect.index}",
             started_at_ms=facts.started_at_ms,
-            used_tokens=facts.last_usage.input_tokens
-            + facts.last_usage.cache_read_input_tokens
-            + facts.last_usage.output_tokens,
+            used_tokens=used_tokens(facts),
             max_tokens=facts.max_context_tokens,
             sampling=definition.sampling,
             metadata=dict(facts.metadata),
+            compaction=definition.compaction,
         )
 
     def _bound_volumes(self, facts: Facts) -> tuple[VolumeBinding, ...]:

@@ -32,7 +32,20 @@ from schemas.run_events import (
     RunResumed,
 )
 from schemas.values import AgentDefinition, BlobRef, ContentBlock, Envelope, Segment, Usage
-from tests.projections.stories import asked, call, completed, failed, replied, requested, returned, started, user
+from tests.projections.stories import (
+    COMPACTED,
+    COMPACTING,
+    NOT_COMPACTED,
+    asked,
+    call,
+    completed,
+    failed,
+    replied,
+    requested,
+    returned,
+    started,
+    user,
+)
 
 BLOB = BlobRef(sha256="cd" * 32, size_bytes=70_000)
 
@@ -257,6 +270,28 @@ def test_parking_and_quarantine_are_told():
     assert one(RunParked(since_turn=2)).event["awaiting_input"] == {"since_turn": 2}
     quarantined = RunQuarantined(error="bad", record_offset=1, record_topic="t")
     assert one(quarantined).event == {"type": "quarantined", "error": "bad"}
+
+
+def test_a_compaction_shows_what_is_left_and_what_it_took():
+    frame = one(COMPACTED)
+    assert frame.type == "context_compaction"
+    assert frame.event["context_compaction"] == {
+        "summary": "they talked",
+        "before_tokens": 900,
+        "after_tokens": 300,
+        "keep_n": 4,
+        "keep_first": True,
+        "trigger": "auto",
+    }
+    assert frame.event["usage"]["input_tokens"] == 800
+    assert shown(COMPACTING) == []
+
+
+def test_a_compaction_that_failed_is_told_and_ends_no_stream():
+    frame = one(NOT_COMPACTED)
+    assert frame.type == "compaction_failed"
+    assert frame.event["error"] == "the context could not be compacted: mock 529: busy"
+    assert frame.event["compaction_failed"] == {"trigger": "auto", "kind": "overloaded"}
 
 
 def test_input_has_one_place_with_a_stored_and_a_live_face():

@@ -1,9 +1,8 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Fork, Import, Cancel, Close, Input, Resolve, PauseIt, ResumeIt, Quarantine and Release come from the commands
-topic; the shell adds the time and what only it can look up (the definition, what else is live, what is paused). Obey,
-NotBegun, Recover, Woken and ChildTold come from the owner, the others from effects inside it. None is stored: a command
-that had an effect is named by the event it caused.
+Those of FromTopic come from the commands topic; the shell adds the time and what only it can look up (the definition,
+what else is live, what is paused). Obey, NotBegun, Recover, Woken and ChildTold come from the owner, the others from
+effects inside it. None is stored: a command that had an effect is named by the event it caused.
 """
 
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from schemas.quick import frozen_on_paper
 from schemas.run_commands import (
     CancelRun,
     CloseResident,
+    CompactRun,
     ForkRun,
     ImportRun,
     PauseRun,
@@ -27,6 +27,7 @@ from schemas.values import (
     AgentDefinition,
     BlobRef,
     ForkPoint,
+    LimitNotice,
     ModelChoice,
     ParentCall,
     RunPosition,
@@ -38,7 +39,8 @@ from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
 """Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt. The kind reconcile
-names a question about a tool call; its last number is that of the question."""
+names a question about a tool call; its last number is that of the question. The kind compact names a summary call; its
+turn is the number of the compaction."""
 HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED = "happened", "did_not_happen", "cannot_tell", "failed"
 """What a tool says when it is asked about a lost call; failed: it could not be asked."""
 
@@ -50,6 +52,8 @@ class Refusal:
 
     code: str
     message: str
+    limit: LimitNotice | None = None
+    """The limit on spending that forbids it."""
 
 
 @frozen_on_paper
@@ -74,6 +78,8 @@ class Start:
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
     """What holds runs like this one now: it begins paused."""
+    exhausted: LimitNotice | None = None
+    """A hard limit under which nothing is left for this run."""
     parent: ParentCall | None = None
     """The call that starts it; None when it comes from the commands topic."""
 
@@ -164,6 +170,13 @@ class Resolve:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compact:
+    at_ms: int
+    command: CompactRun
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseIt:
     """PauseRun: the width of one run."""
 
@@ -215,6 +228,8 @@ class ModelAnswered:
     traceparent: str = ""
     reconcilable: tuple[bool, ...] = ()
     """For each tool call: the tool can be asked about it should it be lost. Empty = none can."""
+    notices: tuple[LimitNotice, ...] = ()
+    """Soft limits that are reached now that the call is counted."""
 
     @property
     def key(self) -> CallKey:
@@ -264,6 +279,21 @@ class ModelErred:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverBudget:
+    """A model call may not be made: a hard limit forbids it."""
+
+    at_ms: int
+    turn: int
+    attempt: int
+    notice: LimitNotice
+
+    @property
+    def key(self) -> CallKey:
+        return ("model", self.turn, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDone:
     """A tool call returned; outcome is ok, error, timeout or cancelled."""
 
@@ -276,6 +306,8 @@ class ToolDone:
     is_error: bool
     outcome: str
     duration_ms: int
+    asks_compaction: bool = False
+    """The run asked for a compaction with this call."""
 
     @property
     def key(self) -> CallKey:
@@ -342,6 +374,44 @@ class Reconciled:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Summarised:
+    """A summary call returned; `summary` is empty when the model gave none."""
+
+    at_ms: int
+    number: int
+    attempt: int
+    summary: str
+    usage: Usage
+    provider: str
+    model: str
+    cost_micros: int
+    currency: str
+    duration_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryFailed:
+    """A summary call failed. `kind` is a kind of connectors.errors."""
+
+    at_ms: int
+    number: int
+    attempt: int
+    kind: str
+    message: str
+    duration_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Woken:
     """The time has come that alarms.wakes_at named for the state."""
 
@@ -397,6 +467,10 @@ class Release:
     """As in Recover."""
 
 
-FromTopic = Start | Fork | Import | Cancel | Close | Input | Resolve | PauseIt | ResumeIt | Quarantine | Release
-EffectResult = ModelAnswered | ModelErred | ToolDone | ChildrenAsked | Reconciled
+FromTopic = (
+    Start | Fork | Import | Cancel | Close | Input | Resolve | Compact | PauseIt | ResumeIt | Quarantine | Release
+)
+EffectResult = (
+    ModelAnswered | ModelErred | OverBudget | ToolDone | ChildrenAsked | Reconciled | Summarised | SummaryFailed
+)
 Order = FromTopic | EffectResult | ChildTold | NotBegun | Obey | Recover | Woken

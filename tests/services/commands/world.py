@@ -30,12 +30,14 @@ from projections.positions import Arrival
 from projections.runs import RunFilter, RunPage, RunRow, frame_memory
 from projections.tables import EVERY_TENANT, Scope, place_number, place_parts, place_token
 from projections.transcript import TranscriptPage, TranscriptRow, open_calls
+from projections.usage import SUMS, UsageRow
 from schemas.codec import digest, local_codec
 from schemas.conversation import Message
 from schemas.ids import fresh_token, partition_key
 from schemas.run_commands import (
     CancelRun,
     Command,
+    CompactRun,
     ForkRun,
     ImportRun,
     PauseRun,
@@ -62,6 +64,7 @@ from services.core.run.decide import decide
 from services.core.run.forking import overridden
 from services.core.run.orders import (
     Cancel,
+    Compact,
     Fork,
     Import,
     Input,
@@ -73,14 +76,20 @@ from services.core.run.orders import (
     Release,
     Resolve,
     ResumeIt,
+    Summarised,
+    SummaryFailed,
 )
 from services.core.run.orders import Start as StartOrder
-from services.core.run.state import Absent, AwaitingModel, Ended, Refused, State, conversation, evolve
+from services.core.run.state import Absent, AwaitingModel, Compacting, Ended, Refused, State, conversation, evolve
+from services.runtime.budgets import budget_host
 from services.runtime.relatives import told
+from services.stream.dead_letters import DeadLetters
+from services.stream.host import FixedMembership, Host
 from services.stream.subject_keys import SubjectKeys
 from tests.projections.twin import Twin
 
 PARTITIONS = 4
+BUDGETS = TOPICS.budgets
 KEK = b"k" * 32
 NOW_MS = 1_780_000_000_000
 WAIT_S = 5.0
@@ -127,6 +136,9 @@ class World:
         self.unfoldable = ""
         """Why a released run cannot be folded; empty when it can."""
         self.postgres_is_away = False
+        self.summary = "they talked"
+        """What a model makes of any conversation; with `summary_error` it makes none."""
+        self.summary_error = ""
         self.blobs = MemoryBlobs()
         self.hub = Hub(self.codec, {partition: Start() for partition in range(PARTITIONS)})
         self.states: dict[str, State] = {}
@@ -161,6 +173,21 @@ class World:
         )
         for partition in range(PARTITIONS):
             self.claim(partition)
+
+    def host_of_the_books(self) -> Host:
+        commands = self.log.tail(BUDGETS.commands, {0: 0})
+        commands.pause([0])
+        return budget_host(
+            self.codec,
+            BUDGETS,
+            appender=self.log,
+            ranges=self.log,
+            commands=commands,
+            membership=FixedMembership(frozenset({0})),
+            dead_letters=DeadLetters(self.codec, self.log, topic="letters", service="tests", clock_ms=lambda: NOW_MS),
+            clock_ms=lambda: NOW_MS,
+            name="books",
+        )
 
     def token(self) -> str:
         return fresh_token(NOW_MS, next(self._counter).to_bytes(10, "big"))
@@ -270,6 +297,8 @@ class World:
                     return
                 self.tenants.setdefault(run_id, command.envelope.tenant)
                 order: Any = self._start(command)
+                if isinstance(state, Absent) and (history := self._history_of(command.session_id)):
+                    state = self.states[run_id] = Absent(run_id=run_id, history=history)
             case ForkRun():
                 self.tenants.setdefault(run_id, command.envelope.tenant)
                 order = self._fork(command)
@@ -288,6 +317,8 @@ class World:
                 order = Input(at_ms=NOW_MS, command=command)
             case ResolveCall():
                 order = Resolve(at_ms=NOW_MS, command=command)
+            case CompactRun():
+                order = Compact(at_ms=NOW_MS, command=command)
             case PauseRun():
                 order = PauseIt(at_ms=NOW_MS, command=command)
             case ResumeRun():
@@ -303,6 +334,31 @@ class World:
         now = self.states[run_id]
         if isinstance(now, AwaitingModel) and now.facts.definition.name != "silent":
             self.reply(run_id)
+        if isinstance(now, Compacting) and now.facts.definition.name != "silent":
+            self.summarise(run_id)
+
+    def summarise(self, run_id: str) -> None:
+        """The model answers the summary call of a run."""
+        state = self.states[run_id]
+        assert isinstance(state, Compacting)
+        place: dict[str, Any] = {"at_ms": NOW_MS, "number": state.number, "attempt": state.attempt, "duration_ms": 1}
+        order: Any = Summarised(
+            **place,
+            summary=self.summary,
+            usage=Usage(input_tokens=7, output_tokens=2),
+            provider=state.provider,
+            model=state.model,
+            cost_micros=0,
+            currency="",
+        )
+        if self.summary_error:
+            order = SummaryFailed(**place, kind="overloaded", message=self.summary_error)
+        self.happen(run_id, *decide(state, order))
+
+    def _history_of(self, session_id: str) -> tuple[Message, ...]:
+        """What was said in a session that is over."""
+        ended = [s for s in self.states.values() if isinstance(s, Ended) and s.facts.session_id == session_id]
+        return conversation(ended[-1]) if ended else ()
 
     def _fork(self, command: ForkRun) -> Fork:
         """The origin up to the seq, read from the log as the real owner does it."""
@@ -332,6 +388,9 @@ class World:
             origin = Origin(started=started, state=state, point=point)
             self.histories.setdefault(run_id, conversation(state))
         definition = origin.started.definition if origin is not None else None
+        is_known = command.agent != "ghost"
+        if command.seed and definition is not None:
+            definition = replace(definition, name=command.agent)
         return Fork(
             at_ms=NOW_MS,
             command=command,
@@ -339,6 +398,7 @@ class World:
             agent_id=command.agent_id,
             origin=origin,
             definition=definition and overridden(definition, command.overrides, tools=definition.tools),
+            unresolved=None if is_known else Refusal(code="unknown_agent", message="there is no agent ghost"),
         )
 
     def _start(self, command: StartRun) -> StartOrder:
@@ -464,6 +524,29 @@ class TwinProjection:
         ]
         return row, replace(frame_memory(row), calls=open_calls(calls))
 
+    async def usage(
+        self, scope: Scope, group_by: Sequence[str], *, user_id: str | None, since_day: str, until_day: str
+    ) -> list[dict[str, Any]]:
+        sums: dict[tuple[str, ...], list[int]] = {}
+        names = tuple(dict.fromkeys([*group_by, "currency"]))
+        for row in self._spent(scope, user_id, since_day):
+            if not until_day or row.day <= until_day:
+                so_far = sums.setdefault(tuple(getattr(row, name) for name in names), [0] * len(SUMS))
+                so_far[:] = [a + getattr(row, name) for a, name in zip(so_far, SUMS, strict=True)]
+        return [dict(zip((*names, *SUMS), (*key, *amounts), strict=True)) for key, amounts in sorted(sums.items())]
+
+    async def spent_since(self, scope: Scope, since_day: str, *, user_id: str | None, currency: str) -> tuple[int, int]:
+        rows = self._spent(scope, user_id, since_day)
+        tokens = sum(getattr(row, name) for row in rows for name in SUMS if name.endswith("_tokens"))
+        return tokens, sum(row.cost_micros for row in rows if row.currency == currency)
+
+    def _spent(self, scope: Scope, user_id: str | None, since_day: str) -> list[UsageRow]:
+        return [
+            row
+            for row in self._tables["usage"].values()
+            if _within(scope, row.tenant) and user_id in (None, row.user_id) and row.day >= since_day
+        ]
+
     async def cursors(self) -> list[CursorRow]:
         assert self._tables
         return [
@@ -489,8 +572,8 @@ def _wanted(wanted: RunFilter, row: RunRow) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def world(*, owner: bool = True, **more: Any) -> AsyncIterator[World]:
-    """A World whose hub, publisher and owner are at work."""
+async def world(*, owner: bool = True, books: bool = False, **more: Any) -> AsyncIterator[World]:
+    """A World whose hub, publisher and owner are at work; with `books` also somebody who owns those."""
     made = World(**more)
     await made.layer.publisher.open()
     events = made.log.tail(TOPICS.events, dict.fromkeys(range(PARTITIONS), 0))
@@ -501,6 +584,8 @@ async def world(*, owner: bool = True, **more: Any) -> AsyncIterator[World]:
     beside = [*follow, *([made.own] if owner else [])]
     if made.keys is not None:
         beside.append(partial(made.keys.follow, made.log.tail(TOPICS.subjects, {0: 0})))
+    if books:
+        beside += [made.host_of_the_books().run, lambda: made.layer.books.follow(made.log.tail(BUDGETS.events, {0: 0}))]
     work = asyncio.create_task(made.layer.run(events, previews, *beside))
     try:
         await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from typing import Any
 from connectors.blobs import MemoryBlobs
 from connectors.errors import Transient
 from connectors.memory_log import MemoryLog
+from connectors.models.pricing import Price
 from connectors.protocols import (
     Capabilities,
     EffectClass,
@@ -38,6 +39,8 @@ from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.shelf import Shelf
+from services.runtime.spending import Spending
+from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import NO_TRACING, Tracing
@@ -153,10 +156,14 @@ class SmallRuntime:
         blobs: MemoryBlobs | None = None,
         previews_topic: str = "unused",
         tools: Mapping[str, Tool] | None = None,
+        budgets: Spending | None = None,
+        prices: Mapping[tuple[str, str], Price] | None = None,
+        held: frozenset[int] | None = None,
         definitions: Definitions | None = None,
         providers: Mapping[str, Provider] | None = None,
         availability: Availability | None = None,
     ) -> None:
+        """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
         past = Past(family, codec, ranges, topics.events)
         tallies = Tallies(codec, appender, topic="unused", clock_ms=clock_ms)
@@ -170,19 +177,21 @@ class SmallRuntime:
         self.previews = previews = Previews(
             codec, appender, topic=previews_topic, partitions=partitions, term_of=term_of
         )
+        models = ModelCalls(
+            {"mock": Provider(model=model)} if providers is None else providers,
+            prices=prices or {},
+            currency="USD" if prices else "",
+            tools=shelf,
+            blobs=blobs,
+            previews=previews,
+            tracing=tracing,
+            clock_ms=clock_ms,
+            secrecy=secrecy,
+            budgets=budgets,
+            availability=availability,
+        )
         work = Work(
-            ModelCalls(
-                {"mock": Provider(model=model)} if providers is None else providers,
-                prices={},
-                currency="",
-                tools=shelf,
-                blobs=blobs,
-                previews=previews,
-                tracing=tracing,
-                clock_ms=clock_ms,
-                secrecy=secrecy,
-                availability=availability,
-            ),
+            models,
             ToolCalls(
                 shelf,
                 volumes={},
@@ -193,6 +202,7 @@ class SmallRuntime:
                 clock_ms=clock_ms,
                 secrecy=secrecy,
             ),
+            SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, secrecy=secrecy),
         )
         self.dead_letters = DeadLetters(codec, appender, topic=topics.dead_letters, service=name, clock_ms=clock_ms)
         self.calls = Calls(
@@ -218,6 +228,7 @@ class SmallRuntime:
                 tracing=tracing,
                 pauses=pauses,
                 secrecy=secrecy,
+                budgets=budgets,
             )
 
         workplace = Workplace(
@@ -234,7 +245,8 @@ class SmallRuntime:
             clock_ms=clock_ms,
             name=name,
         )
-        self.host = Host(workplace, membership=FixedMembership(frozenset(range(partitions))), commands=commands)
+        held = frozenset(range(partitions)) if held is None else held
+        self.host = Host(workplace, membership=FixedMembership(held), commands=commands)
 
 
 @asynccontextmanager

@@ -12,9 +12,13 @@ from schemas.run_events import (
     ChildRequested,
     ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     FallbackSuppressed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -37,7 +41,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, Spawn, Usage
+from schemas.values import BlobRef, LimitNotice, Spawn, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -61,6 +65,7 @@ from tests.services.core.run.given import (
     begun,
     calls,
     cancelled,
+    compacting,
     completed,
     erred,
     parked,
@@ -73,6 +78,9 @@ from tests.services.core.run.given import (
 STARTED = RunStarted(session_id="s_tok", agent_id="a_tok", definition=DEFINITION, segments=())
 REPLIED = ModelReplied(
     turn=1, attempt=1, stop_reason="end_turn", usage=USAGE, provider="acme", model="large", duration_ms=1, text="x"
+)
+REQUESTED = CompactionRequested(
+    number=1, turn=2, trigger="manual", keep_n=0, keep_first=True, before_tokens=10, provider="acme", model="large"
 )
 EVERY: tuple[Event, ...] = (
     STARTED,
@@ -106,12 +114,31 @@ EVERY: tuple[Event, ...] = (
     RunPaused(turn=1),
     RunResumed(scope="run"),
     InputReceived(text="t"),
+    LimitReached(notice=LimitNotice(scope="user", scope_id="alice", severity="soft")),
     RunCompleted(stop_reason="end_turn", usage=USAGE),
     RunFailed(code="c", error="e", usage=USAGE),
     RunCancelled(usage=USAGE),
     RunQuarantined(error="e", record_topic="t", record_offset=1),
     RunReleased(by="someone"),
     CommandRefused(code="c", message="m"),
+    REQUESTED,
+    CompactionFailed(
+        number=1, attempt=1, turn=6, trigger="manual", kind="k", usage=USAGE, provider="acme", model="large"
+    ),
+    ContextCompacted(
+        number=1,
+        attempt=1,
+        turn=6,
+        trigger="manual",
+        summary="s",
+        before_tokens=10,
+        after_tokens=5,
+        keep_n=0,
+        keep_first=True,
+        usage=USAGE,
+        provider="acme",
+        model="large",
+    ),
 )
 STATES: dict[str, Callable[[], Run]] = {
     "absent": Run,
@@ -120,6 +147,7 @@ STATES: dict[str, Callable[[], Run]] = {
     "awaiting tools": lambda: at_tools("A", "B"),
     "parked": parked,
     "paused": paused,
+    "compacting": compacting,
     "ended": completed,
 }
 LEGAL = {
@@ -134,6 +162,7 @@ LEGAL = {
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -153,6 +182,7 @@ LEGAL = {
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -163,9 +193,11 @@ LEGAL = {
         "CommandRefused",
     },
     "parked": {
+        "CompactionRequested",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -180,6 +212,7 @@ LEGAL = {
         "RunResumed",
         "RunParked",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -187,6 +220,21 @@ LEGAL = {
         "RunRestored",
         "RunReleased",
         "ResidentLeft",
+        "CommandRefused",
+    },
+    "compacting": {
+        "ContextCompacted",
+        "CompactionFailed",
+        "LimitReached",
+        "ResidentLeft",
+        "RunPauseRequested",
+        "InputReceived",
+        "RunCompleted",
+        "RunFailed",
+        "RunCancelled",
+        "RunQuarantined",
+        "RunRestored",
+        "RunReleased",
         "CommandRefused",
     },
     "ended": {"CommandRefused"},
