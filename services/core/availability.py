@@ -61,7 +61,7 @@ class Probed:
 
     reachable: bool
     models: tuple[str, ...]
-    """As it lists them; of a provider that was not reached, those it listed before."""
+    """As it lists them; where the list could not be had, as it did before."""
     checked_at_ms: int
     error: str = ""
 
@@ -179,7 +179,8 @@ class Matrix:
 
     def _probed(self, probe: ProviderProbed) -> "Matrix":
         before = self.providers.get(probe.provider)
-        models = probe.models if probe.models or probe.reachable or before is None else before.models
+        # Where the list could not be had, the one before is better than none.
+        models = before.models if before is not None and probe.error and not probe.models else probe.models
         found = Probed(
             reachable=probe.reachable, models=models, checked_at_ms=probe.at_ms, error=probe.error[:ERROR_MAX]
         )

@@ -173,6 +173,12 @@ def test_a_provider_that_is_away_keeps_what_it_listed() -> None:
     assert (matrix.providers["p"].error, matrix.providers["p"].checked_at_ms) == ("refused", NOW + 1)
 
 
+def test_a_provider_that_answers_and_cannot_list_keeps_what_it_listed() -> None:
+    failed = ProviderProbed(provider="p", reachable=True, error="the list is broken", at_ms=NOW)
+    assert after(probe("m"), failed).listings() == {"p": ("m",)}
+    assert after(probe("m"), probe()).listings() == {"p": ()}, "one that lists nothing any more says so"
+
+
 def test_since_when_a_provider_has_a_stalled_model() -> None:
     matrix = after(mark(STALLED, "a", at_ms=5), mark(STALLED, "b", at_ms=3), mark(STALLED, "c", "q", at_ms=1))
     assert (matrix.stalled_at("p"), matrix.stalled_at("other")) == (3, 0)
