@@ -2,8 +2,7 @@
 
 The one is whoever owns run partition 0, so there is one as long as any runtime works. Two for a moment do no harm: a
 probe is a request without tokens, and the later answer counts. Every provider is asked again after `interval_s`; one
-with a stalled model after STALLED_S, because until it answers its models are passed over; all of them when somebody
-asked for it.
+that is away or has a stalled model after PASSED_OVER_S; all of them when somebody asked for it.
 
 Before: the board says what was last known. After: services/stream/providers.py folds the answers.
 """
@@ -24,8 +23,8 @@ log = logging.getLogger("loomlog.runtime")
 
 INTERVAL_S = (60.0, 3_600.0)
 """Least and most between two probes of a provider (parity); the default is in the settings."""
-STALLED_S = 60.0
-"""Between probes of a provider with a stalled model."""
+PASSED_OVER_S = 60.0
+"""Between probes of a provider that is away or has a stalled model: as long as that is so, runs pass it over."""
 LOOK_S = 1.0
 """How often the prober looks whether something is due, when nobody wakes it."""
 PROBE_WAIT_S = 10.0
@@ -99,8 +98,8 @@ class Prober:
         if probed is None:
             return True
         wait_ms = self._interval_ms
-        if self._board.matrix.stalled_at(name):
-            wait_ms = min(wait_ms, int(STALLED_S * 1000))
+        if not probed.reachable or self._board.matrix.stalled_at(name):
+            wait_ms = min(wait_ms, int(PASSED_OVER_S * 1000))
         return now_ms - probed.checked_at_ms >= wait_ms
 
     def _open_request(self) -> str:
