@@ -31,6 +31,7 @@ from schemas.run_events import (
     ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
     LimitReached,
     ModelCallFailed,
@@ -250,7 +251,14 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunRestored():
             if event.events == values["told_events"]:
                 values["told_events"] = 0
-        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked() | FallbackSuppressed() | LimitReached():
+        case (
+            ToolReconcileRequested()
+            | CallNotBegun()
+            | ToolOutcomeAsked()
+            | FallbackSuppressed()
+            | LimitReached()
+            | HookActed()
+        ):
             pass
         case ChildrenPlanned() | ChildReturned() | ResidentLeft():
             pass

@@ -12,6 +12,7 @@ from schemas.values import (
     CommandEnvelope,
     Compaction,
     DefinitionOverrides,
+    HookAct,
     ImportOrigin,
     LimitNotice,
     RunPosition,
@@ -149,6 +150,10 @@ class ForkRun:
     """Hash of the request under an idempotency key."""
     seed: str = ''
     """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
+    the run ends.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -166,6 +171,7 @@ class ForkRun:
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
             "seed": self.seed,
+            "credentials": self.credentials,
         }
 
     @classmethod
@@ -185,6 +191,7 @@ class ForkRun:
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
             seed=value["seed"],
+            credentials=tuple(value["credentials"]),
         )
 
 
@@ -312,7 +319,7 @@ class HandOverToolResult:
     attempt: int
     """Attempt that returned."""
     outcome: str
-    """ok, error, timeout or cancelled."""
+    """ok, error, timeout, cancelled or denied."""
     text: str = ''
     """Result the model sees."""
     text_blob: BlobRef | None = None
@@ -323,6 +330,8 @@ class HandOverToolResult:
     """Time of the call."""
     asks_compaction: bool = False
     """The run asked for a compaction with this call; it comes before the next turn."""
+    hook_acts: tuple[HookAct, ...] = ()
+    """What hooks did about the call."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -337,6 +346,7 @@ class HandOverToolResult:
             "outcome": self.outcome,
             "duration_ms": self.duration_ms,
             "asks_compaction": self.asks_compaction,
+            "hook_acts": [item.to_avro() for item in self.hook_acts],
         }
 
     @classmethod
@@ -353,6 +363,7 @@ class HandOverToolResult:
             outcome=value["outcome"],
             duration_ms=value["duration_ms"],
             asks_compaction=value["asks_compaction"],
+            hook_acts=tuple(HookAct.from_avro(item) for item in value["hook_acts"]),
         )
 
 
@@ -649,6 +660,10 @@ class StartRun:
     """Data from the body of a trigger, untrusted; values are JSON texts."""
     seed: str = ''
     """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
+    the run ends.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -675,6 +690,7 @@ class StartRun:
             "web_search_filter": self.web_search_filter,
             "payload_metadata": self.payload_metadata,
             "seed": self.seed,
+            "credentials": self.credentials,
         }
 
     @classmethod
@@ -703,6 +719,7 @@ class StartRun:
             web_search_filter=value["web_search_filter"],
             payload_metadata=value["payload_metadata"],
             seed=value["seed"],
+            credentials=tuple(value["credentials"]),
         )
 
 

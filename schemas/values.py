@@ -535,6 +535,60 @@ class ForkPoint:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HookAct:
+    """What one hook did about one tool call."""
+
+    SCHEMA: ClassVar[str] = "loom.values.HookAct"
+
+    hook_id: str
+    """Id of the registration."""
+    owner: str
+    """Who registered it."""
+    name: str
+    """Its name under that owner."""
+    phase: str
+    """pre or post."""
+    act: str
+    """denied, rewrote_input, widened_hosts, rewrote_result, or unavailable: it gave no usable answer."""
+    input: str = ''
+    """JSON text the tool was given; only with the last rewrote_input of a call."""
+    url: str = ''
+    """Where the call goes, as far as its input says; with widened_hosts."""
+    hosts_added: tuple[str, ...] = ()
+    """Hosts this one call may reach besides the run's; a leading dot takes in subdomains."""
+    reason: str = ''
+    """Why it is unavailable."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "hook_id": self.hook_id,
+            "owner": self.owner,
+            "name": self.name,
+            "phase": self.phase,
+            "act": self.act,
+            "input": self.input,
+            "url": self.url,
+            "hosts_added": self.hosts_added,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            hook_id=value["hook_id"],
+            owner=value["owner"],
+            name=value["name"],
+            phase=value["phase"],
+            act=value["act"],
+            input=value["input"],
+            url=value["url"],
+            hosts_added=tuple(value["hosts_added"]),
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOrigin:
     """Where an imported run happened. Its events are repeated here under this log's own terms and hash chain."""
 
@@ -850,6 +904,7 @@ RECORDS = (
     DefinitionOverrides,
     Envelope,
     ForkPoint,
+    HookAct,
     ImportOrigin,
     LimitNotice,
     ModelChoice,

@@ -60,6 +60,7 @@ from services.core.run.orders import (
 )
 from services.core.run.react import Kin
 from services.core.run.state import Ended, Pause, conversation
+from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.hand_over import order_of
 from services.runtime.kin import KinDesk
 from services.runtime.relatives import Relatives
@@ -161,9 +162,11 @@ class RunDesk:
         pauses: Callable[[], PauseTable] | None = None,
         secrecy: Secrecy = IN_CLEAR,
         budgets: StartBudgets | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self._secrecy = secrecy
         self._budgets = budgets
+        self._credentials = credentials
         self._number = number
         self._partitions = partitions
         self.issued_until_ms = known_since_ms
@@ -248,6 +251,7 @@ class RunDesk:
                 if state.facts.parent is not None:
                     self._kin.ended(aggregate.id, state.facts.parent.run_id)
                 self._tallies.ended(aggregate, state, self._number)
+                self._credentials.ended(state.facts)
         self._remember(
             PastRun(
                 run_id=aggregate.id,

@@ -23,6 +23,7 @@ from services.core.run.orders import ModelAnswered, ModelErred, OverBudget
 from services.core.run.react import CallModel, Summarise
 from services.core.run.state import AwaitingModel, Compacting
 from services.runtime.availability import Availability
+from services.runtime.context_plugins import ContextPlugins, Outbound
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
@@ -41,6 +42,8 @@ class Provider:
     model: Model
     max_concurrent: int = 0
     """0 = DEFAULT_MODEL_CALLS."""
+    is_outside: bool = True
+    """Context plugins apply; not for code agents, which run here."""
     retries_rate_limits: bool = True
 
 
@@ -72,11 +75,14 @@ class ModelCalls:
         secrecy: Secrecy = IN_CLEAR,
         budgets: Budgets | None = None,
         availability: Availability | None = None,
+        plugins: ContextPlugins | None = None,
     ) -> None:
         """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it.
 
         `availability` is told how calls went and knows what else could be called; without it nothing falls back.
+        `plugins` change what providers are sent (context_plugins.py).
         """
+        self._plugins = plugins
         self._availability = availability
         self._mask = mask
         self._secrecy = secrecy
@@ -115,7 +121,7 @@ class ModelCalls:
             sealer = await self._secrecy.sealer(tenant, user_id)
             request: ModelRequest | None = None
             if hold is not None:
-                request = await self._request(effect, state, tenant)
+                request = await self._request(provider, effect, state, tenant)
                 request, worst = self._worst(effect.provider, request)
                 refused = await hold.reserve(worst)
                 if refused is not None:
@@ -125,7 +131,7 @@ class ModelCalls:
                 if hold is not None:
                     hold.begun = True
                 with self._tracing.model_call(effect, state) as span:
-                    request = request or await self._request(effect, state, tenant)
+                    request = request or await self._request(provider, effect, state, tenant)
                     is_with_provider = True
                     reply = await self._call(provider.model, effect, request, sealer)
                     is_with_provider = False
@@ -165,7 +171,7 @@ class ModelCalls:
             async with self._slots[effect.provider]:
                 if hold is not None:
                     hold.begun = True
-                reply = await self._summary(provider.model, effect, request, state)
+                reply = await self._summary(provider, effect, request, state, tenant)
             if hold is not None:
                 await hold.settle(tokens_of(reply.usage), self.cost(effect.provider, effect.model, reply.usage)[0])
             return reply
@@ -177,9 +183,17 @@ class ModelCalls:
             if hold is not None:
                 hold.close()
 
-    async def _summary(self, model: Model, effect: Summarise, request: ModelRequest, state: Compacting) -> Reply:
+    async def _summary(
+        self, provider: Provider, effect: Summarise, request: ModelRequest, state: Compacting, tenant: str
+    ) -> Reply:
+        if self._plugins is not None and provider.is_outside:
+            system = tuple([block.text for block in request.system])
+            whole = Outbound(system=system, messages=tuple(request.messages))
+            sent = await self._plugins.applied(whole, state.facts, tenant)
+            blocks = tuple([SystemBlock(text=text) for text in sent.system])
+            request = replace(request, system=blocks, messages=sent.messages)
         with self._tracing.model_call(effect, state) as span:
-            async with aclosing(model.stream(request)) as items:  # type: ignore[type-var]  # as below
+            async with aclosing(provider.model.stream(request)) as items:  # type: ignore[type-var]  # as below
                 async for item in items:
                     if isinstance(item, Reply):
                         span.answered(item)
@@ -201,16 +215,20 @@ class ModelCalls:
         known = ", ".join(sorted(self._providers)) or "none"
         return Permanent(f"{provider}: no such provider in this runtime; it has {known}", kind="unsupported")
 
-    async def _request(self, effect: CallModel, state: AwaitingModel, tenant: str) -> ModelRequest:
+    async def _request(self, provider: Provider, effect: CallModel, state: AwaitingModel, tenant: str) -> ModelRequest:
         facts = state.facts
         system = await self._secrecy.texts(facts.system, tenant)
+        messages = await loaded(facts.messages, self._blobs, self._secrecy, tenant)
+        if self._plugins is not None and provider.is_outside:
+            sent = await self._plugins.applied(Outbound(system=system, messages=messages), facts, tenant)
+            system, messages = sent.system, sent.messages
         definition = facts.definition
         return ModelRequest(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
             idempotency_key=idempotency_key(effect, state),
             model=effect.model,
             system=tuple(SystemBlock(text=text, cacheable=index == 0) for index, text in enumerate(system)),
-            messages=await loaded(facts.messages, self._blobs, self._secrecy, tenant),
+            messages=messages,
             tools=self._tools.specs(definition.tools),
             max_tokens=definition.max_tokens,
             effort=facts.current.effort,

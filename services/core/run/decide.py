@@ -38,6 +38,7 @@ from services.core.run import (
     children,
     compacting,
     falling_back,
+    hooking,
     limits,
     pausing,
     quarantining,
@@ -208,6 +209,7 @@ def _start(state: State, order: Start) -> list[Event]:
             request_sha256=command.request_sha256,
             continues=order.continues,
             traceparent=order.traceparent,
+            credentials=command.credentials,
             run_timeout_s=command.run_timeout_s or definition.run_timeout_s,
             parent_agent_id=order.parent.agent_id if order.parent is not None else "",
             parent=order.parent,
@@ -459,7 +461,8 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
         duration_ms=order.duration_ms,
         asks_compaction=order.asks_compaction,
     )
-    return [returned, *_after_tools(state, [returned], order.at_ms)]
+    acts = hooking.acted(order.turn, opened, order.hook_acts)
+    return [*acts, returned, *_after_tools(state, [returned], order.at_ms)]
 
 
 def _after_tools(state: AwaitingTools, told: list[Event], at_ms: int) -> list[Event]:
@@ -565,7 +568,8 @@ def _reconciled(state: State, order: Reconciled) -> list[Event]:
     if opened is None or not opened.is_asking or (opened.attempt, opened.asks) != (order.attempt, order.ask):
         return []
     assert isinstance(state, AwaitingTools)
-    return _with_what_follows(state, [unknown.reconciled(state, opened, order)], order.at_ms)
+    acts = hooking.acted(order.turn, opened, order.hook_acts)
+    return _with_what_follows(state, [*acts, unknown.reconciled(state, opened, order)], order.at_ms)
 
 
 def _with_what_follows(state: AwaitingTools, events: list[Event], at_ms: int) -> list[Event]:

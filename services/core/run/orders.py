@@ -27,6 +27,7 @@ from schemas.values import (
     AgentDefinition,
     BlobRef,
     ForkPoint,
+    HookAct,
     LimitNotice,
     ModelChoice,
     ParentCall,
@@ -295,7 +296,7 @@ class OverBudget:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDone:
-    """A tool call returned; outcome is ok, error, timeout or cancelled."""
+    """A tool call returned; outcome is ok, error, timeout, cancelled or denied (by a hook)."""
 
     at_ms: int
     turn: int
@@ -308,6 +309,8 @@ class ToolDone:
     duration_ms: int
     asks_compaction: bool = False
     """The run asked for a compaction with this call."""
+    hook_acts: tuple[HookAct, ...] = ()
+    """What hooks did about the call, in the order they were asked."""
 
     @property
     def key(self) -> CallKey:
@@ -317,7 +320,7 @@ class ToolDone:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildrenAsked:
-    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned."""
+    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned. `hook_acts` as in ToolDone."""
 
     at_ms: int
     turn: int
@@ -330,6 +333,8 @@ class ChildrenAsked:
     timeout_ms: int = 0
     idle_ttl_s: int = 0
     is_sealed: bool = False
+    is_looked_at: bool = False
+    hook_acts: tuple[HookAct, ...] = ()
 
     @property
     def key(self) -> CallKey:
@@ -366,6 +371,8 @@ class Reconciled:
     text_blob: BlobRef | None = None
     is_error: bool = False
     duration_ms: int = 0
+    hook_acts: tuple[HookAct, ...] = ()
+    """As in ToolDone; only with a result."""
 
     @property
     def key(self) -> CallKey:

@@ -19,6 +19,7 @@ from schemas.run_events import (
     ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
     LimitReached,
     ModelCallFailed,
@@ -206,6 +207,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | CommandRefused()
             | ToolOutcomeAsked()
             | CallNotBegun()
+            | HookActed()
             | ChildrenPlanned()
             | ResidentLeft()
             | ContextCompacted()

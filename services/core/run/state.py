@@ -34,6 +34,7 @@ from schemas.run_events import (
     ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
     LimitReached,
     ModelCallFailed,
@@ -152,6 +153,8 @@ class Facts:
     started_at_ms: int
     traceparent: str
     metadata: tuple[tuple[str, str], ...] = ()
+    credentials: tuple[str, ...] = ()
+    """Names of those that came with the request; their values are outside the log."""
     inherited_messages: int = 0
     """How many of the messages came from the run this one goes on with."""
     turns: int = 0
@@ -395,6 +398,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _outcome_asked(state, event, at_ms)
         case CallNotBegun():
             return _not_begun(state, event)
+        case HookActed():
+            return _hook_acted(state, event)
         case ChildrenPlanned() | ChildRequested() | ChildReturned():
             return _delegated(state, event, at_ms)
         case ResidentLeft():
@@ -494,6 +499,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         started_at_ms=at_ms,
         traceparent=event.traceparent,
         metadata=tuple(sorted(event.metadata.items())),
+        credentials=event.credentials,
         inherited_messages=len(state.history),
         imported_events=0 if event.imported_from is None else event.imported_from.events,
         run_timeout_s=event.run_timeout_s,
@@ -682,6 +688,15 @@ def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingToo
                 if (opened.index, opened.attempt) == (event.index, event.attempt):
                     return _replaced(state, changed(opened, not_begun=True))
     raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
+
+
+def _hook_acted(state: State, event: HookActed) -> AwaitingTools:
+    """Nothing changes: the call is kept as the model wrote it, and its result comes after the hooks."""
+    if isinstance(state, AwaitingTools) and (event.turn, event.index, event.attempt) in [
+        (state.turn, opened.index, opened.attempt) for opened in state.open
+    ]:
+        return state
+    raise IllegalEvent(f"HookActed: no attempt {event.attempt} of {event.turn}.{event.index} is open")
 
 
 def _delegated(state: State, event: ChildrenPlanned | ChildRequested | ChildReturned, at_ms: int) -> AwaitingTools:

@@ -128,7 +128,7 @@ class World:
     def __init__(self, *, projecting: bool = True, encrypted: bool = False, **layer: Any) -> None:
         self.log = MemoryLog(
             dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS)
-            | {TOPICS.control: 1, TOPICS.subjects: 1, TOPICS.providers: 1}
+            | {TOPICS.control: 1, TOPICS.hooks: 1, TOPICS.subjects: 1, TOPICS.providers: 1}
         )
         self.codec = local_codec()
         self.twin = Twin()
@@ -580,8 +580,13 @@ async def world(*, owner: bool = True, books: bool = False, **more: Any) -> Asyn
     previews = made.log.tail(TOPICS.previews, dict.fromkeys(range(PARTITIONS), 0))
     control = made.log.tail(TOPICS.control, {0: 0})
     providers = made.log.tail(TOPICS.providers, {0: 0})
-    follow = [lambda: made.layer.pauses.follow(control), lambda: made.layer.providers.follow(providers)]
-    beside = [*follow, *([made.own] if owner else [])]
+    hooks = made.log.tail(TOPICS.hooks, {0: 0})
+    beside = [
+        lambda: made.layer.pauses.follow(control),
+        lambda: made.layer.providers.follow(providers),
+        lambda: made.layer.hook_board.follow(hooks),
+        *([made.own] if owner else []),
+    ]
     if made.keys is not None:
         beside.append(partial(made.keys.follow, made.log.tail(TOPICS.subjects, {0: 0})))
     if books:

@@ -32,8 +32,10 @@ from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
 from services.runtime.availability import Availability
+from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.deltas import Previews
 from services.runtime.desk import Definitions, PastRun, RunDesk
+from services.runtime.hooks import Hooks
 from services.runtime.main import Work, clock_ms
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
@@ -159,6 +161,8 @@ class SmallRuntime:
         budgets: Spending | None = None,
         prices: Mapping[tuple[str, str], Price] | None = None,
         held: frozenset[int] | None = None,
+        hooks: Hooks | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
         definitions: Definitions | None = None,
         providers: Mapping[str, Provider] | None = None,
         availability: Availability | None = None,
@@ -201,6 +205,8 @@ class SmallRuntime:
                 tracing=tracing,
                 clock_ms=clock_ms,
                 secrecy=secrecy,
+                hooks=hooks,
+                credentials=credentials,
             ),
             SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, secrecy=secrecy),
         )
@@ -229,6 +235,7 @@ class SmallRuntime:
                 pauses=pauses,
                 secrecy=secrecy,
                 budgets=budgets,
+                credentials=credentials,
             )
 
         workplace = Workplace(
@@ -275,13 +282,13 @@ class Stage:
         key = partition_key(command.run_id).encode()
         self.log.put(TOPICS.commands, 0, [Outgoing(key=key, value=value, headers=headers)])
 
-    def start(self, *headers: tuple[str, bytes], agent: str = AGENT.name, run_id: str = RUN) -> None:
+    def start(self, *headers: tuple[str, bytes], agent: str = AGENT.name, run_id: str = RUN, **more: Any) -> None:
         envelope = CommandEnvelope(command_id=run_id, tenant="acme", subject="someone", issued_at_ms=1)
-        self.send(StartRun(envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id), *headers)
+        self.send(StartRun(envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id, **more), *headers)
 
     @asynccontextmanager
-    async def owner(self, name: str, tracing: Tracing | None = None) -> AsyncIterator[SmallRuntime]:
-        """A runtime that holds the partition; leaving is a crash."""
+    async def owner(self, name: str, tracing: Tracing | None = None, **parts: Any) -> AsyncIterator[SmallRuntime]:
+        """A runtime that holds the partition; leaving is a crash. `parts` go to SmallRuntime."""
         commands = self.log.tail(TOPICS.commands, {0: 0})
         commands.pause([0])
         runtime = SmallRuntime(
@@ -294,6 +301,7 @@ class Stage:
             tracing=tracing or NO_TRACING,
             name=name,
             pauses=lambda: self.pauses,
+            **parts,
         )
         async with running(runtime):
             owners = runtime.host.owners

@@ -17,6 +17,7 @@ from schemas.run_events import (
     ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
     LimitReached,
     ModelCallFailed,
@@ -41,7 +42,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, LimitNotice, Spawn, Usage
+from schemas.values import BlobRef, HookAct, LimitNotice, Spawn, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -82,6 +83,7 @@ REPLIED = ModelReplied(
 REQUESTED = CompactionRequested(
     number=1, turn=2, trigger="manual", keep_n=0, keep_first=True, before_tokens=10, provider="acme", model="large"
 )
+ACT = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="denied")
 EVERY: tuple[Event, ...] = (
     STARTED,
     RunRefused(code="c", message="m"),
@@ -105,6 +107,7 @@ EVERY: tuple[Event, ...] = (
     ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
     ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
     CallNotBegun(kind="tool", turn=1, index=0, attempt=1),
+    HookActed(turn=1, index=0, call_id="c0", act=ACT),
     ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="a", prompt="p"),)),
     ChildRequested(turn=1, index=0, call_id="c0"),
     ChildReturned(turn=1, index=0, call_id="c0"),
@@ -178,6 +181,7 @@ LEGAL = {
         "ToolReconcileRequested",
         "ToolOutcomeAsked",
         "CallNotBegun",
+        "HookActed",
         "ChildrenPlanned",
         "RunParked",
         "RunPauseRequested",
