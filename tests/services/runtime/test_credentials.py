@@ -117,6 +117,11 @@ async def test_what_echoes_a_credential_is_masked_longest_first_and_short_ones_a
     assert order.text == "Authorization: [redacted:credential], git [redacted:credential], pin 123"
 
 
+async def test_masking_a_result_takes_nothing_else_from_it() -> None:
+    answer = ToolResult(text="hunter2", asks_compaction=True)
+    assert (await called(Store(), ToldTool(answer=answer))).asks_compaction
+
+
 def test_only_credentials_of_four_characters_and_more_are_masked() -> None:
     assert without(["abc", "abcd"], "abc abcd") == "abc [redacted:credential]"
 
