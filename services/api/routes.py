@@ -95,6 +95,8 @@ class Route:
     media_type: str = "application/json"
     status: int = 200
     """Of a good answer; 204 has no content."""
+    other_status: int = 0
+    """Of a good answer of the same shape; 0: there is none."""
 
 
 WHOLE = {"type": "integer", "minimum": 1}
@@ -268,6 +270,7 @@ ROUTES: tuple[Route, ...] = (
         handler=batch_endpoints.batch,
         says="Up to 32 runs at once; join waits for them (200), detach answers with their ids (202).",
         answer="Batch",
+        other_status=202,
         body=BatchBody,
         takes_key=True,
     ),
