@@ -24,6 +24,7 @@ from connectors.tools.exchange import Web
 from connectors.tools.glob import glob_tool
 from connectors.tools.grep import grep_tool
 from connectors.tools.http import Http
+from connectors.tools.interruption import Interruption
 from connectors.tools.ledger import Ledger, ReconcilingLedger
 from connectors.tools.read import read_tool
 from connectors.tools.threads import Threads
@@ -79,6 +80,8 @@ def build_tools(options: ToolOptions) -> dict[str, Tool]:
     for tool in built:
         require_supported(tool.name, tool.input_schema)
         tools[tool.name] = tool
+    # Its arguments are read by the core, which checks them itself.
+    tools[Interruption.name] = Interruption()
     return tools
 
 

@@ -192,6 +192,15 @@ class ResolveBody(Body):
     result: str | None = Field(None, description="What the model is told of a call that is done.")
 
 
+class InterruptBody(Body):
+    """What a person says to a question of a run."""
+
+    kind: str | None = Field(None, description="question.")
+    answer: str | None = Field(None, description="One of the options where there are some.")
+    resolved_by: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Who says it.")
+    disposition: str | None = Field(None, description="answer, or declined: then without an answer.")
+
+
 class ReasonBody(Body):
     """Why a run is to stand still."""
 

@@ -25,6 +25,7 @@ from services.api import (
     event_endpoints,
     history_endpoints,
     hook_endpoints,
+    interrupt_endpoints,
     operator_endpoints,
     pause_endpoints,
     run_endpoints,
@@ -39,6 +40,7 @@ from services.api.bodies import (
     ForkBody,
     HookBody,
     InputBody,
+    InterruptBody,
     LimitBody,
     MessageBody,
     PauseBody,
@@ -105,6 +107,10 @@ CURSOR = Query(name="cursor", says="`next` of an earlier answer.")
 LIMIT = Query(name="limit", says="Most entries of one answer.", kind=WHOLE)
 TENANT = Query(name="tenant", says="Administrators: only this tenant.")
 STATUS = Query(name="status", says="running, completed, failed, cancelled with commas between, or all.")
+INTERRUPT_STATUS = Query(
+    name="status",
+    says="pending, resolved, declined, timed_out, cancelled, delivered with commas between, or all.",
+)
 SESSION = "/v1/sessions/{session_id}"
 RUN = "/v1/runs/{run_id}"
 AGENT = "/v1/agents/{agent_id}"
@@ -201,6 +207,53 @@ ROUTES: tuple[Route, ...] = (
         answer="Cancelled",
         body=CancelBody,
         body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/cancel",
+        access=RUNS_CREATE,
+        handler=interrupt_endpoints.cancel_turn,
+        says="Stop the turn under way of an interactive run; the run itself waits for input then.",
+        answer="TurnStopped",
+        body=CancelBody,
+        body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/interrupts/{{interrupt_id}}/resolve",
+        access=RUNS_CREATE,
+        handler=interrupt_endpoints.resolve,
+        says="Answer a question of a run, or decline to.",
+        answer="InterruptResolved",
+        body=InterruptBody,
+    ),
+    Route(
+        method="GET",
+        path=f"{RUN}/interrupts",
+        access=RUNS_READ,
+        handler=interrupt_endpoints.of_run,
+        says="Questions of a run to people, newest first; pending ones unless a status is asked for.",
+        answer="InterruptList",
+        takes_position=True,
+        query=(INTERRUPT_STATUS,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/users/{user_id}/interrupts",
+        access=RUNS_READ,
+        handler=interrupt_endpoints.of_user,
+        says="Questions of a user's runs, newest first; pending ones unless a status is asked for.",
+        answer="InterruptList",
+        query=(INTERRUPT_STATUS, LIMIT, CURSOR),
+    ),
+    Route(
+        method="GET",
+        path="/v1/interrupts",
+        access=RUNS_READ,
+        handler=interrupt_endpoints.of_all,
+        says="Questions of every run the caller may see, newest first; pending ones unless a status is asked for.",
+        answer="InterruptList",
+        query=(INTERRUPT_STATUS, Query(name="user_id", says="End user."), LIMIT, CURSOR),
     ),
     Route(
         method="POST",
@@ -379,6 +432,15 @@ ROUTES: tuple[Route, ...] = (
         says="Runs of a user; only live ones unless a status is asked for.",
         answer="AgentList",
         query=(STATUS, TENANT, LIMIT, CURSOR),
+    ),
+    Route(
+        method="GET",
+        path="/v1/users/{user_id}/agents/stream",
+        access=RUNS_READ,
+        handler=run_endpoints.watch_user_runs,
+        says="The states of a user's runs as they change: stream_open, then run_state; closed after 30 minutes.",
+        streams=True,
+        query=(STATUS, Query(name="agent", says="Name of the agent."), TENANT),
     ),
     Route(
         method="GET",

@@ -73,6 +73,8 @@ def shown_status(row: Mapping[str, Any]) -> str:
         return "paused"
     if row.get("pause_requested"):
         return "pausing"
+    if row.get("awaited_state"):
+        return "asking"
     return "parked" if row["parked"] else str(row["status"])
 
 

@@ -128,14 +128,14 @@ class Control:
         demand(caller, RUNS_CREATE)
         checked_input(text)
         assert source in SOURCES, source
-        row = await self._running(caller, run_id)
-        envelope = self._envelope(caller, row)
+        row = await self.running(caller, run_id)
+        envelope = self.envelope(caller, row)
         seal = await self._sources.content.seal(row.tenant, row.user_id)
         said = text if seal is None else seal(text, False)
         command = PostInput(envelope=envelope, run_id=run_id, text=said, source=source)
-        item = await self._ordered(row, command)
+        item = await self.ordered(row, command)
         if item is None:
-            raise await self._undecided("input_pending", row, "the text is in the log and will reach the run")
+            raise await self.undecided("input_pending", row, "the text is in the log and will reach the run")
         event = item.record
         if isinstance(event, CommandRefused):
             declined = refused(event.code, event.message)
@@ -165,22 +165,22 @@ class Control:
             raise Declined("not_found", f"the run {run_id} is no resident sub-agent")
         if row.status != "running":
             return await self._shown(self._as_stored(row), row)
-        command = CloseResident(envelope=self._envelope(caller, row), run_id=run_id, reason=checked_reason(reason))
+        command = CloseResident(envelope=self.envelope(caller, row), run_id=run_id, reason=checked_reason(reason))
         return await self._ended_by(row, command, "the close is in the log and takes effect")
 
     async def _end(self, caller: Caller, row: RunRow, reason: str) -> Stopped:
         if row.status != "running":
             return await self._shown(self._as_stored(row), row)
-        command = CancelRun(envelope=self._envelope(caller, row), run_id=row.run_id, reason=reason)
+        command = CancelRun(envelope=self.envelope(caller, row), run_id=row.run_id, reason=reason)
         return await self._ended_by(row, command, "the cancel is in the log and takes effect")
 
     async def _ended_by(self, row: RunRow, command: CancelRun | CloseResident, pending: str) -> Stopped:
-        item = await self._ordered(row, command, _ends)
+        item = await self.ordered(row, command, _ends)
         if item is None:
             now = await self._stored(row)
             if now.status != "running":
                 return await self._shown(self._as_stored(now), row)
-            raise await self._undecided("cancel_pending", row, pending)
+            raise await self.undecided("cancel_pending", row, pending)
         return await self._shown(self._as_happened(row, item), row)
 
     async def _shown(self, stopped: Stopped, row: RunRow) -> Stopped:
@@ -195,14 +195,14 @@ class Control:
         """
         demand(caller, RUNS_CREATE)
         checked_result(result, done=done)
-        row = await self._running(caller, run_id)
-        envelope = self._envelope(caller, row)
+        row = await self.running(caller, run_id)
+        envelope = self.envelope(caller, row)
         seal = await self._sources.content.seal(row.tenant, row.user_id)
         said = result if seal is None else seal(result, False)
         command = ResolveCall(envelope=envelope, run_id=run_id, turn=turn, index=index, done=done, result=said)
-        item = await self._ordered(row, command)
+        item = await self.ordered(row, command)
         if item is None:
-            raise await self._undecided("resolve_pending", row, "the answer is in the log and will reach the run")
+            raise await self.undecided("resolve_pending", row, "the answer is in the log and will reach the run")
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
@@ -225,37 +225,37 @@ class Control:
 
         Raises Declined: not_found when the run had ended, `pending` when nothing was heard within `wait_s`.
         """
-        envelope = self._envelope(caller, row)
+        envelope = self.envelope(caller, row)
 
         def settles(item: EventItem) -> bool:
             return is_it(item, envelope.command_id) or _ends(item)
 
-        item = await self._ordered(row, make(envelope), settles, wait_s=wait_s)
+        item = await self.ordered(row, make(envelope), settles, wait_s=wait_s)
         if item is None:
-            raise await self._undecided(pending, row, "the order is in the log and takes effect", wait_s=wait_s)
+            raise await self.undecided(pending, row, "the order is in the log and takes effect", wait_s=wait_s)
         return item
 
     async def pause(self, caller: Caller, run_id: str, reason: str = "") -> Held:
         """Let a run stand still before its next model call. Raises Declined: not_found, already_pausing."""
         demand(caller, RUNS_CREATE)
         reason = checked_reason(reason)
-        row = await self._running(caller, run_id)
-        command = PauseRun(envelope=self._envelope(caller, row), run_id=run_id, reason=reason)
+        row = await self.running(caller, run_id)
+        command = PauseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._hold(row, command, pending="pause_pending")
 
     async def resume(self, caller: Caller, run_id: str) -> Held:
         """Lift the pause of a run; wider ones still hold it. Raises Declined: not_found, not_paused."""
         demand(caller, RUNS_CREATE)
-        row = await self._running(caller, run_id)
-        command = ResumeRun(envelope=self._envelope(caller, row), run_id=run_id)
+        row = await self.running(caller, run_id)
+        command = ResumeRun(envelope=self.envelope(caller, row), run_id=run_id)
         return await self._hold(row, command, pending="pause_pending")
 
     async def quarantine(self, caller: Caller, run_id: str, reason: str = "") -> Held:
         """Park a run until it is released; its calls are stopped. Raises Declined: not_found, already_quarantined."""
         demand(caller, ADMIN)
         reason = checked_reason(reason)
-        row = await self._running(caller, run_id)
-        command = QuarantineRun(envelope=self._envelope(caller, row), run_id=run_id, reason=reason)
+        row = await self.running(caller, run_id)
+        command = QuarantineRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._hold(row, command, pending="quarantine_pending")
 
     async def release(self, caller: Caller, run_id: str, reason: str = "") -> Held:
@@ -265,11 +265,14 @@ class Control:
         """
         demand(caller, ADMIN)
         reason = checked_reason(reason)
-        row = await self._running(caller, run_id)
-        command = ReleaseRun(envelope=self._envelope(caller, row), run_id=run_id, reason=reason)
+        row = await self.running(caller, run_id)
+        command = ReleaseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._hold(row, command, pending="quarantine_pending")
 
-    async def _running(self, caller: Caller, run_id: str) -> RunRow:
+    # --- for this and other orders (interrupts.py) -------------------------------------------------------------------
+
+    async def running(self, caller: Caller, run_id: str) -> RunRow:
+        """The run, which the caller sees and which has not ended. Raises Declined(not_found)."""
         row = await self._reads.visible_run(caller, run_id)
         if row.status != "running":
             raise over(run_id)
@@ -278,9 +281,9 @@ class Control:
     async def _hold(
         self, row: RunRow, command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun, *, pending: str
     ) -> Held:
-        item = await self._ordered(row, command)
+        item = await self.ordered(row, command)
         if item is None:
-            raise await self._undecided(pending, row, "the order is in the log and takes effect")
+            raise await self.undecided(pending, row, "the order is in the log and takes effect")
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
@@ -293,7 +296,8 @@ class Control:
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    def _envelope(self, caller: Caller, row: RunRow) -> CommandEnvelope:
+    def envelope(self, caller: Caller, row: RunRow) -> CommandEnvelope:
+        """Of a fresh command of the caller."""
         return CommandEnvelope(
             command_id=f"c_{self._fresh_token()}",
             tenant=row.tenant,
@@ -301,7 +305,7 @@ class Control:
             issued_at_ms=self._clock_ms(),
         )
 
-    async def _ordered(
+    async def ordered(
         self,
         row: RunRow,
         command: Command,
@@ -342,7 +346,7 @@ class Control:
                 raise
             return row
 
-    async def _undecided(self, code: str, row: RunRow, what: str, *, wait_s: float | None = None) -> Declined:
+    async def undecided(self, code: str, row: RunRow, what: str, *, wait_s: float | None = None) -> Declined:
         """Why nothing was heard of a command: the run has ended, cannot be handled, or nobody owns it just now."""
         now = await self._stored(row)
         if now.status != "running":

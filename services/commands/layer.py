@@ -8,9 +8,11 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     imports   take_in
     batches   join, detach
     control   post_input, cancel, close_resident, resolve, pause, resume, quarantine, release
+    interrupts resolve, cancel_turn, of_run, of_all   (questions to people)
     compactions compact, replay                (a summary for the older part; a session for another agent)
     bulk      preview, act                      (one of those orders, to the runs of a filter)
     reads     run, agent, runs, transcript, stream
+    run_states follow
     audit     events, record
     histories replay, at, compare, export
     snapshots create, list, manifest, open, remove   (state files)
@@ -54,12 +56,14 @@ from services.commands.histories import Histories
 from services.commands.hooks import Hooks
 from services.commands.hub import Hub
 from services.commands.imports import Imports
+from services.commands.interrupts import Interrupts
 from services.commands.pausing import Pausing
 from services.commands.probing import Probing
 from services.commands.projection import Positions, Projection
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
 from services.commands.restoring import Restoring
+from services.commands.run_states import RunStates
 from services.commands.runs import Runs
 from services.commands.snapshots import Snapshots
 from services.stream.budget_clerk import BudgetClerk
@@ -193,6 +197,8 @@ class CommandLayer:
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
+        self.run_states = RunStates(sources)
+        self.interrupts = Interrupts(sources, self.reads, self.control)
         self.compactions = Compactions(
             self.runs, self.control, self.reads, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )

@@ -23,6 +23,8 @@ STOPS_MAX = 8
 """Stop strings; providers take at most this many."""
 INPUT_BYTES_MAX = 512 * 1024
 """One user text for a run under way; its event holds it inline and has to fit one append."""
+ANSWER_BYTES_MAX = 256 * 1024
+"""An answer to a question; the core bounds its characters."""
 REASON_CHARACTERS_MAX = 4_000
 """Of a cancel; what the core keeps."""
 WHERE_CHARACTERS_MAX = 1_024

@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -54,6 +55,7 @@ from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.redaction import Redaction
 from services.runtime.registered_hooks import RegisteredHooks, opened_credentials
+from services.runtime.responses import Responses
 from services.runtime.routing import Routing, checked_tiers
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
@@ -106,7 +108,11 @@ def clock_ms() -> int:
 class Work:
     """Everything the effects of this process need: models, tools, blobs."""
 
-    def __init__(self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls) -> None:
+    def __init__(
+        self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls, mask: Callable[[str], str] = str
+    ) -> None:
+        self.so_far = models.so_far
+        self.mask = mask
         self._models = models
         self._tools = tools
         self._summaries = summaries
@@ -222,6 +228,7 @@ def calls_of(
             credentials=credentials,
         ),
         SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),
+        redaction.text,
     )
 
 
@@ -391,6 +398,8 @@ async def _serve(
         credentials=credentials,
     )
 
+    responses = Responses(secrecy, mask=work.mask)
+
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
         tallies.owns(number, term)
         return RunDesk(
@@ -407,6 +416,8 @@ async def _serve(
             tracing=watched,
             pauses=lambda: board.table,
             secrecy=secrecy,
+            responses=responses,
+            so_far=work.so_far.said,
             budgets=budgets.spending,
             credentials=credentials,
         )

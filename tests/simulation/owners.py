@@ -5,15 +5,17 @@ a script after a while. Everything between is what services/runtime/main.py puts
 """
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from zlib import crc32
 
 from connectors.protocols import Share
 from schemas.codec import local_codec
-from schemas.values import AgentDefinition
-from services.core.run.orders import ModelErred
+from schemas.values import AgentDefinition, InterruptionTerms, ToolCall
+from services.core.run.interrupting import TOOL, wish_of
+from services.core.run.orders import ModelAnswered, ModelErred
 from services.core.run.react import CallModel
 from services.runtime.desk import RunDesk
 from services.runtime.run_family import RunFamily
@@ -30,12 +32,21 @@ from tests.services.stream.outside import Definitions
 from tests.services.stream.script import answer
 from tests.simulation.broker import Tail, Wire
 from tests.simulation.builds import StoredIndex
-from tests.simulation.clients import FAMILIES
+from tests.simulation.clients import FAMILIES, expires
 from tests.simulation.log import TOPICS
 from tests.simulation.loop import Process
 from tests.simulation.store import Store
 
-AGENT = AgentDefinition(name="helper", provider="acme", model="large", tools=("T",), retry_attempts=5)
+AGENT = AgentDefinition(
+    name="helper",
+    provider="acme",
+    model="large",
+    tools=("T", TOOL),
+    retry_attempts=5,
+    interruption=InterruptionTerms(enabled=True),
+)
+QUESTION_S = 4.0
+"""How long a question waits that nobody answers."""
 SLOW_CALL_S = 1.5
 """The longest calls; half take less than a tenth of a second. Runs live long enough for faults to strike in them."""
 BUSY_SHARE = 13
@@ -167,9 +178,32 @@ def answered(effect: Any, state: Any, at_ms: int) -> Any:
             retries_rate_limits=True,
             duration_ms=1,
         )
-    return family_script(effect, state, at_ms) or answer(effect, turns_of(effect.run_id), at_ms)
+    family = family_script(effect, state, at_ms)
+    if family is not None:
+        return family
+    said = answer(effect, turns_of(effect.run_id), at_ms)
+    if "ask" in effect.run_id and isinstance(said, ModelAnswered) and effect.turn == 1:
+        return asking(said, effect.run_id)
+    return said
+
+
+def asking(said: ModelAnswered, run_id: str) -> ModelAnswered:
+    """The answer with a question to a person beside the tools it asks for."""
+    timeout = {"timeout_ms": int(QUESTION_S * 1000)} if expires(run_id) else {}
+    asked = {"op": "ask", "question": "Shall I?", "options": ["yes", "no"], **timeout}
+    call = ToolCall(id="ask", name=TOOL, input=json.dumps(asked))
+    return replace(
+        said,
+        tool_calls=(*said.tool_calls, call),
+        effect_classes=(*said.effect_classes, "pure"),
+        wishes=(wish_of(len(said.tool_calls), call.input),),
+        stop_reason="tool_use",
+    )
 
 
 def turns_of(run_id: str) -> int:
-    """Model turns of a run: one for those that talk (their turns end with the text), otherwise up to three."""
+    """Model turns of a run: one for those that talk (their turns end with the text), otherwise up to three. One that
+    asks a person has a further turn for the answer."""
+    if "ask" in run_id:
+        return 2 + crc32(run_id.encode()) % 2
     return 1 if "talk" in run_id else 1 + crc32(run_id.encode()) % 3
