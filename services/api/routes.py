@@ -346,6 +346,15 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="POST",
+        path="/v1/_resident/{run_id}/cancel",
+        access=RUNS_CREATE,
+        handler=batch_endpoints.cancel_resident,
+        says="Stop the turn of a resident sub-agent; it stays, for further texts.",
+        body=ReasonBody,
+        body_optional=True,
+    ),
+    Route(
+        method="POST",
         path=f"{SESSION}/messages",
         access=RUNS_CREATE,
         handler=run_endpoints.continue_session,
