@@ -37,6 +37,28 @@ class ToolSpec:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptRun:
+    """What a provider is told of the run when it takes that as values (capability metadata_via_input)."""
+
+    run_id: str
+    agent: str
+    user_id: str
+    turn: int
+    """Of the model call, from 1."""
+    started_at_ms: int
+    elapsed_ms: int
+    """Since the run began, without the time it was parked or paused."""
+    run_timeout_s: int = 0
+    """0 leaves the bound to the provider."""
+    body: str = ""
+    """The agent's script."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    payload_metadata: Mapping[str, str] = field(default_factory=dict)
+    """Not trusted: it came with a trigger's body."""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """One model turn. `call_id` names one attempt of one turn of one run; ids that a driver makes up follow from it."""
 
@@ -53,6 +75,8 @@ class ModelRequest:
     effort: str = ""
     """low, medium, high or empty."""
     sampling: Sampling | None = None
+    script: ScriptRun | None = None
+    """Set for providers that take the run as values."""
 
     @property
     def sent_key(self) -> str:
@@ -102,6 +126,10 @@ class Capabilities:
     supports_thinking: bool = False
     supports_vision: bool = False
     supports_effort: bool = False
+    unbounded_iterations: bool = False
+    """Its runs have no bound of turns but the hard backstop."""
+    metadata_via_input: bool = False
+    """It is told of the run as values (ScriptRun), not in the words of the prompt."""
 
 
 class Model(Protocol):

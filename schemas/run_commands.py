@@ -565,6 +565,10 @@ class StartRun:
     """Hash of the request under an idempotency key, to refuse the key for another request."""
     continues: RunPosition | None = None
     """Hint where the session's last run lies; the owner verifies it."""
+    run_timeout_s: int = 0
+    """Wins over the definition's; 0 = that."""
+    payload_metadata: Mapping[str, str] = field(default_factory=dict)
+    """Data that came with a trigger's body, which nobody vouches for; JSON texts. Set by triggers only."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -586,6 +590,8 @@ class StartRun:
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
             "continues": None if self.continues is None else self.continues.to_avro(),
+            "run_timeout_s": self.run_timeout_s,
+            "payload_metadata": self.payload_metadata,
         }
 
     @classmethod
@@ -609,6 +615,8 @@ class StartRun:
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
             continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
+            run_timeout_s=value["run_timeout_s"],
+            payload_metadata=value["payload_metadata"],
         )
 
 

@@ -667,6 +667,8 @@ class RunStarted:
     """Set when the run happened elsewhere: nothing of it is done here, it is only told."""
     traceparent: str = ''
     """W3C trace context of the run's span."""
+    payload_metadata: Mapping[str, str] = field(default_factory=dict)
+    """Data of a trigger's body, which nobody vouches for."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -688,6 +690,7 @@ class RunStarted:
             "forked_from": None if self.forked_from is None else self.forked_from.to_avro(),
             "imported_from": None if self.imported_from is None else self.imported_from.to_avro(),
             "traceparent": self.traceparent,
+            "payload_metadata": self.payload_metadata,
         }
 
     @classmethod
@@ -711,6 +714,7 @@ class RunStarted:
             forked_from=None if value["forked_from"] is None else ForkPoint.from_avro(value["forked_from"]),
             imported_from=None if value["imported_from"] is None else ImportOrigin.from_avro(value["imported_from"]),
             traceparent=value["traceparent"],
+            payload_metadata=value["payload_metadata"],
         )
 
 

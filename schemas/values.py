@@ -11,6 +11,36 @@ from schemas.quick import quick
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlobRef:
+    """Payload kept in the content-addressed blob store because it is over the inline limit."""
+
+    SCHEMA: ClassVar[str] = "loom.values.BlobRef"
+
+    sha256: str
+    """Hex SHA-256 of the bytes, also the name in the store."""
+    size_bytes: int
+    """Size of the bytes."""
+    media_type: str = 'text/plain'
+    """Media type, for text always UTF-8."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "sha256": self.sha256,
+            "size_bytes": self.size_bytes,
+            "media_type": self.media_type,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            sha256=value["sha256"],
+            size_bytes=value["size_bytes"],
+            media_type=value["media_type"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """Sampling wishes; null means the provider's default, and a driver drops what its provider lacks."""
 
@@ -122,6 +152,12 @@ class AgentDefinition:
     """What follows when nobody knows whether an unsafe tool call had its effect: tell the model, ask the operator,
     or fail the run.
     """
+    code_body: str = ''
+    """The script of a code agent; empty for agents that ask a model, and when it is in the blob store."""
+    code_blob: BlobRef | None = None
+    """The script when it is long."""
+    run_timeout_s: int = 0
+    """Seconds a run of a code agent may take, parked and paused time left out; 0 leaves it to the provider."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -139,6 +175,9 @@ class AgentDefinition:
             "sampling": None if self.sampling is None else self.sampling.to_avro(),
             "volumes": [item.to_avro() for item in self.volumes],
             "unknown_outcome": self.unknown_outcome,
+            "code_body": self.code_body,
+            "code_blob": None if self.code_blob is None else self.code_blob.to_avro(),
+            "run_timeout_s": self.run_timeout_s,
         }
 
     @classmethod
@@ -158,36 +197,9 @@ class AgentDefinition:
             sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
             volumes=tuple(VolumeGrant.from_avro(item) for item in value["volumes"]),
             unknown_outcome=value["unknown_outcome"],
-        )
-
-
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlobRef:
-    """Payload kept in the content-addressed blob store because it is over the inline limit."""
-
-    SCHEMA: ClassVar[str] = "loom.values.BlobRef"
-
-    sha256: str
-    """Hex SHA-256 of the bytes, also the name in the store."""
-    size_bytes: int
-    """Size of the bytes."""
-    media_type: str = 'text/plain'
-    """Media type, for text always UTF-8."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "sha256": self.sha256,
-            "size_bytes": self.size_bytes,
-            "media_type": self.media_type,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            sha256=value["sha256"],
-            size_bytes=value["size_bytes"],
-            media_type=value["media_type"],
+            code_body=value["code_body"],
+            code_blob=None if value["code_blob"] is None else BlobRef.from_avro(value["code_blob"]),
+            run_timeout_s=value["run_timeout_s"],
         )
 
 

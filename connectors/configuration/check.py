@@ -132,8 +132,6 @@ class _Checking:
         path: Path = ("agents", name)
         if agent.tier and (agent.provider or agent.model):
             self._error((*path, "tier"), "comes with a pinned model; give either provider and model, or tier")
-        elif agent.code or agent.code_body:
-            self._warning(path, "is a code agent, which is not in this version; it cannot run", of_key=True)
         else:
             self._model_of(path, agent)
         self._known_providers((*path, "providers"), agent.providers)

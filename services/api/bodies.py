@@ -86,7 +86,9 @@ class MessageBody(Body):
         None, description=f"Opaque lineage, values of at most {limits.PARENT_CONTEXT_VALUE_BYTES} bytes."
     )
     metadata: dict[str, Any] | None = Field(None, description="Non-secret data the model may see.")
-    run_timeout_seconds: int | None = Field(None, ge=0, description="For code agents, which this version lacks.")
+    run_timeout_seconds: int | None = Field(
+        None, ge=0, le=limits.RUN_TIMEOUT_S_MAX, description="How long a run of a code agent may take."
+    )
     interactive: bool | None = Field(None, description="Park at the end of a turn instead of completing.")
     sampling: SamplingBody | None = None
     compaction: dict[str, Any] | None = Field(None, description="For context compaction, which this version lacks.")
@@ -232,6 +234,7 @@ def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) ->
         metadata=body.metadata or {},
         parent_context=_said(body.parent_context or {}),
         interactive=bool(body.interactive),
+        run_timeout_s=body.run_timeout_seconds or 0,
         sampling=None if body.sampling is None else _sampling(body.sampling),
         web_search_filter=body.web_search_filter or "",
         idempotency_key=idempotency_key or body.idempotency_key or "",

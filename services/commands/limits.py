@@ -16,6 +16,8 @@ METADATA_KEYS_MAX = 128
 PARENT_CONTEXT_VALUE_BYTES = 256
 """Parity: an opaque label, not a payload."""
 PARENT_CONTEXT_KEYS_MAX = 16
+RUN_TIMEOUT_S_MAX = 31_536_000
+"""A year: more is a mistake in the unit."""
 NAMES_MAX = 512
 """Tools or hosts of one narrowing list."""
 NAME_BYTES_MAX = 256

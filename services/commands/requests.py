@@ -58,6 +58,7 @@ class RunRequest:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     parent_context: Mapping[str, str] = field(default_factory=dict)
     interactive: bool = False
+    run_timeout_s: int = 0
     sampling: Sampling | None = None
     web_search_filter: str = ""
     idempotency_key: str = ""
@@ -122,6 +123,8 @@ def request_digest(request: RunRequest) -> str:
         "parent_context": request.parent_context,
         "interactive": request.interactive,
         "sampling": None if request.sampling is None else request.sampling.to_avro(),
+        # Only when it is said: keys that were used before there was one keep their digest.
+        **({"run_timeout_s": request.run_timeout_s} if request.run_timeout_s else {}),
     }
     return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()
 

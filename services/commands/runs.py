@@ -201,6 +201,7 @@ class Runs:
             metadata=metadata if launch.seal is None else sealed_values(metadata, launch.seal),
             parent_context=request.parent_context,
             interactive=request.interactive,
+            run_timeout_s=request.run_timeout_s,
             sampling=request.sampling,
             idempotency_key=request.idempotency_key,
             request_sha256=launch.digest,

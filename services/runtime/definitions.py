@@ -1,11 +1,16 @@
 """Agents of the configuration as the definitions that runs are pinned to."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from connectors.configuration import Configuration, ResolvedAgent, Unresolved, resolve_agent
-from schemas.values import AgentDefinition, VolumeGrant
+from connectors.protocols import Blobs
+from schemas.values import AgentDefinition, BlobRef, VolumeGrant
 from services.core.run.limits import RETRY_ATTEMPTS_MAX
 from services.core.run.orders import Refusal
+from services.runtime.payloads import inline_or_blob
+
+NO_SCRIPTS: Mapping[str, BlobRef] = {}
 
 KEPT = 10_000
 """Resolved definitions kept by (agent, user tier); resolving again would cost every start a hash."""
@@ -14,7 +19,17 @@ KEPT = 10_000
 class ConfiguredDefinitions:
     """Protocol services.runtime.desk.Definitions over a configuration that does not change while the process lives."""
 
-    def __init__(self, configuration: Configuration, usable: Collection[str]) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        usable: Collection[str],
+        *,
+        unbounded: Collection[str] = (),
+        scripts: Mapping[str, BlobRef] = NO_SCRIPTS,
+    ) -> None:
+        """`unbounded`: providers whose runs have no bound of turns. `scripts`: where long ones lie, by their text."""
+        self._unbounded = frozenset(unbounded)
+        self._scripts = scripts
         self._configuration = configuration
         self._usable = frozenset(usable)
         self._kept: dict[tuple[str, str], AgentDefinition] = {}
@@ -25,11 +40,29 @@ class ConfiguredDefinitions:
         found: AgentDefinition | Refusal | None = self._kept.get(key)
         if found is None:
             resolved = resolve_agent(self._configuration, agent, user_tier=user_tier, usable=self._usable)
-            found = pinned(resolved) if isinstance(resolved, ResolvedAgent) else refusal(resolved)
+            found = self._pinned(resolved) if isinstance(resolved, ResolvedAgent) else refusal(resolved)
             # Refusals are not kept: callers can make up any number of names.
             if isinstance(found, AgentDefinition) and len(self._kept) < KEPT:
                 self._kept[key] = found
         return found
+
+    def _pinned(self, agent: ResolvedAgent) -> AgentDefinition:
+        definition = pinned(agent)
+        if (blob := self._scripts.get(agent.code_body)) is not None:
+            definition = replace(definition, code_body="", code_blob=blob)
+        if agent.provider in self._unbounded:
+            definition = replace(definition, unbounded_iterations=True)
+        return definition
+
+
+async def stored_scripts(configuration: Configuration, blobs: Blobs) -> dict[str, BlobRef]:
+    """Scripts too long for an event, by their text, in the blob store. Raises OutsideError."""
+    found: dict[str, BlobRef] = {}
+    for agent in configuration.agents.values():
+        _, blob = await inline_or_blob(agent.code_body, blobs)
+        if blob is not None:
+            found[agent.code_body] = blob
+    return found
 
 
 def refusal(unresolved: Unresolved) -> Refusal:
@@ -54,5 +87,7 @@ def pinned(agent: ResolvedAgent) -> AgentDefinition:
         retry_attempts=min(agent.retry_attempts, RETRY_ATTEMPTS_MAX),
         sampling=agent.sampling,
         unknown_outcome=agent.unknown_outcome,
+        code_body=agent.code_body,
+        run_timeout_s=agent.run_timeout_s,
         volumes=tuple(VolumeGrant(name=v.name, mode=v.mode, is_default=v.is_default) for v in agent.volumes),
     )

@@ -42,7 +42,7 @@ from schemas.codec import Codec
 from services.core.run.orders import EffectResult
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
 from services.core.run.state import AwaitingModel, AwaitingTools, State
-from services.runtime.definitions import ConfiguredDefinitions
+from services.runtime.definitions import ConfiguredDefinitions, stored_scripts
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
@@ -97,6 +97,11 @@ class Work:
     def __init__(self, models: ModelCalls, tools: ToolCalls) -> None:
         self._models = models
         self._tools = tools
+        self.unbounded = models.unbounded
+
+    async def close(self) -> None:
+        """Closes what the calls kept open."""
+        await self._models.close()
 
     async def run(self, effect: Effect, state: State, tenant: str) -> EffectResult:
         """Carries one effect out."""
@@ -295,10 +300,6 @@ async def _serve(
     family = RunFamily()
     metrics = RunMetrics()
     watched = metrics.watching(tracing)
-    definitions = ConfiguredDefinitions(
-        loaded.configuration,
-        usable_ids(providers_of(loaded.configuration, loaded.settings, os.environ).values()),
-    )
     tallies = Tallies(codec, appender, topic=TALLY_TOPIC, clock_ms=clock_ms)
     past = Past(family, codec, ranges, TOPICS.events)
 
@@ -309,6 +310,13 @@ async def _serve(
     previews = Previews(codec, appender, topic=DELTAS_TOPIC, partitions=partitions, term_of=term_of)
     work = calls_of(
         loaded, settings, codec=codec, appender=appender, tracing=watched, previews=previews, secrecy=secrecy
+    )
+
+    definitions = ConfiguredDefinitions(
+        loaded.configuration,
+        usable_ids(providers_of(loaded.configuration, loaded.settings, os.environ).values()),
+        unbounded=work.unbounded,
+        scripts=await stored_scripts(loaded.configuration, FileBlobs(loaded.settings.blobs)),
     )
 
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
@@ -402,6 +410,7 @@ async def _serve(
             beside.lifeline.release()
         for task in running:
             task.cancel()
+    await work.close()
 
 
 def main() -> int:

@@ -16,11 +16,12 @@ from typing import Protocol
 
 from connectors.errors import Permanent, Transient
 from connectors.models.pricing import Price, cost_micros
-from connectors.protocols import Blobs, Model, ModelRequest, Reply, SystemBlock, TextDelta, Tool, ToolSpec
+from connectors.protocols import Blobs, Model, ModelRequest, Reply, ScriptRun, SystemBlock, TextDelta, Tool, ToolSpec
 from schemas.values import ToolCall
+from services.core.run.code_agents import elapsed_ms
 from services.core.run.orders import ModelAnswered, ModelErred
 from services.core.run.react import CallModel
-from services.core.run.state import AwaitingModel
+from services.core.run.state import AwaitingModel, Facts
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
@@ -126,6 +127,7 @@ class ModelCalls:
             max_tokens=definition.max_tokens,
             effort=definition.effort,
             sampling=definition.sampling,
+            script=await self._script(effect, facts, tenant) if model.capabilities.metadata_via_input else None,
         )
         reply: Reply | None = None
         with self._previews.of(effect, sealer.text) as preview:
@@ -138,6 +140,41 @@ class ModelCalls:
         if reply is None:
             raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
         return reply
+
+    async def _script(self, effect: CallModel, facts: Facts, tenant: str) -> ScriptRun:
+        """The run as values, in clear. Raises OutsideError."""
+        definition = facts.definition
+        body = definition.code_body
+        if definition.code_blob is not None:
+            body = (await self._blobs.get(definition.code_blob)).decode()
+        return ScriptRun(
+            run_id=effect.run_id,
+            agent=definition.name,
+            user_id=facts.user_id,
+            turn=effect.turn,
+            started_at_ms=facts.started_at_ms,
+            elapsed_ms=elapsed_ms(facts, self._clock_ms()),
+            run_timeout_s=definition.run_timeout_s,
+            body=body,
+            metadata=await self._values(facts.metadata, tenant),
+            payload_metadata=await self._values(facts.payload_metadata, tenant),
+        )
+
+    async def _values(self, values: tuple[tuple[str, str], ...], tenant: str) -> dict[str, str]:
+        texts = await self._secrecy.texts(tuple([text for _, text in values]), tenant)
+        return dict(zip([name for name, _ in values], texts, strict=True))
+
+    async def close(self) -> None:
+        """Closes every provider."""
+        for provider in self._providers.values():
+            await provider.model.close()
+
+    @property
+    def unbounded(self) -> frozenset[str]:
+        """Providers whose runs have no bound of turns."""
+        return frozenset(
+            [name for name, provider in self._providers.items() if provider.model.capabilities.unbounded_iterations]
+        )
 
     async def _answered(
         self,

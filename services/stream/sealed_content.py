@@ -37,6 +37,7 @@ def sealed_command(command: WithContent, seal: Seal) -> WithContent:
                 segments=sealed_segments(command.segments, seal),
                 metadata=sealed_values(command.metadata, seal),
                 parent_context=sealed_values(command.parent_context, seal),
+                payload_metadata=sealed_values(command.payload_metadata, seal),
             )
         case ForkRun():
             return replace(
@@ -52,7 +53,8 @@ def texts_in(command: Command) -> list[str]:
     """The content of a command; none when it brings none."""
     match command:
         case StartRun():
-            return [command.prompt, *_texts(command.segments), *command.metadata.values()]
+            values = (*command.metadata.values(), *command.payload_metadata.values())
+            return [command.prompt, *_texts(command.segments), *values]
         case ForkRun():
             return [command.prompt, *_texts(command.segments)]
         case PostInput():

@@ -28,7 +28,7 @@ from schemas.run_events import (
 )
 from schemas.values import Usage
 from services.core.changing import changed
-from services.core.run import limits, pausing, quarantining, unknown
+from services.core.run import code_agents, limits, pausing, quarantining, unknown
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
@@ -140,7 +140,7 @@ def _start(state: State, order: Start) -> list[Event]:
             )
         ]
     assert order.definition is not None
-    definition = order.definition
+    definition = code_agents.with_time_limit(order.definition, command.run_timeout_s)
     return [
         RunStarted(
             session_id=order.session_id,
@@ -153,6 +153,7 @@ def _start(state: State, order: Start) -> list[Event]:
             allowed_hosts=command.allowed_hosts,
             metadata=command.metadata,
             parent_context=command.parent_context,
+            payload_metadata=command.payload_metadata,
             interactive=command.interactive,
             idempotency_key=command.idempotency_key,
             request_sha256=command.request_sha256,
@@ -329,7 +330,7 @@ def _erred(state: State, order: ModelErred) -> list[Event]:
     )
     wait_ms = retry_wait_ms(state, order)
     if wait_ms is None:
-        return [failed, _failed(facts, "model_error", order.message)]
+        return [failed, _failed(facts, code_agents.failure_code(order.kind), order.message)]
     return [failed, _next_attempt(state, order.at_ms + wait_ms)]
 
 

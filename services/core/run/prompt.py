@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from schemas.conversation import Block, ImageBlock, Message, TextBlock
 from schemas.values import AgentDefinition, ContentBlock, Segment
+from services.core.run.code_agents import is_code_agent
 
+NOTHING: Mapping[str, str] = {}
 ROLES = ("system", "user")
 BLOCK_TYPES = ("trusted-text", "untrusted-block", "image")
 UNTRUSTED_KINDS = frozenset(
@@ -28,9 +30,12 @@ UNTRUSTED_KINDS = frozenset(
 
 
 def first_message(
-    definition: AgentDefinition, segments: Sequence[Segment], metadata: Mapping[str, str]
+    definition: AgentDefinition,
+    segments: Sequence[Segment],
+    metadata: Mapping[str, str],
+    payload_metadata: Mapping[str, str] = NOTHING,
 ) -> tuple[tuple[str, ...], Message]:
-    """The system texts, in order, and the first user message of a run."""
+    """The system texts, in order, and the first user message of a run. A code agent gets metadata as values instead."""
     system = [definition.system_prompt] if definition.system_prompt else []
     blocks: list[Block] = []
     for segment in segments:
@@ -39,9 +44,12 @@ def first_message(
                 system.append(fenced(content))
             else:
                 blocks.append(_block(content))
+    if is_code_agent(definition):
+        return tuple(system), Message(role="user", blocks=tuple(blocks))
     if metadata:
-        lines = "\n".join(f"{name}: {value}" for name, value in sorted(metadata.items()))
-        system.append(f"Data about this run, given by its caller:\n{lines}")
+        system.append(f"Data about this run, given by its caller:\n{_lines(metadata)}")
+    if payload_metadata:
+        blocks.append(TextBlock(text=fence(_lines(payload_metadata), "run_metadata")))
     return tuple(system), Message(role="user", blocks=tuple(blocks))
 
 
@@ -82,6 +90,10 @@ def fence(text: str, label: str) -> str:
     """The text wrapped in its label; it cannot close the wrapper."""
     body = text.replace("<", "&lt;")
     return f"<{label}>\n{body}\n</{label}>"
+
+
+def _lines(values: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in sorted(values.items()))
 
 
 def _block(content: ContentBlock) -> Block:

@@ -48,7 +48,7 @@ from schemas.run_events import (
 )
 from schemas.values import AgentDefinition, BlobRef, ToolCall, Usage
 from services.core.changing import changed
-from services.core.run import limits
+from services.core.run import code_agents, limits
 from services.core.run.prompt import first_message
 
 REDUCER_VERSION = 6
@@ -132,6 +132,10 @@ class Facts:
     pauses: tuple[Pause, ...] = ()
     """What holds the run, in the order it was asked for."""
     losses: Losses = NO_LOSSES
+    payload_metadata: tuple[tuple[str, str], ...] = ()
+    """What came with a trigger's body; not trusted."""
+    held_ms: int = 0
+    """Time it was parked or paused."""
 
 
 @quick
@@ -224,6 +228,7 @@ class Parked:
     """An interactive run that waits for input."""
 
     facts: Facts
+    since_ms: int = 0
 
 
 @quick
@@ -242,6 +247,7 @@ class Paused:
     rate_limits: int = 0
     waited_ms: int = 0
     interruptions: int = 0
+    since_ms: int = 0
 
 
 @quick
@@ -288,7 +294,7 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
         case CallNotBegun():
             return _not_begun(state, event)
         case RunParked():
-            return Parked(facts=_facts(state, event))
+            return Parked(facts=_facts(state, event), since_ms=at_ms)
         case RunPauseRequested(scope=scope, reason=reason, by=by):
             return _pause_requested(state, event, Pause(scope=scope, reason=reason, by=by))
         case RunPaused():
@@ -342,7 +348,7 @@ def conversation(state: State) -> tuple[Message, ...]:
 def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
     if not isinstance(state, Absent):
         raise IllegalEvent(f"RunStarted on a run that is {type(state).__name__}")
-    system, first = first_message(event.definition, event.segments, event.metadata)
+    system, first = first_message(event.definition, event.segments, event.metadata, event.payload_metadata)
     facts = Facts(
         run_id=state.run_id,
         session_id=event.session_id,
@@ -361,6 +367,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         started_at_ms=at_ms,
         traceparent=event.traceparent,
         metadata=tuple(sorted(event.metadata.items())),
+        payload_metadata=tuple(sorted(event.payload_metadata.items())),
         inherited_messages=len(state.history),
         imported_events=0 if event.imported_from is None else event.imported_from.events,
     )
@@ -396,8 +403,9 @@ def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awa
             raise IllegalEvent(f"a call of turn {event.turn} while the run is paused")
         if (event.turn, event.attempt) != (state.turn, state.attempt + 1):
             raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after a pause before turn {state.turn}")
+        facts = code_agents.after_hold(facts, state.since_ms, at_ms)
         return AwaitingModel(
-            facts=_boundary(facts) if event.attempt == 1 else facts,
+            facts=_next_to_read(state, facts) if event.attempt == 1 else facts,
             turn=event.turn,
             attempt=event.attempt,
             provider=event.provider,
@@ -410,8 +418,10 @@ def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awa
         )
     if event.turn != facts.turns + 1 or event.attempt != 1:
         raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after {facts.turns} turns")
+    if isinstance(state, Parked):
+        facts = code_agents.after_hold(facts, state.since_ms, at_ms)
     return AwaitingModel(
-        facts=_boundary(facts),
+        facts=_next_to_read(state, facts),
         turn=event.turn,
         attempt=1,
         provider=event.provider,
@@ -566,8 +576,9 @@ def _paused(state: State, event: RunPaused, at_ms: int) -> Paused:
             rate_limits=state.rate_limits,
             waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
             interruptions=state.interruptions,
+            since_ms=at_ms,
         )
-    return Paused(facts=facts, turn=event.turn)
+    return Paused(facts=facts, turn=event.turn, since_ms=at_ms)
 
 
 def _resumed(state: State, event: RunResumed) -> State:
@@ -617,6 +628,12 @@ def _boundary(facts: Facts) -> Facts:
         return facts
     texts = tuple(Message(role="user", blocks=(TextBlock(text=text),)) for text in facts.waiting_inputs)
     return changed(facts, messages=(*facts.messages, *texts), waiting_inputs=())
+
+
+def _next_to_read(state: State, facts: Facts) -> Facts:
+    """The facts as the next turn reads them. A script has not read to its end: what was said meanwhile waits for it."""
+    asked = not isinstance(state, AwaitingTools) or bool(state.asked)
+    return facts if asked and code_agents.is_mid_script(facts) else _boundary(facts)
 
 
 def _facts(state: State, event: object) -> Facts:

@@ -94,7 +94,7 @@ def test_only_said_capabilities_are_changes(folder: Folder):
 
 def test_drivers_of_later_versions_are_never_usable(folder: Folder):
     found = providers(folder, environ={"GEMINI_API_KEY": "k"})
-    for name in ("code-js", "gemini", "ollama-local"):
+    for name in ("gemini", "ollama-local"):
         assert "is not in this version" in found[name].why_not
 
 

@@ -13,6 +13,7 @@ from connectors.protocols import (
     EffectClass,
     LogAppender,
     LogRanges,
+    Model,
     ModelItem,
     ModelRequest,
     Outgoing,
@@ -31,7 +32,7 @@ from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
 from services.runtime.deltas import Previews
-from services.runtime.desk import PastRun, RunDesk
+from services.runtime.desk import Definitions, PastRun, RunDesk
 from services.runtime.main import Work, clock_ms
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
@@ -141,7 +142,7 @@ class SmallRuntime:
         *,
         partitions: int,
         topics: Topics,
-        model: Scripted,
+        model: Model,
         tracing: Tracing,
         name: str,
         pauses: Callable[[], PauseTable] | None = None,
@@ -149,6 +150,7 @@ class SmallRuntime:
         blobs: MemoryBlobs | None = None,
         previews_topic: str = "unused",
         tools: Mapping[str, Tool] | None = None,
+        definitions: Definitions | None = None,
     ) -> None:
         family, codec = RunFamily(), local_codec()
         past = Past(family, codec, ranges, topics.events)
@@ -201,7 +203,7 @@ class SmallRuntime:
                 partitions=partitions,
                 known_since_ms=known_since_ms,
                 forgotten_until=forgotten_until,
-                definitions=OneAgent(),
+                definitions=definitions or OneAgent(),
                 index=EmptyIndex(),
                 past=past,
                 tallies=tallies,
@@ -248,6 +250,10 @@ class Stage:
     def __init__(self) -> None:
         self.log = MemoryLog({TOPICS.commands: 1, TOPICS.events: 1})
         self.model = Scripted()
+        self.instead: Model | None = None
+        """A model of another kind, which owners then ask."""
+        self.tools: Mapping[str, Tool] | None = None
+        self.definitions: Definitions = OneAgent()
         self.pauses = PauseTable()
 
     def send(self, command: Any, *headers: tuple[str, bytes]) -> None:
@@ -270,10 +276,12 @@ class Stage:
             commands,
             partitions=1,
             topics=TOPICS,
-            model=self.model,
+            model=self.instead or self.model,
             tracing=tracing or NO_TRACING,
             name=name,
             pauses=lambda: self.pauses,
+            tools=self.tools,
+            definitions=self.definitions,
         )
         async with running(runtime):
             owners = runtime.host.owners

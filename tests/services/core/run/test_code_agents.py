@@ -1,0 +1,157 @@
+"""Runs whose agent is a script: no bound of turns, texts that wait, time, failures."""
+
+from dataclasses import replace
+
+import pytest
+
+from connectors.errors import CODE_AGENT_KINDS
+from schemas.conversation import TextBlock, ToolResultBlock
+from schemas.run_events import ModelCallRequested, RunFailed, RunStarted
+from schemas.values import BlobRef
+from services.core.run.code_agents import elapsed_ms, is_code_agent
+from services.core.run.orders import Input
+from services.core.run.state import AwaitingModel
+from tests.services.core.run.given import (
+    DEFINITION,
+    NOW,
+    Run,
+    answered,
+    begun,
+    calls,
+    erred,
+    kinds,
+    pause,
+    resume,
+    returned,
+    says,
+    start,
+)
+
+SCRIPT = replace(DEFINITION, code_body="function run() {}", unbounded_iterations=True)
+IN_BLOB = replace(DEFINITION, code_blob=BlobRef(sha256="ab" * 32, size_bytes=70_000, media_type="text/plain"))
+
+
+def mid_script() -> Run:
+    """A script has asked for a tool, and got its result."""
+    run = begun(SCRIPT)
+    run.give(answered(run.state, "", *calls("A")))
+    return run
+
+
+def texts(run: Run) -> list[str]:
+    assert isinstance(run.state, AwaitingModel)
+    return [
+        block.text for message in run.state.facts.messages for block in message.blocks if isinstance(block, TextBlock)
+    ]
+
+
+def test_a_definition_with_a_script_is_a_code_agent_wherever_the_script_lies() -> None:
+    assert [is_code_agent(one) for one in (SCRIPT, IN_BLOB, DEFINITION)] == [True, True, False]
+
+
+def test_a_text_waits_until_the_script_has_returned() -> None:
+    run = mid_script()
+    run.give(says("and then?"))
+    run.give(returned(run.state, 0))
+    assert texts(run) == ["go"]
+    assert run.live.facts.waiting_inputs == ("and then?",)
+    events = run.give(answered(run.state, "done"))
+    assert kinds(events) == ["ModelReplied", "ModelCallRequested"]
+    assert texts(run) == ["go", "done", "and then?"]
+    assert kinds(run.give(answered(run.state, "done again"))) == ["ModelReplied", "RunCompleted"]
+
+
+def test_a_script_that_returns_nothing_is_executed_for_the_next_text_all_the_same() -> None:
+    run = mid_script()
+    run.give(says("and then?"))
+    run.give(returned(run.state, 0))
+    run.give(answered(run.state, ""))
+    assert texts(run) == ["go", "and then?"]
+    assert run.live.facts.waiting_inputs == ()
+
+
+def test_a_pause_in_the_middle_of_a_script_lets_no_text_in() -> None:
+    run = mid_script()
+    run.give(pause())
+    run.give(says("and then?"))
+    run.give(returned(run.state, 0))
+    run.give(resume())
+    assert isinstance(run.state, AwaitingModel)
+    assert isinstance(run.state.facts.messages[-1].blocks[0], ToolResultBlock)
+    assert run.state.facts.waiting_inputs == ("and then?",)
+
+
+def test_agents_with_a_model_read_texts_at_the_next_turn() -> None:
+    run = begun()
+    run.give(answered(run.state, "", *calls("A")))
+    run.give(says("and then?"))
+    run.give(returned(run.state, 0))
+    assert texts(run) == ["go", "and then?"]
+
+
+def test_time_that_a_run_stood_still_does_not_count() -> None:
+    run = begun(SCRIPT, interactive=True)
+    run.give(answered(run.state, "what next?"))
+    run.give(replace(says("go on"), at_ms=NOW + 60_000))
+    assert elapsed_ms(run.live.facts, NOW + 65_000) == 5_000
+    run.give(replace(pause(), at_ms=NOW + 66_000))
+    run.give(replace(answered(run.state, "", *calls("A")), at_ms=NOW + 67_000))
+    run.give(replace(returned(run.state, 0), at_ms=NOW + 68_000))
+    run.give(replace(resume(), at_ms=NOW + 100_000))
+    assert elapsed_ms(run.live.facts, NOW + 101_000) == 5_000 + 3_000 + 1_000
+
+
+def test_a_clock_that_went_back_takes_no_time_away() -> None:
+    assert elapsed_ms(begun(SCRIPT).live.facts, NOW - 5) == 0
+
+
+@pytest.mark.parametrize("kind", sorted(CODE_AGENT_KINDS))
+def test_a_script_that_fails_ends_its_run_under_the_reasons_own_code(kind: str) -> None:
+    run = begun(SCRIPT)
+    events = run.give(erred(run.state, kind))
+    assert kinds(events) == ["ModelCallFailed", "RunFailed"]
+    assert isinstance(events[1], RunFailed)
+    assert events[1].code == kind
+
+
+def test_other_failures_keep_their_code() -> None:
+    run = begun()
+    failed = run.give(erred(run.state, "invalid"))[-1]
+    assert isinstance(failed, RunFailed)
+    assert failed.code == "model_error"
+
+
+@pytest.mark.parametrize(("said", "agents", "expected"), [(0, 0, 0), (0, 9, 9), (4, 9, 4), (4, 0, 4)])
+def test_the_time_limit_of_the_run_wins_over_that_of_its_agent(said: int, agents: int, expected: int) -> None:
+    order = start(definition=replace(SCRIPT, run_timeout_s=agents), run_timeout_s=said)
+    started = Run().give(order)[0]
+    assert isinstance(started, RunStarted)
+    assert started.definition.run_timeout_s == expected
+
+
+def test_metadata_is_in_the_words_of_a_model_and_not_in_those_of_a_script() -> None:
+    more = {"metadata": {"board": '"b-1"'}, "payload_metadata": {"from": "<outside>"}}
+    model, script = begun(**more).live.facts, begun(SCRIPT, **more).live.facts
+    assert "board" in model.system[-1]
+    last = model.messages[0].blocks[-1]
+    assert isinstance(last, TextBlock)
+    assert last.text == "<run_metadata>\nfrom: &lt;outside>\n</run_metadata>"
+    assert script.messages[0].blocks == (TextBlock(text="go"),)
+    assert not any("board" in text for text in script.system)
+    assert (script.metadata, script.payload_metadata) == ((("board", '"b-1"'),), (("from", "<outside>"),))
+
+
+def test_each_turn_is_one_call_however_many_there_are() -> None:
+    run = begun(replace(SCRIPT, max_iterations=2))
+    for turn in range(2, 40):
+        run.give(answered(run.state, "", *calls("A")))
+        (_, intent) = run.give(returned(run.state, 0))
+        assert isinstance(intent, ModelCallRequested)
+        assert intent.turn == turn
+
+
+def test_the_same_text_sent_again_is_still_known_when_it_waited() -> None:
+    run = mid_script()
+    text: Input = says("and then?", input_id="once")
+    run.give(text)
+    assert run.give(text) == []
