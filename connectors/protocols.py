@@ -46,10 +46,8 @@ class ScriptRun:
     turn: int
     """Of the model call, from 1."""
     started_at_ms: int
-    elapsed_ms: int
-    """Since the run began, without the time it was parked or paused."""
-    run_timeout_s: int = 0
-    """0 leaves the bound to the provider."""
+    time_left_ms: int | None = None
+    """Until the run's time is over; None leaves the bound to the provider."""
     body: str = ""
     """The agent's script."""
     metadata: Mapping[str, str] = field(default_factory=dict)

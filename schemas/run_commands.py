@@ -566,7 +566,7 @@ class StartRun:
     continues: RunPosition | None = None
     """Hint where the session's last run lies; the owner verifies it."""
     run_timeout_s: int = 0
-    """Wins over the definition's; 0 = that."""
+    """Seconds of work after which the run fails; 0 leaves the definition's."""
     payload_metadata: Mapping[str, str] = field(default_factory=dict)
     """Data that came with a trigger's body, which nobody vouches for; JSON texts. Set by triggers only."""
 

@@ -667,6 +667,8 @@ class RunStarted:
     """Set when the run happened elsewhere: nothing of it is done here, it is only told."""
     traceparent: str = ''
     """W3C trace context of the run's span."""
+    run_timeout_s: int = 0
+    """Seconds of work after which the run fails, time paused or parked not counted; 0 = no bound."""
     payload_metadata: Mapping[str, str] = field(default_factory=dict)
     """Data of a trigger's body, which nobody vouches for."""
 
@@ -690,6 +692,7 @@ class RunStarted:
             "forked_from": None if self.forked_from is None else self.forked_from.to_avro(),
             "imported_from": None if self.imported_from is None else self.imported_from.to_avro(),
             "traceparent": self.traceparent,
+            "run_timeout_s": self.run_timeout_s,
             "payload_metadata": self.payload_metadata,
         }
 
@@ -714,6 +717,7 @@ class RunStarted:
             forked_from=None if value["forked_from"] is None else ForkPoint.from_avro(value["forked_from"]),
             imported_from=None if value["imported_from"] is None else ImportOrigin.from_avro(value["imported_from"]),
             traceparent=value["traceparent"],
+            run_timeout_s=value["run_timeout_s"],
             payload_metadata=value["payload_metadata"],
         )
 

@@ -152,12 +152,12 @@ class AgentDefinition:
     """What follows when nobody knows whether an unsafe tool call had its effect: tell the model, ask the operator,
     or fail the run.
     """
+    run_timeout_s: int = 0
+    """Seconds of work after which a run fails; 0 = no bound."""
     code_body: str = ''
     """The script of a code agent; empty for agents that ask a model, and when it is in the blob store."""
     code_blob: BlobRef | None = None
     """The script when it is long."""
-    run_timeout_s: int = 0
-    """Seconds a run of a code agent may take, parked and paused time left out; 0 leaves it to the provider."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -175,9 +175,9 @@ class AgentDefinition:
             "sampling": None if self.sampling is None else self.sampling.to_avro(),
             "volumes": [item.to_avro() for item in self.volumes],
             "unknown_outcome": self.unknown_outcome,
+            "run_timeout_s": self.run_timeout_s,
             "code_body": self.code_body,
             "code_blob": None if self.code_blob is None else self.code_blob.to_avro(),
-            "run_timeout_s": self.run_timeout_s,
         }
 
     @classmethod
@@ -197,9 +197,9 @@ class AgentDefinition:
             sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
             volumes=tuple(VolumeGrant.from_avro(item) for item in value["volumes"]),
             unknown_outcome=value["unknown_outcome"],
+            run_timeout_s=value["run_timeout_s"],
             code_body=value["code_body"],
             code_blob=None if value["code_blob"] is None else BlobRef.from_avro(value["code_blob"]),
-            run_timeout_s=value["run_timeout_s"],
         )
 
 

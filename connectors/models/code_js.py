@@ -31,11 +31,11 @@ REPORTED_MODEL = "loomcycle/code-js"
 """The name that usage rows of existing deployments have."""
 CODE_BODY_MAX_BYTES = 262_144
 RUN_TIMEOUT_S = 120.0
-"""Of a whole run, where neither it nor its agent says another."""
+"""Of a whole run, where neither it, its agent nor the operator says another."""
 
 
 class CodeModel:
-    """Executes scripts. `run_timeout_s` is what runs have that name no time limit of their own."""
+    """Executes scripts. `run_timeout_s` bounds each execution of runs without a time limit."""
 
     def __init__(self, *, provider: str, run_timeout_s: float = RUN_TIMEOUT_S, is_frozen: bool = False) -> None:
         """`is_frozen`: chance and time are the same for every run, so that runs can be compared."""
@@ -53,10 +53,9 @@ class CodeModel:
             raise self._failure("code_agent_load", "the agent has no script: give it code_body, or a file index.js")
         if (size := len(script.body.encode())) > CODE_BODY_MAX_BYTES:
             raise self._failure("code_agent_load", f"the script has {size} bytes; at most {CODE_BODY_MAX_BYTES}")
-        limit_s = float(script.run_timeout_s or self._run_timeout_s)
-        left_s = limit_s - script.elapsed_ms / 1000
+        left_s = self._run_timeout_s if script.time_left_ms is None else script.time_left_ms / 1000
         if left_s <= 0:
-            raise self._failure("code_agent_timeout", f"the run has used up its {limit_s:g} s")
+            raise self._failure("code_agent_timeout", "the time of the run is over")
         tools = tuple(tool.name for tool in request.tools)
         outcome = await self._sandbox.run(
             ScriptOrders(

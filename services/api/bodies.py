@@ -87,7 +87,10 @@ class MessageBody(Body):
     )
     metadata: dict[str, Any] | None = Field(None, description="Non-secret data the model may see.")
     run_timeout_seconds: int | None = Field(
-        None, ge=0, le=limits.RUN_TIMEOUT_S_MAX, description="How long a run of a code agent may take."
+        None,
+        ge=0,
+        le=limits.RUN_TIMEOUT_MAX_S,
+        description="Work after which the run fails, time paused or parked not counted; 0: as the agent says.",
     )
     interactive: bool | None = Field(None, description="Park at the end of a turn instead of completing.")
     sampling: SamplingBody | None = None

@@ -16,8 +16,6 @@ METADATA_KEYS_MAX = 128
 PARENT_CONTEXT_VALUE_BYTES = 256
 """Parity: an opaque label, not a payload."""
 PARENT_CONTEXT_KEYS_MAX = 16
-RUN_TIMEOUT_S_MAX = 31_536_000
-"""A year: more is a mistake in the unit."""
 NAMES_MAX = 512
 """Tools or hosts of one narrowing list."""
 NAME_BYTES_MAX = 256
@@ -131,3 +129,5 @@ RESTORES_AT_ONCE = 32
 """Runs of a state file that are told beside each other; each holds at most one part (IMPORT_PART_BYTES) in memory."""
 WARNINGS_MAX = 20
 """Sentences about single runs in one answer."""
+RUN_TIMEOUT_MAX_S = 365 * 24 * 3600
+"""Longest time a request may give a run; a longer one is a mistake in the unit."""

@@ -59,6 +59,7 @@ class RunRequest:
     parent_context: Mapping[str, str] = field(default_factory=dict)
     interactive: bool = False
     run_timeout_s: int = 0
+    """Seconds of work after which the run fails; 0 leaves it to the agent."""
     sampling: Sampling | None = None
     web_search_filter: str = ""
     idempotency_key: str = ""
@@ -91,6 +92,11 @@ def checked(request: RunRequest) -> RunRequest:
     _check_names("allowed_hosts", request.allowed_hosts)
     _check_credentials(request)
     _check_metadata(request.metadata)
+    if not 0 <= request.run_timeout_s <= limits.RUN_TIMEOUT_MAX_S:
+        raise bad_request(
+            f"run_timeout_seconds is {request.run_timeout_s}: expected 0 to {limits.RUN_TIMEOUT_MAX_S}; 0 leaves it "
+            "to the agent"
+        )
     if request.sampling is not None:
         checked_sampling(request.sampling)
     return replace(
@@ -123,7 +129,7 @@ def request_digest(request: RunRequest) -> str:
         "parent_context": request.parent_context,
         "interactive": request.interactive,
         "sampling": None if request.sampling is None else request.sampling.to_avro(),
-        # Only when it is said: keys that were used before there was one keep their digest.
+        # Left out while nothing is said: requests from before the field keep their hash.
         **({"run_timeout_s": request.run_timeout_s} if request.run_timeout_s else {}),
     }
     return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()

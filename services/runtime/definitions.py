@@ -10,6 +10,7 @@ from services.core.run.limits import RETRY_ATTEMPTS_MAX
 from services.core.run.orders import Refusal
 from services.runtime.payloads import inline_or_blob
 
+NOTHING: Mapping[str, int] = {}
 NO_SCRIPTS: Mapping[str, BlobRef] = {}
 
 KEPT = 10_000
@@ -25,10 +26,13 @@ class ConfiguredDefinitions:
         usable: Collection[str],
         *,
         unbounded: Collection[str] = (),
+        time_limits_s: Mapping[str, int] = NOTHING,
         scripts: Mapping[str, BlobRef] = NO_SCRIPTS,
     ) -> None:
-        """`unbounded`: providers whose runs have no bound of turns. `scripts`: where long ones lie, by their text."""
+        """`unbounded`: providers whose runs have no bound of turns. `time_limits_s`: by provider, of runs that name none.
+        `scripts`: where long scripts lie, by their text."""
         self._unbounded = frozenset(unbounded)
+        self._time_limits_s = time_limits_s
         self._scripts = scripts
         self._configuration = configuration
         self._usable = frozenset(usable)
@@ -52,6 +56,8 @@ class ConfiguredDefinitions:
             definition = replace(definition, code_body="", code_blob=blob)
         if agent.provider in self._unbounded:
             definition = replace(definition, unbounded_iterations=True)
+        if not definition.run_timeout_s and agent.provider in self._time_limits_s:
+            definition = replace(definition, run_timeout_s=self._time_limits_s[agent.provider])
         return definition
 
 

@@ -26,6 +26,7 @@ from connectors import logs
 from connectors.blobs import FileBlobs
 from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes, providers_of, usable_ids
 from connectors.configuration import price_of as configured_price
+from connectors.configuration.routing import CODE_DRIVER
 from connectors.errors import OutsideError, Transient
 from connectors.garbage import collect_rarely
 from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail, open_tail
@@ -143,6 +144,15 @@ def tools_of(loaded: Loaded) -> dict[str, Tool]:
             server=ServerInfo(),
         )
     )
+
+
+def time_limits_of(loaded: Loaded) -> dict[str, int]:
+    """Seconds that runs of code agents may take where nobody says another time, by provider."""
+    return {
+        name: loaded.settings.code_agents_run_timeout_seconds
+        for name, block in loaded.configuration.providers.items()
+        if block.driver == CODE_DRIVER
+    }
 
 
 def calls_of(
@@ -316,6 +326,7 @@ async def _serve(
         loaded.configuration,
         usable_ids(providers_of(loaded.configuration, loaded.settings, os.environ).values()),
         unbounded=work.unbounded,
+        time_limits_s=time_limits_of(loaded),
         scripts=await stored_scripts(loaded.configuration, FileBlobs(loaded.settings.blobs)),
     )
 

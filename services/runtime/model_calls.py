@@ -18,7 +18,6 @@ from connectors.errors import Permanent, Transient
 from connectors.models.pricing import Price, cost_micros
 from connectors.protocols import Blobs, Model, ModelRequest, Reply, ScriptRun, SystemBlock, TextDelta, Tool, ToolSpec
 from schemas.values import ToolCall
-from services.core.run.code_agents import elapsed_ms
 from services.core.run.orders import ModelAnswered, ModelErred
 from services.core.run.react import CallModel
 from services.core.run.state import AwaitingModel, Facts
@@ -153,8 +152,7 @@ class ModelCalls:
             user_id=facts.user_id,
             turn=effect.turn,
             started_at_ms=facts.started_at_ms,
-            elapsed_ms=elapsed_ms(facts, self._clock_ms()),
-            run_timeout_s=definition.run_timeout_s,
+            time_left_ms=facts.deadline_ms - self._clock_ms() if facts.deadline_ms else None,
             body=body,
             metadata=await self._values(facts.metadata, tenant),
             payload_metadata=await self._values(facts.payload_metadata, tenant),

@@ -9,6 +9,7 @@ from schemas.run_events import Event, RunCancelled, RunCompleted, RunFailed, Run
 from schemas.values import ForkPoint, RunPosition, Usage
 from services.core.canonical import StateCodec
 from services.core.run import unknown
+from services.core.run.alarms import wakes_at
 from services.core.run.decide import decide
 from services.core.run.forking import origin_of
 from services.core.run.importing import is_import
@@ -23,6 +24,7 @@ from services.core.run.orders import (
     Reconciled,
     Recover,
     ToolDone,
+    Woken,
 )
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, StopCalls, react
 from services.core.run.state import (
@@ -77,6 +79,12 @@ class RunFamily:
 
     def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> NotBegun:
         return NotBegun(at_ms=at_ms, keys=frozenset(key for key in keys if isinstance(key, tuple)))
+
+    def wakes_at(self, state: State) -> int:
+        return 0 if is_import(state) else wakes_at(state)
+
+    def woken(self, at_ms: int) -> Woken:
+        return Woken(at_ms=at_ms)
 
     def open_calls(self, state: State) -> frozenset[Hashable]:
         return frozenset(unknown.open_keys(state))

@@ -50,6 +50,14 @@ class Family(Protocol):
         """The order of an owner that stops as planned and has not begun these calls."""
         ...
 
+    def wakes_at(self, state: Any) -> int:
+        """When something is to be decided in this state although nothing happens, UTC milliseconds; 0 = never."""
+        ...
+
+    def woken(self, at_ms: int) -> Any:
+        """The order that is given then."""
+        ...
+
     def open_calls(self, state: Any) -> frozenset[Hashable]:
         """Keys of the calls that are due or under way."""
         ...

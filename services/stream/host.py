@@ -19,6 +19,7 @@ from typing import Protocol
 
 from connectors.errors import Transient
 from connectors.protocols import Share
+from services.stream.alarms import Alarms
 from services.stream.flusher import Flusher, claimed_in
 from services.stream.owner import Figures, Owner, Workplace
 from services.stream.partition import Partition
@@ -101,6 +102,7 @@ class Host:
         self._work = work
         self._membership = membership
         self._commands = commands
+        self._alarms = Alarms(work.clock_ms, self._ring)
         self.flusher = Flusher(work, lambda: list(self.owners.values()), lost=self._lost)
         self._claiming: dict[int, asyncio.Task[None]] = {}
         self._failures: dict[int, int] = {}
@@ -139,6 +141,7 @@ class Host:
             group.create_task(self._checkpoints(), name="checkpoints")
             group.create_task(self._watch(), name="watch")
             group.create_task(self._look_around(), name="look around")
+            group.create_task(self._alarms.run(), name="alarms")
             if self._standby is not None:
                 group.create_task(self._standby.run(), name="standby")
 
@@ -148,6 +151,15 @@ class Host:
         if owner is not None:
             owner.result(aggregate, tenant, order)
         return owner is not None
+
+    def look_at_the_time(self) -> None:
+        """The clock was moved: give what is due now."""
+        self._alarms.look()
+
+    def _ring(self, partition: int, aggregate: str) -> None:
+        owner = self.owners.get(partition)
+        if owner is not None:
+            owner.ring(aggregate)
 
     def obey(self) -> None:
         """What stands over the aggregates from outside has changed."""
@@ -233,7 +245,9 @@ class Host:
 
     def _own(self, number: int, reason: str) -> None:
         folded = self._standby.take(number) if self._standby is not None else None
-        self.owners[number] = Owner(number, self._work, wake=self.flusher.wake, figures=self.figures)
+        self.owners[number] = Owner(
+            number, self._work, wake=self.flusher.wake, alarms=self._alarms, figures=self.figures
+        )
         self._claim(number, reason, folded)
 
     def _leave(self, number: int) -> None:

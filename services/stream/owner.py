@@ -20,6 +20,7 @@ from connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
 from schemas.codec import Codec, Undecodable, UnknownSchema
 from schemas.stream_events import Claim
 from schemas.values import Envelope
+from services.stream.alarms import Alarms
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.distribution import SECONDS, Distribution
@@ -122,8 +123,11 @@ LOOKUP_RETRY_S = 0.5
 class Owner:
     """Holds one partition. `partition` is None while it is being claimed and after it was lost."""
 
-    def __init__(self, number: int, work: Workplace, *, wake: Callable[[], None], figures: Figures) -> None:
+    def __init__(
+        self, number: int, work: Workplace, *, wake: Callable[[], None], alarms: Alarms, figures: Figures
+    ) -> None:
         self.number = number
+        self._alarms = alarms
         self.partition: Partition | None = None
         self._work = work
         self._wake = wake
@@ -270,6 +274,7 @@ class Owner:
             return frozenset()
         held = frozenset(order.key for name, _, order in self._late if name == aggregate.id)
         running = work.calls.running(aggregate.id) | held
+        self._set_alarm(aggregate)
         waits = work.family.worth_waiting_for(aggregate.state) - running if may_be_alive else frozenset()
         order = work.family.recover(work.clock_ms(), running | waits, desk.standing(aggregate))
         self._submit(aggregate, order, at_ms=work.clock_ms())
@@ -446,6 +451,26 @@ class Owner:
             if found is not None and not found.quarantined:
                 self._submit(found, work.family.not_begun(work.clock_ms(), keys), at_ms=work.clock_ms())
 
+    # --- alarms ------------------------------------------------------------------------------------------------------
+
+    def _set_alarm(self, aggregate: Aggregate) -> None:
+        at_ms = self._work.family.wakes_at(aggregate.state)
+        if at_ms and at_ms != aggregate.wakes_at_ms:
+            self._alarms.set(at_ms, self.number, aggregate.id)
+        aggregate.wakes_at_ms = at_ms
+
+    def ring(self, name: str) -> None:
+        """An alarm of the aggregate, perhaps a former one."""
+        aggregate = self.partition.aggregates.get(name) if self.partition is not None else None
+        if aggregate is None or not aggregate.wakes_at_ms:
+            return  # a claim under way sets it again
+        now_ms = self._work.clock_ms()
+        if aggregate.wakes_at_ms > now_ms:
+            return  # a former one; or the clock went back, and the next look is the one that was set then
+        aggregate.wakes_at_ms = 0
+        if not aggregate.quarantined:  # once released, what is decided then sets it again
+            self._submit(aggregate, self._work.family.woken(now_ms), at_ms=now_ms)
+
     # --- standing orders ---------------------------------------------------------------------------------------------
 
     def obey(self) -> None:
@@ -482,6 +507,7 @@ class Owner:
         if decided:
             if not is_result:
                 self._look_at(aggregate)
+            self._set_alarm(aggregate)
             self._wake()
         return decided
 

@@ -71,6 +71,8 @@ class Aggregate:
     """Why nothing is decided in it; empty when it is well."""
     unfolded: bool = False
     """Not all its events could be folded: the state is the last one that could, seq and digest are those of the log."""
+    wakes_at_ms: int = 0
+    """The alarm that is set for it; 0 = none."""
     snapshot_seq: int = 0
     """Seq of the snapshot in the log, 0 for none, and the hash of its state."""
     snapshot_sha256: str = ""

@@ -28,7 +28,7 @@ from schemas.run_events import (
 )
 from schemas.values import Usage
 from services.core.changing import changed
-from services.core.run import code_agents, limits, pausing, quarantining, unknown
+from services.core.run import alarms, code_agents, limits, pausing, quarantining, unknown
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
@@ -51,6 +51,7 @@ from services.core.run.orders import (
     ResumeIt,
     Start,
     ToolDone,
+    Woken,
 )
 from services.core.run.prompt import segments_of, wrong_segments
 from services.core.run.state import (
@@ -109,6 +110,8 @@ def decide(state: State, order: Order) -> list[Event]:
             return unknown.not_begun(state, order)
         case Recover():
             return _recover(state, order)
+        case Woken():
+            return _woken(state, order)
         case _:
             assert_never(order)
 
@@ -140,7 +143,7 @@ def _start(state: State, order: Start) -> list[Event]:
             )
         ]
     assert order.definition is not None
-    definition = code_agents.with_time_limit(order.definition, command.run_timeout_s)
+    definition = order.definition
     return [
         RunStarted(
             session_id=order.session_id,
@@ -159,6 +162,7 @@ def _start(state: State, order: Start) -> list[Event]:
             request_sha256=command.request_sha256,
             continues=order.continues,
             traceparent=order.traceparent,
+            run_timeout_s=command.run_timeout_s or definition.run_timeout_s,
         ),
         *map(pausing.requested, order.pauses),
         pausing.held_back(order.pauses, 1)
@@ -455,6 +459,15 @@ def _with_what_follows(state: AwaitingTools, events: list[Event]) -> list[Event]
         return [*told, _failed(state.facts, OUTCOME_UNKNOWN, "the outcome of a tool call is not known")]
     answered = unknown.answers(events)
     return [*events, *(_after_tools(state, answered=answered) if answered else [])]
+
+
+def _woken(state: State, order: Woken) -> list[Event]:
+    """Nothing when the clock of the owner went back, or what the alarm was for is done with."""
+    if isinstance(state, AwaitingModel | AwaitingTools) and alarms.is_late(state, order.at_ms):
+        facts = state.facts
+        code = code_agents.timeout_code(facts.definition)
+        return [_failed(facts, code, f"the run took longer than its {facts.run_timeout_s} s")]
+    return []
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------

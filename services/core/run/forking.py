@@ -79,6 +79,7 @@ def fork(state: State, order: Fork) -> list[Event]:
             request_sha256=command.request_sha256,
             forked_from=origin.point,
             traceparent=order.traceparent,
+            run_timeout_s=before.run_timeout_s,
         ),
         *map(pausing.requested, order.pauses),
         pausing.held_back(order.pauses, 1)

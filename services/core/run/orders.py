@@ -1,9 +1,9 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
 Start, Fork, Import, Cancel, Input, Resolve, PauseIt, ResumeIt, Quarantine and Release come from the commands topic; the
-shell adds the time and what only it can look up (the definition, what else is live, what is paused). Obey, NotBegun and
-Recover come from the owner, the others from effects inside it. None is stored: a command that had an effect is named by
-the event it caused.
+shell adds the time and what only it can look up (the definition, what else is live, what is paused). Obey, NotBegun,
+Recover and Woken come from the owner, the others from effects inside it. None is stored: a command that had an effect
+is named by the event it caused.
 """
 
 from dataclasses import dataclass
@@ -263,6 +263,14 @@ class Reconciled:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Woken:
+    """The time has come that alarms.wakes_at named for the state."""
+
+    at_ms: int
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NotBegun:
     """The owner stops as planned; these calls are due and it has not begun them."""
 
@@ -312,4 +320,4 @@ class Release:
 
 FromTopic = Start | Fork | Import | Cancel | Input | Resolve | PauseIt | ResumeIt | Quarantine | Release
 EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled
-Order = FromTopic | EffectResult | NotBegun | Obey | Recover
+Order = FromTopic | EffectResult | NotBegun | Obey | Recover | Woken

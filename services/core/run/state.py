@@ -51,7 +51,7 @@ from services.core.changing import changed
 from services.core.run import code_agents, limits
 from services.core.run.prompt import first_message
 
-REDUCER_VERSION = 6
+REDUCER_VERSION = 7
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -132,10 +132,12 @@ class Facts:
     pauses: tuple[Pause, ...] = ()
     """What holds the run, in the order it was asked for."""
     losses: Losses = NO_LOSSES
+    run_timeout_s: int = 0
+    """Seconds of work the run may take; 0 = no bound."""
+    deadline_ms: int = 0
+    """When its time is over, if it is neither paused nor parked until then; 0 = never."""
     payload_metadata: tuple[tuple[str, str], ...] = ()
     """What came with a trigger's body; not trusted."""
-    held_ms: int = 0
-    """Time it was parked or paused."""
 
 
 @quick
@@ -225,7 +227,7 @@ class AwaitingTools:
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """An interactive run that waits for input."""
+    """An interactive run that waits for input, since `since_ms` (UTC milliseconds)."""
 
     facts: Facts
     since_ms: int = 0
@@ -310,7 +312,7 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
         case RunCancelled(reason=reason):
             return _ended(state, event, "cancelled", reason)
         case RunRestored():
-            return _restored(state, event)
+            return _restored(state, event, at_ms)
         case RunQuarantined(error=error):
             return _with_facts(state, changed(_facts(state, event), quarantined=error))
         case RunReleased():
@@ -370,6 +372,8 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         payload_metadata=tuple(sorted(event.payload_metadata.items())),
         inherited_messages=len(state.history),
         imported_events=0 if event.imported_from is None else event.imported_from.events,
+        run_timeout_s=event.run_timeout_s,
+        deadline_ms=_deadline(event.run_timeout_s, at_ms),
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
     return AwaitingModel(
@@ -398,12 +402,13 @@ def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awa
             # A lost owner's wait goes on with the next one: it is the same wait, not a second.
             waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
         )
+    if isinstance(state, Paused | Parked):
+        facts = _time_went_on(facts, state.since_ms, at_ms)
     if isinstance(state, Paused):
         if facts.pauses:
             raise IllegalEvent(f"a call of turn {event.turn} while the run is paused")
         if (event.turn, event.attempt) != (state.turn, state.attempt + 1):
             raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after a pause before turn {state.turn}")
-        facts = code_agents.after_hold(facts, state.since_ms, at_ms)
         return AwaitingModel(
             facts=_next_to_read(state, facts) if event.attempt == 1 else facts,
             turn=event.turn,
@@ -418,8 +423,6 @@ def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awa
         )
     if event.turn != facts.turns + 1 or event.attempt != 1:
         raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after {facts.turns} turns")
-    if isinstance(state, Parked):
-        facts = code_agents.after_hold(facts, state.since_ms, at_ms)
     return AwaitingModel(
         facts=_next_to_read(state, facts),
         turn=event.turn,
@@ -578,6 +581,8 @@ def _paused(state: State, event: RunPaused, at_ms: int) -> Paused:
             interruptions=state.interruptions,
             since_ms=at_ms,
         )
+    if isinstance(state, Parked):
+        facts = _time_went_on(facts, state.since_ms, at_ms)
     return Paused(facts=facts, turn=event.turn, since_ms=at_ms)
 
 
@@ -589,11 +594,12 @@ def _resumed(state: State, event: RunResumed) -> State:
     return _with_facts(state, changed(facts, pauses=pauses))
 
 
-def _restored(state: State, event: RunRestored) -> State:
+def _restored(state: State, event: RunRestored, at_ms: int) -> State:
     facts = _facts(state, event)
     if facts.imported_events != event.events:
         return state  # it went on somewhere before, and that is told again here
-    return _with_facts(state, changed(facts, imported_events=0))
+    # Its time begins anew: how long the file lay somewhere was no work.
+    return _with_facts(state, changed(facts, imported_events=0, deadline_ms=_deadline(facts.run_timeout_s, at_ms)))
 
 
 def _ended(state: State, event: Event, status: str, reason: str) -> Ended:
@@ -615,6 +621,17 @@ def add_usage(one: Usage, other: Usage) -> Usage:
         cache_creation_input_tokens=one.cache_creation_input_tokens + other.cache_creation_input_tokens,
         cache_read_input_tokens=one.cache_read_input_tokens + other.cache_read_input_tokens,
     )
+
+
+def _deadline(run_timeout_s: int, at_ms: int) -> int:
+    return at_ms + 1000 * run_timeout_s if run_timeout_s else 0
+
+
+def _time_went_on(facts: Facts, since_ms: int, at_ms: int) -> Facts:
+    """The time of the run stood still since then."""
+    if not facts.deadline_ms:
+        return facts
+    return changed(facts, deadline_ms=facts.deadline_ms + max(0, at_ms - since_ms))
 
 
 def _with_input(facts: Facts, event: InputReceived) -> Facts:

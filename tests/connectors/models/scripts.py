@@ -25,8 +25,7 @@ def script_request(
         "user_id": "u-1",
         "turn": 1 + sum(message.role == "assistant" for message in messages),
         "started_at_ms": STARTED_MS,
-        "elapsed_ms": 0,
-        "run_timeout_s": 20,
+        "time_left_ms": 20_000,
         "body": body,
     }
     return ModelRequest(

@@ -6,10 +6,10 @@ import pytest
 
 from connectors.errors import CODE_AGENT_KINDS
 from schemas.conversation import TextBlock, ToolResultBlock
-from schemas.run_events import ModelCallRequested, RunFailed, RunStarted
-from schemas.values import BlobRef
-from services.core.run.code_agents import elapsed_ms, is_code_agent
-from services.core.run.orders import Input
+from schemas.run_events import ModelCallRequested, RunFailed
+from schemas.values import AgentDefinition, BlobRef
+from services.core.run.code_agents import is_code_agent
+from services.core.run.orders import Input, Woken
 from services.core.run.state import AwaitingModel
 from tests.services.core.run.given import (
     DEFINITION,
@@ -24,7 +24,6 @@ from tests.services.core.run.given import (
     resume,
     returned,
     says,
-    start,
 )
 
 SCRIPT = replace(DEFINITION, code_body="function run() {}", unbounded_iterations=True)
@@ -89,20 +88,12 @@ def test_agents_with_a_model_read_texts_at_the_next_turn() -> None:
     assert texts(run) == ["go", "and then?"]
 
 
-def test_time_that_a_run_stood_still_does_not_count() -> None:
-    run = begun(SCRIPT, interactive=True)
-    run.give(answered(run.state, "what next?"))
-    run.give(replace(says("go on"), at_ms=NOW + 60_000))
-    assert elapsed_ms(run.live.facts, NOW + 65_000) == 5_000
-    run.give(replace(pause(), at_ms=NOW + 66_000))
-    run.give(replace(answered(run.state, "", *calls("A")), at_ms=NOW + 67_000))
-    run.give(replace(returned(run.state, 0), at_ms=NOW + 68_000))
-    run.give(replace(resume(), at_ms=NOW + 100_000))
-    assert elapsed_ms(run.live.facts, NOW + 101_000) == 5_000 + 3_000 + 1_000
-
-
-def test_a_clock_that_went_back_takes_no_time_away() -> None:
-    assert elapsed_ms(begun(SCRIPT).live.facts, NOW - 5) == 0
+@pytest.mark.parametrize(("definition", "code"), [(SCRIPT, "code_agent_timeout"), (DEFINITION, "run_timeout")])
+def test_a_run_whose_time_is_over_ends_under_a_code_of_its_kind(definition: AgentDefinition, code: str) -> None:
+    run = begun(replace(definition, run_timeout_s=9))
+    (failed,) = run.give(Woken(at_ms=NOW + 9_000))
+    assert isinstance(failed, RunFailed)
+    assert failed.code == code
 
 
 @pytest.mark.parametrize("kind", sorted(CODE_AGENT_KINDS))
@@ -119,14 +110,6 @@ def test_other_failures_keep_their_code() -> None:
     failed = run.give(erred(run.state, "invalid"))[-1]
     assert isinstance(failed, RunFailed)
     assert failed.code == "model_error"
-
-
-@pytest.mark.parametrize(("said", "agents", "expected"), [(0, 0, 0), (0, 9, 9), (4, 9, 4), (4, 0, 4)])
-def test_the_time_limit_of_the_run_wins_over_that_of_its_agent(said: int, agents: int, expected: int) -> None:
-    order = start(definition=replace(SCRIPT, run_timeout_s=agents), run_timeout_s=said)
-    started = Run().give(order)[0]
-    assert isinstance(started, RunStarted)
-    assert started.definition.run_timeout_s == expected
 
 
 def test_metadata_is_in_the_words_of_a_model_and_not_in_those_of_a_script() -> None:

@@ -1,0 +1,94 @@
+from dataclasses import replace
+
+import pytest
+
+from schemas.run_events import RunFailed
+from services.core.run.alarms import wakes_at
+from services.core.run.orders import Woken
+from services.core.run.state import AwaitingModel, Ended, Parked, Paused
+from tests.services.core.run.given import (
+    DEFINITION,
+    NOW,
+    Run,
+    answered,
+    calls,
+    pause,
+    resume,
+    returned,
+    says,
+    start,
+)
+
+MINUTE_MS = 60_000
+
+
+def limited(seconds: int = 60, *, interactive: bool = False, agents: int = 0) -> Run:
+    run = Run()
+    definition = replace(DEFINITION, run_timeout_s=agents)
+    run.give(start(definition=definition, interactive=interactive, run_timeout_s=seconds))
+    return run
+
+
+def test_a_run_fails_when_its_time_is_over_and_what_is_under_way_is_stopped() -> None:
+    run = limited()
+    assert wakes_at(run.state) == NOW + MINUTE_MS
+    [failed] = run.give(Woken(at_ms=NOW + MINUTE_MS))
+    assert isinstance(failed, RunFailed)
+    assert (failed.code, failed.error) == ("run_timeout", "the run took longer than its 60 s")
+    assert isinstance(run.state, Ended)
+
+
+def test_its_time_goes_on_while_tools_work() -> None:
+    run = limited()
+    run.give(answered(run.state, "", *calls("A")))
+    assert wakes_at(run.state) == NOW + MINUTE_MS
+    assert [type(event) for event in run.give(Woken(at_ms=NOW + MINUTE_MS))] == [RunFailed]
+
+
+@pytest.mark.parametrize("early_ms", [1, MINUTE_MS])
+def test_an_alarm_that_rings_early_changes_nothing(early_ms: int) -> None:
+    run = limited()
+    assert run.give(Woken(at_ms=NOW + MINUTE_MS - early_ms)) == []
+
+
+def test_a_run_without_a_bound_is_never_woken() -> None:
+    run = limited(0)
+    assert wakes_at(run.state) == 0
+    assert run.give(Woken(at_ms=NOW + 10**12)) == []
+
+
+@pytest.mark.parametrize(("request_s", "agent_s", "seconds"), [(5, 60, 5), (0, 60, 60), (90, 60, 90), (0, 0, 0)])
+def test_what_the_request_says_goes_before_what_the_agent_says(request_s: int, agent_s: int, seconds: int) -> None:
+    run = limited(request_s, agents=agent_s)
+    assert wakes_at(run.state) == (NOW + 1000 * seconds if seconds else 0)
+
+
+def test_time_in_which_a_run_is_paused_does_not_count() -> None:
+    run = limited()
+    run.give(pause())
+    run.give(answered(run.state, "", *calls("A")))
+    run.give(returned(run.state, 0))
+    assert isinstance(run.state, Paused)
+    assert wakes_at(run.state) == 0
+    run.give(replace(resume(), at_ms=NOW + 10 * MINUTE_MS))
+    assert isinstance(run.state, AwaitingModel)
+    assert wakes_at(run.state) == NOW + 11 * MINUTE_MS
+
+
+def test_time_in_which_a_run_waits_for_somebody_does_not_count() -> None:
+    run = limited(interactive=True)
+    run.give(answered(run.state, "your turn"))
+    assert isinstance(run.state, Parked)
+    assert wakes_at(run.state) == 0
+    run.give(replace(says("go on"), at_ms=NOW + 10 * MINUTE_MS))
+    assert wakes_at(run.state) == NOW + 11 * MINUTE_MS
+
+
+def test_time_in_which_a_parked_run_is_paused_counts_neither_as_the_one_nor_as_the_other() -> None:
+    run = limited(interactive=True)
+    run.give(answered(run.state, "your turn"))
+    run.give(replace(pause(), at_ms=NOW + MINUTE_MS))
+    run.give(replace(says("go on"), at_ms=NOW + 2 * MINUTE_MS))
+    assert isinstance(run.state, Paused)
+    run.give(replace(resume(), at_ms=NOW + 5 * MINUTE_MS))
+    assert wakes_at(run.state) == NOW + 6 * MINUTE_MS
