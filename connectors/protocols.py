@@ -202,6 +202,8 @@ class ToolContext:
     max_tokens: int = 0
     sampling: Sampling | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    attempt: int = 1
+    """Of the call; more than 1 when one before was lost with its process."""
 
 
 @frozen_on_paper

@@ -29,7 +29,7 @@ class ConfiguredDefinitions:
         time_limits_s: Mapping[str, int] = NOTHING,
         scripts: Mapping[str, BlobRef] = NO_SCRIPTS,
     ) -> None:
-        """`unbounded`: providers whose runs have no bound of turns. `time_limits_s`: by provider, of runs that name none.
+        """`unbounded`: providers whose runs have no bound of turns. `time_limits_s`: by provider, for runs without one.
         `scripts`: where long scripts lie, by their text."""
         self._unbounded = frozenset(unbounded)
         self._time_limits_s = time_limits_s

@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -38,6 +39,7 @@ from connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
 from connectors.schema_registry import codec_for
 from connectors.tools.context import ServerInfo
 from connectors.tools.registry import ToolOptions, build_tools
+from connectors.tools.remote_calls import RESULTS_TOPIC
 from projections.builds import PREFIX
 from schemas.codec import Codec
 from services.core.run.orders import EffectResult
@@ -52,6 +54,7 @@ from services.runtime.index import ProjectedIndex
 from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.redaction import Redaction
+from services.runtime.remote_tools import Remote, open_remote
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
@@ -83,6 +86,7 @@ SUBJECTS_TOPIC = "loom.subject.keys"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
+NO_TOOLS: Mapping[str, Tool] = {}
 WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
 """Drivers whose 429s are not waited for (runtime parity 2.9)."""
 
@@ -164,13 +168,16 @@ def calls_of(
     tracing: Tracing,
     previews: Previews,
     secrecy: Secrecy,
+    more_tools: Mapping[str, Tool] = NO_TOOLS,
 ) -> Work:
     """The effects of this process."""
     configuration = loaded.configuration
     providers = providers_of(configuration, loaded.settings, os.environ)
     usable = {name: provider for name, provider in providers.items() if provider.is_usable}
     models = build_models(usable)
-    shelf = Shelf(tools_of(loaded))
+    tools = tools_of(loaded)
+    tools.update(more_tools)  # into the dict that Context holds
+    shelf = Shelf(tools)
     blobs = FileBlobs(loaded.settings.blobs)
     redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})
     priced = {tuple(name.split("/", 1)) for name in configuration.pricing.models}
@@ -253,6 +260,15 @@ async def run(loaded: Loaded) -> None:
         if keys is not None:
             erasures = await open_tail(settings.kafka, SUBJECTS_TOPIC, {PARTITION: keys.next_offset})
             stack.push_async_callback(erasures.close)
+        remote = await open_remote(
+            stack,
+            loaded.configuration,
+            settings.kafka,
+            codec,
+            appender,
+            clock_ms=clock_ms,
+            name=settings.name,
+        )
         life = token_hex(8)
         beside = await standing_by(stack, settings, TOPICS.events, partitions, life)
         group = KafkaGroup(
@@ -285,6 +301,7 @@ async def run(loaded: Loaded) -> None:
             erasures,
             life,
             beside,
+            remote,
         )
 
 
@@ -305,6 +322,7 @@ async def _serve(
     erasures: KafkaTail | None,
     life: str,
     beside: StandingBy | None,
+    remote: Remote | None,
 ) -> None:
     secrecy = Secrecy(keys)
     family = RunFamily()
@@ -319,7 +337,14 @@ async def _serve(
 
     previews = Previews(codec, appender, topic=DELTAS_TOPIC, partitions=partitions, term_of=term_of)
     work = calls_of(
-        loaded, settings, codec=codec, appender=appender, tracing=watched, previews=previews, secrecy=secrecy
+        loaded,
+        settings,
+        codec=codec,
+        appender=appender,
+        tracing=watched,
+        previews=previews,
+        secrecy=secrecy,
+        more_tools=remote.tools if remote is not None else NO_TOOLS,
     )
 
     definitions = ConfiguredDefinitions(
@@ -348,10 +373,14 @@ async def _serve(
             secrecy=secrecy,
         )
 
-    letters: dict[str, Any] = {} if keys is None else {"kept": letters_value(keys, codec, TOPICS.commands)}
+    letters: dict[str, Any] = {}
+    if keys is not None:
+        letters = {"kept": letters_value(keys, codec, TOPICS.commands, never=RESULTS_TOPIC)}
     dead_letters = DeadLetters(
         codec, appender, topic=TOPICS.dead_letters, service="runtime", clock_ms=clock_ms, **letters
     )
+    if remote is not None:
+        remote.calls.unreadable = lambda record, error: dead_letters.park(record, kind="undecodable", error=error)
     hand_over = HandOver(
         codec, appender, topic=TOPICS.commands, partitions=partitions, clock_ms=clock_ms, name=settings.name
     )
@@ -404,6 +433,8 @@ async def _serve(
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),
         ]
+        if remote is not None:
+            running.append(tasks.create_task(remote.calls.follow(remote.results), name="results of remote tools"))
         if keys is not None and erasures is not None:
             running.append(tasks.create_task(keys.follow(erasures), name="subject keys"))
         where = "off"

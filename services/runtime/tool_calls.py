@@ -221,6 +221,7 @@ class ToolCalls:
             max_tokens=facts.max_context_tokens,
             sampling=definition.sampling,
             metadata=dict(facts.metadata),
+            attempt=effect.attempt,
         )
 
     def _bound_volumes(self, facts: Facts) -> tuple[VolumeBinding, ...]:
