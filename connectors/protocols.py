@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from schemas.conversation import Message
 from schemas.quick import frozen_on_paper
-from schemas.values import BlobRef, Sampling, ToolCall, Usage
+from schemas.values import BlobRef, Compaction, Sampling, Spawn, ToolCall, Usage
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
@@ -108,6 +108,8 @@ class Reply:
     reasoning_signature: str = ""
     model: str = ""
     """The model that answered, when the provider names it more exactly than it was asked."""
+    max_context_tokens: int = 0
+    """The window this model has just now, where it differs from the provider's capabilities; 0 = it does not."""
 
 
 ModelItem = TextDelta | Reply
@@ -115,7 +117,10 @@ ModelItem = TextDelta | Reply
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a provider can do (runtime parity 2.2); max_context_tokens 0 = unknown."""
+    """What a provider can do (runtime parity 2.2); max_context_tokens 0 = unknown.
+
+    What one model of it can do is a question for connectors.models.traits, which needs no driver.
+    """
 
     native_prompt_cache: bool = False
     parallel_tool_calls: bool = True
@@ -125,9 +130,9 @@ class Capabilities:
     supports_vision: bool = False
     supports_effort: bool = False
     unbounded_iterations: bool = False
-    """Its runs have no bound of turns but the hard backstop."""
+    """A turn is a step of a program, not an answer of a model: the bound of turns does not apply."""
     metadata_via_input: bool = False
-    """It is told of the run as values (ScriptRun), not in the words of the prompt."""
+    """It reads the run's metadata from its input."""
 
 
 class Model(Protocol):
@@ -145,6 +150,13 @@ class Model(Protocol):
 
     async def list_models(self) -> list[str]:
         """Names the provider offers; an empty list is not an error."""
+        ...
+
+    async def probe(self) -> None:
+        """Returns when the provider answers and lets us in. One cheap request within a few seconds, no tokens.
+
+        Raises Transient when it may be back later, Permanent when it will not by itself (no key, wrong key).
+        """
         ...
 
     async def close(self) -> None: ...
@@ -204,6 +216,7 @@ class ToolContext:
     metadata: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 1
     """Of the call; more than 1 when one before was lost with its process."""
+    compaction: Compaction | None = None
 
 
 @frozen_on_paper
@@ -213,6 +226,8 @@ class ToolResult:
 
     text: str
     is_error: bool = False
+    asks_compaction: bool = False
+    """The run wants its conversation compacted before its next turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +242,18 @@ class CannotTell:
     """Nobody knows whether a lost call had its effect."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenWanted:
+    """What a call wants of sub-agents; the fields are those of the event ChildrenPlanned."""
+
+    op: str
+    spawns: tuple[Spawn, ...] = ()
+    child_run_id: str = ""
+    prompt: str = ""
+    timeout_ms: int = 0
+    idle_ttl_s: int = 0
 
 
 class Tool(Protocol):
@@ -258,6 +285,15 @@ class Reconciler(Protocol):
         made again: a request that may still be on its way somewhere is CannotTell. Raises as `call`; it is then asked
         again, a few times.
         """
+        ...
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """A tool whose calls are carried out by the runtime, as runs: it only says what is wanted."""
+
+    def plan(self, arguments: Mapping[str, Any]) -> ChildrenWanted | ToolResult:
+        """Has no effect; unusable arguments are an error result that says what was expected."""
         ...
 
 

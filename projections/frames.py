@@ -9,20 +9,26 @@ event, so that a client which lost its connection between two frames of one mode
 `id:` of the live stream, the `seq` of the transcript and what `from_seq` takes.
 
     RunStarted          user_input (stored)  system_prompt (stored)  started
-    ModelCallRequested  retry, when it is not the first attempt
+    ModelCallRequested  retry, when it is neither the first attempt nor the first after a fallback
+    ModelSwitched       provider_fallback  cache_invalidated  reasoning_invalidated  model_downgraded
+    FallbackSuppressed  fallback_suppressed
     ModelReplied        thinking  text  tool_call ...  usage
     ToolReturned        tool_result
     InputReceived       user_input (stored) or steer (live): two faces of one place
     RunParked           awaiting_input
     ToolOutcomeAsked    outcome_unknown
+    ChildRequested      spawn_child_started (stored), when it begins a run
+    ChildReturned       spawn_child_result (stored)
     RunPaused           paused
     RunResumed          resumed, when no other pause holds the run
     RunQuarantined      quarantined
     RunReleased         released
+    ContextCompacted    context_compaction        CompactionFailed  compaction_failed
     RunCompleted        done        RunCancelled  done, stop_reason "cancelled"        RunFailed  error
 
 Names and fields are those existing clients know; a key is absent when it has nothing to say. What we add is additive:
-`paused`, `resumed`, `quarantined` and `released` (the stream would be silent without a reason), `text_blob` (the text
+`compaction_failed` (an `error` would end the stream, and the run goes on), `paused`,
+ `resumed`, `quarantined` and `released` (the stream would be silent without a reason), `text_blob` (the text
 is in the blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`,
 because `cancelled` is a stop reason of a run like the others and nothing went wrong.
 
@@ -36,15 +42,25 @@ from typing import Any, NamedTuple, Protocol, assert_never
 
 import orjson
 
+from connectors.sealing import has_tokens
 from schemas.making import maker
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -74,10 +90,15 @@ NESTING_CHECKED = 200
 LAST_MS = 9_223_372_036_854
 """In the year 2262: the last time whose nanoseconds fit 64 bits."""
 
+COMPACTION_FAILED = "compaction_failed"
 RETRY_AFTER = "retry-after header"
 BACKOFF = "exponential backoff"
 OWNER_LOST = "owner lost"
 """Reasons of a retry; the first two are known to clients."""
+SWITCHED = "fallback"
+"""In place of such a reason: the next attempt is no retry, because another model makes it."""
+CAUSE_MAX = 200
+"""Characters of the error that a fallback shows (parity)."""
 
 
 class OpenCall(NamedTuple):
@@ -152,6 +173,12 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return _replied(at, event, shown), memory
         case ModelCallFailed():
             return [], replace(memory, retry_reason=retry_reason(event))
+        case ModelSwitched():
+            switched = replace(memory, provider=event.provider, model=event.model, retry_reason=SWITCHED)
+            return list(switch_frames(at, event)), switched
+        case FallbackSuppressed():
+            suppressed = {"type": "fallback_suppressed", "text": suppressed_text(event)}
+            return [_frame(seq=at, type="fallback_suppressed", event=suppressed)], memory
         case ModelCallRequested():
             return _requested(at, memory, envelope, event), memory
         case ToolReturned():
@@ -178,9 +205,19 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
         case RunReleased():
             return [_frame(seq=at, type="released", event={"type": "released", "released": {"by": event.by}})], memory
-        case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed():
+        case ContextCompacted():
+            return [_frame(seq=at, type="context_compaction", event=_compacted(event))], memory
+        case CompactionFailed():
+            return [_frame(seq=at, type=COMPACTION_FAILED, event=_not_compacted(event))], memory
+        case ChildRequested():
+            return _child_requested(at, event), memory
+        case ChildReturned():
+            return [_child_returned(at, event)], memory
+        case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed() | CompactionRequested():
             return [], memory
         case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():
+            return [], memory
+        case ChildrenPlanned() | ResidentLeft():
             return [], memory
         case _:
             assert_never(event)
@@ -286,6 +323,45 @@ def retry_reason(event: ModelCallFailed) -> str:
     return RETRY_AFTER if event.retry_after_ms > 0 else BACKOFF
 
 
+def switch_frames(at: int, event: ModelSwitched) -> Iterator[Frame]:
+    """What clients are told of a fallback: itself, and each thing the conversation gave up for it."""
+    fallback = {
+        "failed_provider": event.failed_provider,
+        "failed_model": event.failed_model,
+        "new_provider": event.provider,
+        "new_model": event.model,
+        "attempt": event.number,
+        "user_tier": event.user_tier,
+        "reason": event.reason,
+        "cause_error": event.cause if has_tokens(event.cause) else event.cause[:CAUSE_MAX],
+    }
+    yield _frame(seq=at, type="provider_fallback", event={"type": "provider_fallback", "fallback": fallback})
+    there = f"{event.provider}/{event.model}"
+    texts = {
+        "cache_invalidated": event.cache_lost
+        and f"the prompt cache at {event.failed_provider} is lost: {there} goes on",
+        "reasoning_invalidated": event.reasoning_cleared
+        and f"the reasoning of {event.reasoning_cleared} earlier "
+        f"{'answer' if event.reasoning_cleared == 1 else 'answers'} was taken out: it is no use to {there}",
+        "model_downgraded": event.downgraded_from
+        and f"{event.model} takes the place of {event.downgraded_from}, which needs reasoning that is not there",
+    }
+    for index, (name, text) in enumerate(((name, text) for name, text in texts.items() if text), start=1):
+        yield _frame(seq=at + index, type=name, event={"type": name, "text": text})
+
+
+def suppressed_text(event: FallbackSuppressed) -> str:
+    """Why a fallback was not taken."""
+    there = f"{event.provider}/{event.model}"
+    match event.code:
+        case "pinned_after_success":
+            return "no fallback: a turn of this run has succeeded, and runs stay where they succeeded"
+        case "no_vision":
+            return f"no fallback to {there}: it cannot see the images of this conversation"
+        case _:
+            return f"no fallback to {there}: {event.code}"
+
+
 def _started(at: int, event: RunStarted) -> list[Frame]:
     found: list[Frame] = []
     if event.segments:  # a fork may begin without a word of its own
@@ -328,11 +404,11 @@ def _replied(at: int, event: ModelReplied, shown: Sequence[tuple[str, OpenCall]]
 
 
 def _requested(at: int, memory: FrameMemory, envelope: Envelope, event: ModelCallRequested) -> list[Frame]:
-    if event.attempt == 1:
+    if event.attempt == 1 or (not event.retry and memory.retry_reason == SWITCHED):
         return []
     retry = {
         "provider": event.provider,
-        "attempt": event.attempt - 1,
+        "attempt": event.retry or event.attempt - 1,
         "wait_ms": max(0, event.not_before_ms - envelope.at_ms),
         "reason": memory.retry_reason or BACKOFF,
     }
@@ -354,6 +430,57 @@ def _tool_result(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
     if event.settled_by:
         found["settled_by"] = event.settled_by
     return found
+
+
+def _compacted(event: ContextCompacted) -> dict[str, Any]:
+    compaction = {
+        "summary": event.summary,
+        "before_tokens": event.before_tokens,
+        "after_tokens": event.after_tokens,
+        "keep_n": event.keep_n,
+        "keep_first": event.keep_first,
+        "trigger": event.trigger,
+    }
+    spent = usage_json(event.usage, provider=event.provider, model=event.model)
+    return {"type": "context_compaction", "context_compaction": compaction, "usage": spent}
+
+
+def _not_compacted(event: CompactionFailed) -> dict[str, Any]:
+    failed = {"trigger": event.trigger, "kind": event.kind}
+    return {
+        "type": COMPACTION_FAILED,
+        "error": f"the context could not be compacted: {event.message or event.kind}",
+        "compaction_failed": failed,
+    }
+
+
+def _child_requested(at: int, event: ChildRequested) -> list[Frame]:
+    if not event.child_agent_id:
+        return []  # one that exists is asked
+    child = {
+        "tool_use_id": event.call_id,
+        "index": event.number,
+        "run_id": event.child_run_id,
+        "agent": event.agent,
+    }
+    started = {"type": "spawn_child_started", "spawn_child": child}
+    return [_frame(seq=at, type="spawn_child_started", event=started, live=False)]
+
+
+def _child_returned(at: int, event: ChildReturned) -> Frame:
+    ok = event.status in ("completed", "running", "awaiting_input", "closed")
+    child: dict[str, Any] = {
+        "tool_use_id": event.call_id,
+        "index": event.number,
+        "run_id": event.child_run_id,
+        "agent": event.agent,
+        "ok": ok,
+        "output" if ok else "error": event.text,
+    }
+    if event.text_blob is not None:
+        child["output_blob"] = event.text_blob.to_avro()
+    result = {"type": "spawn_child_result", "spawn_child": child}
+    return _frame(seq=at, type="spawn_child_result", event=result, live=False)
 
 
 def _asked(memory: FrameMemory, event: ToolOutcomeAsked) -> dict[str, Any]:

@@ -17,17 +17,26 @@ import orjson
 from sqlalchemy import ColumnElement, Index, select, text, tuple_
 
 from connectors.postgres import Reader
-from projections.frames import FrameMemory, retry_reason
+from projections.frames import SWITCHED, FrameMemory, retry_reason
 from projections.history import EventAt
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -103,7 +112,9 @@ class RunRow(NamedTuple):
     model: str
     effort: str
     context_tokens: int
-    """Tokens of the last turn's prompt and answer: how full the context is."""
+    """Tokens of the last turn's prompt and answer: how full the context is. After a compaction an estimate."""
+    compactions: int
+    """Times that its conversation was replaced by a summary and its end."""
     max_context_tokens: int
     """0 = unknown."""
     definition_sha256: str
@@ -121,6 +132,17 @@ class RunRow(NamedTuple):
     """Topic, partition and offset where it began elsewhere; empty for a run of this log."""
     told_events: int
     """How many events of it are told again here; 0 for a run of this log, and for one that was restored and goes on."""
+    parent_run_id: str
+    """The run that started it; empty for a run of its own."""
+    root_run_id: str
+    """The run its tree began with; its own id for a run of its own."""
+    depth: int
+    """0 for a run of its own."""
+    resident: bool
+    """A child that parks after each answer, for further ones."""
+    idle_ttl_s: int
+    children: int
+    """Runs it has asked for, those that were refused included."""
     traceparent: str
     metadata: Json
     """JSON object; its values are JSON texts."""
@@ -137,6 +159,7 @@ runs = table_of(
     # What narrows most comes first, so that a question across tenants finds its way as well.
     Index("runs_handle", "agent_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_session", "session_id", "tenant", "started_at_ms", "run_id"),
+    Index("runs_root", "root_run_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_user", "user_id", "tenant", "started_at_ms", "run_id"),
     Index("runs_tenant", "tenant", "started_at_ms", "run_id"),
     Index("runs_time", "started_at_ms", "run_id"),
@@ -182,12 +205,24 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case ModelCallFailed():
             values["model_errors"] += 1
             values["memory_retry_reason"] = retry_reason(event)
+        case ModelSwitched():
+            values |= {"provider": event.provider, "model": event.model, "effort": event.effort}
+            values["memory_retry_reason"] = SWITCHED
         case ToolCallRequested():
             values["tool_calls"] += event.attempt == 1
         case ToolReturned():
             values["tool_errors"] += event.is_error
         case RunParked():
             values["parked"] = True
+        case CompactionRequested():
+            values["parked"] = False
+        case ContextCompacted():
+            _summarised(values, event)
+            values["compactions"] += 1
+            tokens = values["context_tokens"] * event.after_tokens // max(1, event.before_tokens)
+            values["context_tokens"] = tokens or event.after_tokens
+        case CompactionFailed():
+            _summarised(values, event)
         case RunPauseRequested():
             if not values["pause_requested"]:
                 values |= {"pause_requested": True, "pause_reason": event.reason}
@@ -214,8 +249,12 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunRestored():
             if event.events == values["told_events"]:
                 values["told_events"] = 0
-        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked():
+        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked() | FallbackSuppressed():
             pass
+        case ChildrenPlanned() | ChildReturned() | ResidentLeft():
+            pass
+        case ChildRequested():
+            values["children"] += bool(event.child_agent_id)
         case _:
             assert_never(event)
 
@@ -256,6 +295,7 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "model": definition.model,
         "effort": definition.effort,
         "context_tokens": 0,
+        "compactions": 0,
         "max_context_tokens": 0,
         "definition_sha256": definition.sha256,
         "partition": at.partition,
@@ -269,11 +309,24 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "forked_from_seq": event.forked_from.seq if event.forked_from else 0,
         "imported_from": _place(event.imported_from) if event.imported_from else "",
         "told_events": event.imported_from.events if event.imported_from else 0,
+        **_place_in_tree(at.envelope.aggregate, event),
         "traceparent": event.traceparent,
         "metadata": _json_object(event.metadata),
         "parent_context": _json_object(event.parent_context),
         "memory_reply_seq": 0,
         "memory_retry_reason": "",
+    }
+
+
+def _place_in_tree(run_id: str, event: RunStarted) -> dict[str, Any]:
+    parent = event.parent
+    return {
+        "parent_run_id": parent.run_id if parent else "",
+        "root_run_id": parent.root_run_id if parent else run_id,
+        "depth": parent.depth if parent else 0,
+        "resident": bool(parent and parent.is_resident),
+        "idle_ttl_s": parent.idle_ttl_s if parent else 0,
+        "children": 0,
     }
 
 
@@ -296,6 +349,14 @@ def _replied(values: dict[str, Any], envelope: Envelope, event: ModelReplied) ->
         "memory_reply_seq": envelope.seq,
         "memory_retry_reason": "",
     }
+
+
+def _summarised(values: dict[str, Any], event: ContextCompacted | CompactionFailed) -> None:
+    """What a summary call cost is the run's."""
+    for name, tokens in _spent(event.usage).items():
+        values[name] += tokens
+    values["cost_micros"] += event.cost_micros
+    values["currency"] = event.currency or values["currency"]
 
 
 def _ended(
@@ -342,6 +403,9 @@ class RunFilter:
     parent_agent_id: str = ""
     user_id: str = ""
     session_id: str = ""
+    root_run_id: str = ""
+    resident: bool = False
+    """Only resident children."""
     since_ms: int = 0
     until_ms: int = 0
 
@@ -392,9 +456,11 @@ def _conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
     columns = runs.c
     found: list[ColumnElement[bool]] = [
         columns[name] == value
-        for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id")
+        for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id", "root_run_id")
         if (value := getattr(wanted, name))
     ]
+    if wanted.resident:
+        found.append(columns.resident.is_(True))
     if wanted.statuses:
         found.append(columns.status.in_(sorted(wanted.statuses)))
     if wanted.since_ms:

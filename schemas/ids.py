@@ -57,3 +57,8 @@ EVENT_NAMESPACE = bytes.fromhex("6ba7b8119dad11d180b400c04fd430c8")
 """The URL namespace of RFC 9562, as good as any and well known."""
 _NAMESPACE_HASH = hashlib.sha1(EVENT_NAMESPACE, usedforsecurity=False)
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
+
+def child_run_id(parent: str, turn: int, index: int, number: int) -> str:
+    """The run that child `number` of a call of `parent` is: the same whoever asks, in the partition of its parent."""
+    return f"r_{partition_key(parent)}-{hashed_token('child', parent, str(turn), str(index), str(number))}"

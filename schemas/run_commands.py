@@ -10,6 +10,7 @@ from schemas.quick import quick
 from schemas.values import (
     BlobRef,
     CommandEnvelope,
+    Compaction,
     DefinitionOverrides,
     ImportOrigin,
     RunPosition,
@@ -33,6 +34,66 @@ class CancelRun:
     """The run."""
     reason: str = ''
     """Kept in the event."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseResident:
+    """Close a resident child."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.CloseResident"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The child."""
+    reason: str = ''
+    """Why."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactRun:
+    """Replace the conversation of a parked run by a summary and its last messages."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.CompactRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    reason: str = ''
+    """Why, for people."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -85,6 +146,8 @@ class ForkRun:
     """With it the same key gives the same fork for ever."""
     request_sha256: str = ''
     """Hash of the request under an idempotency key."""
+    seed: str = ''
+    """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -101,6 +164,7 @@ class ForkRun:
             "interactive": self.interactive,
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
+            "seed": self.seed,
         }
 
     @classmethod
@@ -119,6 +183,7 @@ class ForkRun:
             interactive=value["interactive"],
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
+            seed=value["seed"],
         )
 
 
@@ -251,6 +316,8 @@ class HandOverToolResult:
     """The model is told that it failed."""
     duration_ms: int = 0
     """Time of the call."""
+    asks_compaction: bool = False
+    """The run asked for a compaction with this call; it comes before the next turn."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -264,6 +331,7 @@ class HandOverToolResult:
             "is_error": self.is_error,
             "outcome": self.outcome,
             "duration_ms": self.duration_ms,
+            "asks_compaction": self.asks_compaction,
         }
 
     @classmethod
@@ -279,6 +347,7 @@ class HandOverToolResult:
             is_error=value["is_error"],
             outcome=value["outcome"],
             duration_ms=value["duration_ms"],
+            asks_compaction=value["asks_compaction"],
         )
 
 
@@ -567,8 +636,14 @@ class StartRun:
     """Hint where the session's last run lies; the owner verifies it."""
     run_timeout_s: int = 0
     """Seconds of work after which the run fails; 0 leaves the definition's."""
+    compaction: Compaction | None = None
+    """Overrides the definition's field by field."""
+    web_search_filter: str = ''
+    """drop or keep: search results outside allowed_hosts; empty without allowed_hosts."""
     payload_metadata: Mapping[str, str] = field(default_factory=dict)
-    """Data that came with a trigger's body, which nobody vouches for; JSON texts. Set by triggers only."""
+    """Data from the body of a trigger, untrusted; values are JSON texts."""
+    seed: str = ''
+    """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -591,7 +666,10 @@ class StartRun:
             "request_sha256": self.request_sha256,
             "continues": None if self.continues is None else self.continues.to_avro(),
             "run_timeout_s": self.run_timeout_s,
+            "compaction": None if self.compaction is None else self.compaction.to_avro(),
+            "web_search_filter": self.web_search_filter,
             "payload_metadata": self.payload_metadata,
+            "seed": self.seed,
         }
 
     @classmethod
@@ -616,12 +694,17 @@ class StartRun:
             request_sha256=value["request_sha256"],
             continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
             run_timeout_s=value["run_timeout_s"],
+            compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
+            web_search_filter=value["web_search_filter"],
             payload_metadata=value["payload_metadata"],
+            seed=value["seed"],
         )
 
 
 RECORDS = (
     CancelRun,
+    CloseResident,
+    CompactRun,
     ForkRun,
     HandOverModelReply,
     HandOverToolResult,
@@ -634,4 +717,4 @@ RECORDS = (
     ResumeRun,
     StartRun,
 )
-Command = CancelRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun
+Command = CancelRun | CloseResident | CompactRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun

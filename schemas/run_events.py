@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from schemas.quick import quick
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, ImportOrigin, RunPosition, Segment, ToolCall, Usage
+from schemas.values import (
+    AgentDefinition,
+    BlobRef,
+    ForkPoint,
+    ImportOrigin,
+    ParentCall,
+    RunPosition,
+    Segment,
+    Spawn,
+    ToolCall,
+    Usage,
+)
 
 
 @quick
@@ -46,6 +57,176 @@ class CallNotBegun:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRequested:
+    """A child is due: it is started, or asked, as soon as this is in the log."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ChildRequested"
+
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    number: int = 0
+    """Place of the child in the call, from 0."""
+    child_run_id: str = ''
+    """The child."""
+    child_agent_id: str = ''
+    """Its handle; empty for one that exists."""
+    agent: str = ''
+    """Its agent; empty for one that exists."""
+    only_look: bool = False
+    """The time to wait is over: how the child stands now is the answer."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "number": self.number,
+            "child_run_id": self.child_run_id,
+            "child_agent_id": self.child_agent_id,
+            "agent": self.agent,
+            "only_look": self.only_look,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            number=value["number"],
+            child_run_id=value["child_run_id"],
+            child_agent_id=value["child_agent_id"],
+            agent=value["agent"],
+            only_look=value["only_look"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildReturned:
+    """What became of a child that a call waited for."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ChildReturned"
+
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    number: int = 0
+    """Place of the child in the call, from 0."""
+    child_run_id: str = ''
+    """The child."""
+    child_agent_id: str = ''
+    """Its handle."""
+    agent: str = ''
+    """Its agent."""
+    status: str = 'completed'
+    """completed, failed, cancelled or refused; of a resident child also running, awaiting_input or closed."""
+    text: str = ''
+    """Its last words, or why it has none."""
+    text_blob: BlobRef | None = None
+    """Instead of a long text."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "number": self.number,
+            "child_run_id": self.child_run_id,
+            "child_agent_id": self.child_agent_id,
+            "agent": self.agent,
+            "status": self.status,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            number=value["number"],
+            child_run_id=value["child_run_id"],
+            child_agent_id=value["child_agent_id"],
+            agent=value["agent"],
+            status=value["status"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenPlanned:
+    """A call of the Agent tool was understood: what it wants of which children."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ChildrenPlanned"
+
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    attempt: int = 1
+    """Attempt of the call that gave this."""
+    op: str = 'spawn'
+    """spawn, parallel_spawn, open, send, poll, cancel or close."""
+    spawns: tuple[Spawn, ...] = ()
+    """Children to start; empty for what is wanted of one that exists."""
+    child_run_id: str = ''
+    """The resident child that is meant by send, poll, cancel and close."""
+    prompt: str = ''
+    """What send says to it."""
+    timeout_ms: int = 0
+    """How long to wait for a resident child; 0: poll looks once, the others wait until it parks."""
+    idle_ttl_s: int = 0
+    """Of a child that is opened: seconds parked after which it is closed."""
+    is_sealed: bool = False
+    """Texts of the children are encrypted."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "op": self.op,
+            "spawns": [item.to_avro() for item in self.spawns],
+            "child_run_id": self.child_run_id,
+            "prompt": self.prompt,
+            "timeout_ms": self.timeout_ms,
+            "idle_ttl_s": self.idle_ttl_s,
+            "is_sealed": self.is_sealed,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            op=value["op"],
+            spawns=tuple(Spawn.from_avro(item) for item in value["spawns"]),
+            child_run_id=value["child_run_id"],
+            prompt=value["prompt"],
+            timeout_ms=value["timeout_ms"],
+            idle_ttl_s=value["idle_ttl_s"],
+            is_sealed=value["is_sealed"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRefused:
     """A command to a run under way was refused."""
 
@@ -67,6 +248,242 @@ class CommandRefused:
         return cls(
             code=value["code"],
             message=value["message"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionFailed:
+    """There is no summary; the conversation stays as it is."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.CompactionFailed"
+
+    number: int
+    """Place among the compactions of the run, from 1."""
+    turn: int
+    """Model turn that comes after it."""
+    trigger: str
+    """manual, auto or self."""
+    kind: str
+    """Kind of the failed call, no_gain, empty or interrupted."""
+    usage: Usage
+    """Tokens of the summary call."""
+    provider: str
+    """Provider of the summary call."""
+    model: str
+    """Model of the summary call."""
+    attempt: int = 1
+    """1, and one more for every owner that was lost during the call."""
+    message: str = ''
+    """What was wrong."""
+    cost_micros: int = 0
+    """Cost of the call in millionths of the currency."""
+    currency: str = ''
+    """Currency of the cost; empty when there is no price."""
+    duration_ms: int = 0
+    """Length of the call."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "attempt": self.attempt,
+            "turn": self.turn,
+            "trigger": self.trigger,
+            "kind": self.kind,
+            "message": self.message,
+            "usage": self.usage.to_avro(),
+            "provider": self.provider,
+            "model": self.model,
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+            "duration_ms": self.duration_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            number=value["number"],
+            attempt=value["attempt"],
+            turn=value["turn"],
+            trigger=value["trigger"],
+            kind=value["kind"],
+            message=value["message"],
+            usage=Usage.from_avro(value["usage"]),
+            provider=value["provider"],
+            model=value["model"],
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+            duration_ms=value["duration_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionRequested:
+    """The conversation is to be replaced by a summary and its last messages; the summary call is due."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.CompactionRequested"
+
+    number: int
+    """Place among the compactions of the run, from 1."""
+    turn: int
+    """Model turn that comes after it."""
+    trigger: str
+    """manual, auto or self."""
+    keep_n: int
+    """Messages at the end that stay as they are."""
+    keep_first: bool
+    """The first user text stays as it is, in front of the summary."""
+    before_tokens: int
+    """Estimate of the conversation before it."""
+    provider: str
+    """Provider of the summary call."""
+    model: str
+    """Model of the summary call."""
+    attempt: int = 1
+    """1, and one more for every owner that was lost during the call."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "attempt": self.attempt,
+            "turn": self.turn,
+            "trigger": self.trigger,
+            "keep_n": self.keep_n,
+            "keep_first": self.keep_first,
+            "before_tokens": self.before_tokens,
+            "provider": self.provider,
+            "model": self.model,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            number=value["number"],
+            attempt=value["attempt"],
+            turn=value["turn"],
+            trigger=value["trigger"],
+            keep_n=value["keep_n"],
+            keep_first=value["keep_first"],
+            before_tokens=value["before_tokens"],
+            provider=value["provider"],
+            model=value["model"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextCompacted:
+    """The conversation is now the first user text with a summary, and its last messages."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ContextCompacted"
+
+    number: int
+    """Place among the compactions of the run, from 1."""
+    turn: int
+    """Model turn that comes after it."""
+    trigger: str
+    """manual, auto or self."""
+    summary: str
+    """What stands for the messages that are left out."""
+    before_tokens: int
+    """Estimate of the conversation before it."""
+    after_tokens: int
+    """Estimate of the conversation after it."""
+    keep_n: int
+    """Messages at the end that stay as they are."""
+    keep_first: bool
+    """The first user text stays as it is, in front of the summary."""
+    usage: Usage
+    """Tokens of the summary call."""
+    provider: str
+    """Provider of the summary call."""
+    model: str
+    """Model of the summary call."""
+    attempt: int = 1
+    """1, and one more for every owner that was lost during the call."""
+    cost_micros: int = 0
+    """Cost of the call in millionths of the currency."""
+    currency: str = ''
+    """Currency of the cost; empty when there is no price."""
+    duration_ms: int = 0
+    """Length of the call."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "attempt": self.attempt,
+            "turn": self.turn,
+            "trigger": self.trigger,
+            "summary": self.summary,
+            "before_tokens": self.before_tokens,
+            "after_tokens": self.after_tokens,
+            "keep_n": self.keep_n,
+            "keep_first": self.keep_first,
+            "usage": self.usage.to_avro(),
+            "provider": self.provider,
+            "model": self.model,
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+            "duration_ms": self.duration_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            number=value["number"],
+            attempt=value["attempt"],
+            turn=value["turn"],
+            trigger=value["trigger"],
+            summary=value["summary"],
+            before_tokens=value["before_tokens"],
+            after_tokens=value["after_tokens"],
+            keep_n=value["keep_n"],
+            keep_first=value["keep_first"],
+            usage=Usage.from_avro(value["usage"]),
+            provider=value["provider"],
+            model=value["model"],
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+            duration_ms=value["duration_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackSuppressed:
+    """A fallback that was possible was not taken."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.FallbackSuppressed"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that failed."""
+    code: str
+    """pinned_after_success or no_vision."""
+    provider: str = ''
+    """Provider that was not gone to; empty when none was looked at."""
+    model: str = ''
+    """Model that was not gone to."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "code": self.code,
+            "provider": self.provider,
+            "model": self.model,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            code=value["code"],
+            provider=value["provider"],
+            model=value["model"],
         )
 
 
@@ -112,7 +529,7 @@ class ModelCallFailed:
     attempt: int
     """Attempt that failed."""
     kind: str
-    """retryable, permanent, cancelled, deadline_exceeded, deprecated or unknown."""
+    """What it was: a kind of connectors/errors.py, or interrupted when the owner was lost."""
     message: str
     """Begins with provider and status where there is one."""
     provider: str
@@ -123,6 +540,10 @@ class ModelCallFailed:
     """Wait the provider asked for; 0 = none."""
     duration_ms: int = 0
     """Time of the call."""
+    failure_class: str = ''
+    """retryable, permanent, cancelled, deadline_exceeded, deprecated or unknown; empty in older records."""
+    takes_iteration: bool = False
+    """What follows uses up an iteration of the run: a retry of its own, or a fallback."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -134,6 +555,8 @@ class ModelCallFailed:
             "provider": self.provider,
             "model": self.model,
             "duration_ms": self.duration_ms,
+            "failure_class": self.failure_class,
+            "takes_iteration": self.takes_iteration,
         }
 
     @classmethod
@@ -147,6 +570,8 @@ class ModelCallFailed:
             provider=value["provider"],
             model=value["model"],
             duration_ms=value["duration_ms"],
+            failure_class=value["failure_class"],
+            takes_iteration=value["takes_iteration"],
         )
 
 
@@ -167,6 +592,8 @@ class ModelCallRequested:
     """Model to call."""
     not_before_ms: int = 0
     """Earliest time of the call, UTC milliseconds; 0 = now."""
+    retry: int = 0
+    """How many calls of this turn to this model have failed before; 0 for the first one, and in older records."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -175,6 +602,7 @@ class ModelCallRequested:
             "provider": self.provider,
             "model": self.model,
             "not_before_ms": self.not_before_ms,
+            "retry": self.retry,
         }
 
     @classmethod
@@ -185,6 +613,7 @@ class ModelCallRequested:
             provider=value["provider"],
             model=value["model"],
             not_before_ms=value["not_before_ms"],
+            retry=value["retry"],
         )
 
 
@@ -272,6 +701,106 @@ class ModelReplied:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSwitched:
+    """The run goes to another model, and its conversation is made fit for it."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ModelSwitched"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that failed."""
+    failed_provider: str
+    """Provider that failed."""
+    failed_model: str
+    """Model that failed."""
+    provider: str
+    """Provider the run goes to."""
+    model: str
+    """Model the run goes to."""
+    number: int
+    """The how many-th switch of the run this is, from 1."""
+    reason: str
+    """Class of the failure: retryable or deprecated."""
+    effort: str = ''
+    """Effort it is asked for from now on: low, medium, high or empty."""
+    user_tier: str = ''
+    """Plan of the user."""
+    cause: str = ''
+    """The beginning of its text."""
+    cache_lost: bool = False
+    """The provider that is left keeps prompts in a cache of its own."""
+    reasoning_cleared: int = 0
+    """Answers of the conversation whose reasoning and signature were taken out."""
+    downgraded_from: str = ''
+    """The model that was wanted there and needs reasoning which the conversation lacks; empty = none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "failed_provider": self.failed_provider,
+            "failed_model": self.failed_model,
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+            "number": self.number,
+            "user_tier": self.user_tier,
+            "reason": self.reason,
+            "cause": self.cause,
+            "cache_lost": self.cache_lost,
+            "reasoning_cleared": self.reasoning_cleared,
+            "downgraded_from": self.downgraded_from,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            failed_provider=value["failed_provider"],
+            failed_model=value["failed_model"],
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+            number=value["number"],
+            user_tier=value["user_tier"],
+            reason=value["reason"],
+            cause=value["cause"],
+            cache_lost=value["cache_lost"],
+            reasoning_cleared=value["reasoning_cleared"],
+            downgraded_from=value["downgraded_from"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidentLeft:
+    """A resident child is over, and no call waited for it."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ResidentLeft"
+
+    child_run_id: str = ''
+    """The child."""
+    status: str = 'closed'
+    """completed, failed, cancelled or closed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "child_run_id": self.child_run_id,
+            "status": self.status,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            child_run_id=value["child_run_id"],
+            status=value["status"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunCancelled:
     """The run was ended from outside."""
 
@@ -287,6 +816,8 @@ class RunCancelled:
     """Sum over the turns."""
     currency: str = ''
     """Currency of the cost."""
+    cascaded: tuple[str, ...] = ()
+    """Handles of the descendants that were live, and end with it."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -295,6 +826,7 @@ class RunCancelled:
             "usage": self.usage.to_avro(),
             "cost_micros": self.cost_micros,
             "currency": self.currency,
+            "cascaded": self.cascaded,
         }
 
     @classmethod
@@ -305,6 +837,7 @@ class RunCancelled:
             usage=Usage.from_avro(value["usage"]),
             cost_micros=value["cost_micros"],
             currency=value["currency"],
+            cascaded=tuple(value["cascaded"]),
         )
 
 
@@ -669,8 +1202,14 @@ class RunStarted:
     """W3C trace context of the run's span."""
     run_timeout_s: int = 0
     """Seconds of work after which the run fails, time paused or parked not counted; 0 = no bound."""
+    parent: ParentCall | None = None
+    """The call of another run that started this one."""
+    web_search_filter: str = ''
+    """drop or keep: search results outside allowed_hosts; empty without allowed_hosts."""
     payload_metadata: Mapping[str, str] = field(default_factory=dict)
-    """Data of a trigger's body, which nobody vouches for."""
+    """Data from the body of a trigger, untrusted; values are JSON texts."""
+    seed: str = ''
+    """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -693,7 +1232,10 @@ class RunStarted:
             "imported_from": None if self.imported_from is None else self.imported_from.to_avro(),
             "traceparent": self.traceparent,
             "run_timeout_s": self.run_timeout_s,
+            "parent": None if self.parent is None else self.parent.to_avro(),
+            "web_search_filter": self.web_search_filter,
             "payload_metadata": self.payload_metadata,
+            "seed": self.seed,
         }
 
     @classmethod
@@ -718,7 +1260,10 @@ class RunStarted:
             imported_from=None if value["imported_from"] is None else ImportOrigin.from_avro(value["imported_from"]),
             traceparent=value["traceparent"],
             run_timeout_s=value["run_timeout_s"],
+            parent=None if value["parent"] is None else ParentCall.from_avro(value["parent"]),
+            web_search_filter=value["web_search_filter"],
             payload_metadata=value["payload_metadata"],
+            seed=value["seed"],
         )
 
 
@@ -875,6 +1420,8 @@ class ToolReturned:
     """Time of the call."""
     settled_by: str = ''
     """Who knew the result when it is not the call's own: reconciler, operator, or empty."""
+    asks_compaction: bool = False
+    """The run asked for a compaction with this call; it comes before the next turn."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -888,6 +1435,7 @@ class ToolReturned:
             "outcome": self.outcome,
             "duration_ms": self.duration_ms,
             "settled_by": self.settled_by,
+            "asks_compaction": self.asks_compaction,
         }
 
     @classmethod
@@ -903,16 +1451,26 @@ class ToolReturned:
             outcome=value["outcome"],
             duration_ms=value["duration_ms"],
             settled_by=value["settled_by"],
+            asks_compaction=value["asks_compaction"],
         )
 
 
 RECORDS = (
     CallNotBegun,
+    ChildRequested,
+    ChildReturned,
+    ChildrenPlanned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -930,4 +1488,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | CommandRefused | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

@@ -325,6 +325,52 @@ class ModelDelta:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelMarked:
+    """What calls have shown of a model."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ModelMarked"
+
+    provider: str
+    """Provider id."""
+    model: str
+    """Model name at the provider."""
+    mark: str
+    """rate_limited, stalled or recovered."""
+    until_ms: int = 0
+    """End of the rate limit, UTC milliseconds; 0 for the other marks."""
+    reason: str = ''
+    """Kind of the failure, as in connectors/errors.py."""
+    by: str = ''
+    """Process that saw it."""
+    at_ms: int = 0
+    """When it saw it, UTC milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "mark": self.mark,
+            "until_ms": self.until_ms,
+            "reason": self.reason,
+            "by": self.by,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            model=value["model"],
+            mark=value["mark"],
+            until_ms=value["until_ms"],
+            reason=value["reason"],
+            by=value["by"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTally:
     """Calls of one model."""
 
@@ -492,6 +538,82 @@ class PauseSet:
             at_ms=value["at_ms"],
             command_id=value["command_id"],
             switch=value["switch"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRequested:
+    """Somebody wants every provider probed now."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ProbeRequested"
+
+    request_id: str
+    """Names the request."""
+    by: str = ''
+    """Who asked."""
+    at_ms: int = 0
+    """When it was asked for, UTC milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "request_id": self.request_id,
+            "by": self.by,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            request_id=value["request_id"],
+            by=value["by"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderProbed:
+    """A provider was asked whether it is there and what it has."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ProviderProbed"
+
+    provider: str
+    """Provider id."""
+    reachable: bool
+    """Whether it answered."""
+    models: tuple[str, ...] = ()
+    """Models it lists; empty when it lists none, or was not reached."""
+    error: str = ''
+    """Why it was not reached, or why it listed nothing."""
+    request_id: str = ''
+    """Of the ProbeRequested this answers; empty for a probe in turn."""
+    by: str = ''
+    """Process that asked it."""
+    at_ms: int = 0
+    """When it answered, UTC milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "reachable": self.reachable,
+            "models": self.models,
+            "error": self.error,
+            "request_id": self.request_id,
+            "by": self.by,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            reachable=value["reachable"],
+            models=tuple(value["models"]),
+            error=value["error"],
+            request_id=value["request_id"],
+            by=value["by"],
+            at_ms=value["at_ms"],
         )
 
 
@@ -887,9 +1009,12 @@ RECORDS = (
     DeadLetterReplayed,
     Header,
     ModelDelta,
+    ModelMarked,
     ModelTally,
     PartitionCheckpoint,
     PauseSet,
+    ProbeRequested,
+    ProviderProbed,
     RemoteToolRequest,
     RemoteToolResult,
     RunSnapshot,

@@ -41,6 +41,86 @@ class BlobRef:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """Wishes about compaction; null and empty are not said. Defaults: services/core/run/compacting.py."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Compaction"
+
+    enabled: bool | None = None
+    """Compact by itself when the context fills up."""
+    target_percentage: int | None = None
+    """Size of a summary in percent of what it stands for, 10 to 50."""
+    keep_last_n: int | None = None
+    """Messages at the end that stay as they are."""
+    keep_first: bool | None = None
+    """The first user text stays as it is."""
+    autocompact_at_pct: int | None = None
+    """Percent of the context window at which it compacts by itself, 50 to 95."""
+    provider: str = ''
+    """Provider of the summary call; empty: that of the run."""
+    model: str = ''
+    """Model of the summary call; empty: that of the run."""
+    memory_flush: bool | None = None
+    """Give what is left out to the memory first."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "enabled": self.enabled,
+            "target_percentage": self.target_percentage,
+            "keep_last_n": self.keep_last_n,
+            "keep_first": self.keep_first,
+            "autocompact_at_pct": self.autocompact_at_pct,
+            "provider": self.provider,
+            "model": self.model,
+            "memory_flush": self.memory_flush,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            enabled=value["enabled"],
+            target_percentage=value["target_percentage"],
+            keep_last_n=value["keep_last_n"],
+            keep_first=value["keep_first"],
+            autocompact_at_pct=value["autocompact_at_pct"],
+            provider=value["provider"],
+            model=value["model"],
+            memory_flush=value["memory_flush"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """A model a run may go to."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ModelChoice"
+
+    provider: str
+    """Provider id."""
+    model: str
+    """Model name at the provider."""
+    effort: str = ''
+    """low, medium, high or empty."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """Sampling wishes; null means the provider's default, and a driver drops what its provider lacks."""
 
@@ -154,6 +234,20 @@ class AgentDefinition:
     """
     run_timeout_s: int = 0
     """Seconds of work after which a run fails; 0 = no bound."""
+    candidates: tuple[ModelChoice, ...] = ()
+    """Everything the run may go to, best first, the model it starts with among them; empty for a pinned model."""
+    fallback_on_error: bool = False
+    """Whether the run goes to another candidate when a model call has failed for good."""
+    max_fallback_attempts: int = 0
+    """How often it may do so in all; 0 = 3."""
+    rate_limit_cooldown_ms: int = 0
+    """How long a model that was rate limited is passed over; 0 = 30 s."""
+    pin_after_success: bool = False
+    """After a turn has succeeded the run stays where it is."""
+    max_concurrent_children: int = 4
+    """Children of one call that work at the same time."""
+    compaction: Compaction | None = None
+    """When and how the conversation is compacted."""
     code_body: str = ''
     """The script of a code agent; empty for agents that ask a model, and when it is in the blob store."""
     code_blob: BlobRef | None = None
@@ -176,6 +270,13 @@ class AgentDefinition:
             "volumes": [item.to_avro() for item in self.volumes],
             "unknown_outcome": self.unknown_outcome,
             "run_timeout_s": self.run_timeout_s,
+            "candidates": [item.to_avro() for item in self.candidates],
+            "fallback_on_error": self.fallback_on_error,
+            "max_fallback_attempts": self.max_fallback_attempts,
+            "rate_limit_cooldown_ms": self.rate_limit_cooldown_ms,
+            "pin_after_success": self.pin_after_success,
+            "max_concurrent_children": self.max_concurrent_children,
+            "compaction": None if self.compaction is None else self.compaction.to_avro(),
             "code_body": self.code_body,
             "code_blob": None if self.code_blob is None else self.code_blob.to_avro(),
         }
@@ -198,6 +299,13 @@ class AgentDefinition:
             volumes=tuple(VolumeGrant.from_avro(item) for item in value["volumes"]),
             unknown_outcome=value["unknown_outcome"],
             run_timeout_s=value["run_timeout_s"],
+            candidates=tuple(ModelChoice.from_avro(item) for item in value["candidates"]),
+            fallback_on_error=value["fallback_on_error"],
+            max_fallback_attempts=value["max_fallback_attempts"],
+            rate_limit_cooldown_ms=value["rate_limit_cooldown_ms"],
+            pin_after_success=value["pin_after_success"],
+            max_concurrent_children=value["max_concurrent_children"],
+            compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
             code_body=value["code_body"],
             code_blob=None if value["code_blob"] is None else BlobRef.from_avro(value["code_blob"]),
         )
@@ -483,6 +591,60 @@ class ImportOrigin:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParentCall:
+    """The tool call that a run was started by."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ParentCall"
+
+    run_id: str
+    """The parent."""
+    agent_id: str
+    """Handle of the parent."""
+    root_run_id: str
+    """The run the whole tree began with."""
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    number: int
+    """Place of the child in the call, from 0."""
+    depth: int
+    """1 for a child of a run of its own."""
+    is_resident: bool = False
+    """It parks after each answer, for further ones."""
+    idle_ttl_s: int = 0
+    """Seconds parked after which a resident child is closed; 0 = never."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "agent_id": self.agent_id,
+            "root_run_id": self.root_run_id,
+            "turn": self.turn,
+            "index": self.index,
+            "number": self.number,
+            "depth": self.depth,
+            "is_resident": self.is_resident,
+            "idle_ttl_s": self.idle_ttl_s,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            agent_id=value["agent_id"],
+            root_run_id=value["root_run_id"],
+            turn=value["turn"],
+            index=value["index"],
+            number=value["number"],
+            depth=value["depth"],
+            is_resident=value["is_resident"],
+            idle_ttl_s=value["idle_ttl_s"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPosition:
     """Where the events of an earlier run lie in the same partition, so that a reader can load it from the log
     alone.
@@ -536,6 +698,40 @@ class Segment:
         return cls(
             role=value["role"],
             content=tuple(ContentBlock.from_avro(item) for item in value["content"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawn:
+    """A sub-agent that a run wants, as its model asked for it."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Spawn"
+
+    agent: str
+    """Name of the agent."""
+    prompt: str
+    """What the child is told, as a user text."""
+    def_id: str = ''
+    """Version of the definition to use; empty: the present one."""
+    compaction: str = ''
+    """JSON object of overrides for context compaction; empty: none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "agent": self.agent,
+            "prompt": self.prompt,
+            "def_id": self.def_id,
+            "compaction": self.compaction,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            agent=value["agent"],
+            prompt=value["prompt"],
+            def_id=value["def_id"],
+            compaction=value["compaction"],
         )
 
 
@@ -607,14 +803,18 @@ RECORDS = (
     AgentDefinition,
     BlobRef,
     CommandEnvelope,
+    Compaction,
     ContentBlock,
     DefinitionOverrides,
     Envelope,
     ForkPoint,
     ImportOrigin,
+    ModelChoice,
+    ParentCall,
     RunPosition,
     Sampling,
     Segment,
+    Spawn,
     ToolCall,
     Usage,
     VolumeGrant,

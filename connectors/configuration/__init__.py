@@ -32,11 +32,14 @@ from connectors.configuration.resolve import (
     Fallback,
     ResolvedAgent,
     Unresolved,
+    WhyNot,
     canonical_json,
     definition_of,
     resolve_agent,
 )
+from connectors.configuration.routing import patterns_of
 from connectors.configuration.settings import SettingRow, Settings, setting_rows
+from connectors.configuration.startable import check_tiers
 from connectors.configuration.volumes import prepare_volumes
 
 __all__ = [
@@ -64,15 +67,18 @@ __all__ = [
     "Unresolved",
     "UserTier",
     "Volume",
+    "WhyNot",
     "authenticate",
     "bounds_of",
     "canonical_json",
     "check_names",
+    "check_tiers",
     "definition_of",
     "is_loopback",
     "load",
     "load_configuration",
     "newest",
+    "patterns_of",
     "prepare_volumes",
     "price_of",
     "principal_of",

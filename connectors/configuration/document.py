@@ -55,11 +55,56 @@ Relative `volumes.<name>.path` and `system_prompt_file` are taken from the folde
 writable volumes are made at the start.
 
 `provider_priority` that no file says is `ollama-local, deepseek, openai, anthropic, ollama`. Synthetic providers
-(`mock`, `mock-stable`) need `LOOMLOG_MOCK_ENABLED=1` or `options: {enabled: true}`. The options of providers:
-`header_timeout_ms` and `idle_timeout_ms` for all that talk to a network; `num_ctx`, `num_gpu` for ollama; `enabled`,
-`stable`, `latency_ms`, `latency_jitter_ms`, `rate_429`, `rate_500` for mock.
+(`mock`, `mock-stable`) need `LOOMLOG_MOCK_ENABLED=1` or `options: {enabled: true}`.
 
 Prices are money per million tokens, exact to six digits after the point, and are kept as whole micro-units.
+"""
+
+PROVIDERS = """## Providers
+
+| driver | built-in ids | window | images | effort |
+|---|---|---|---|---|
+| `anthropic` | `anthropic` | 200,000 | all but claude-2 and claude-instant | budgets 0, 2048, 8192; never for haiku |
+| `openai` | `openai` | 128,000 | all but gpt-3.5 and the first gpt-4 | `reasoning_effort` of gpt-5, o1, o3, o4, o5 |
+| `deepseek` | `deepseek` | 128,000 | none | `reasoning_effort` of models that think |
+| `gemini` | `gemini` | 2,000,000 | all but the first | thinking budgets 0, 2048, 8192 from 2.5 on |
+| `ollama` | `ollama`, `ollama-local` | see below | by name | `think`: no, yes, yes; levels for gpt-oss |
+| `mock` | `mock`, `mock-stable` | 200,000 | all | none |
+
+An image in the conversation and a model that cannot see: the call fails before anything is sent. `capabilities` of a
+provider change what the driver says of it, one by one; `max_context_tokens` is how a gateway's window is said.
+
+A gateway or server that speaks the OpenAI wire is a provider by configuration alone; without `api_key_env` it gets no
+key:
+
+```yaml
+providers:
+  gateway:
+    driver: openai
+    base_url: https://llm.example.com/v1
+    api_key_env: GATEWAY_API_KEY
+    max_concurrent: 16
+    options: { echo_reasoning: true, reasoning_models: [grok-4], idle_timeout_ms: 120000 }
+    capabilities: { supports_vision: false, max_context_tokens: 32768 }
+```
+
+Options, by driver; others are warned about and ignored:
+
+| option | driver | what |
+|---|---|---|
+| `header_timeout_ms`, `idle_timeout_ms` | all but mock | longest wait for the headers, longest silence in an answer |
+| `echo_reasoning` | openai | reasoning of earlier turns is sent back, for servers that want it |
+| `reasoning_models` | openai | beginnings of further names that take an effort and `max_completion_tokens` |
+| `num_ctx` | ollama | the window to load models with, tokens; wins over the setting |
+| `num_gpu` | ollama | layers on the GPU |
+| `vision_models` | ollama | beginnings of further names of models that see |
+| `enabled` | mock | allows the provider, as `LOOMLOG_MOCK_ENABLED=1` does for all |
+| `stable` | mock | it never fails |
+| `latency_ms`, `latency_jitter_ms`, `rate_429`, `rate_500` | mock | win over the settings of the same name |
+
+The window of a model at Ollama is `num_ctx` where it is pinned; otherwise the one it is loaded with (`/api/ps`), at the
+vendor's host the one it reports (`/api/show`), and 4,096 while nobody knows. A prompt that is probably longer is said
+in the log, because the server cuts it without a word. A tool call that a model wrote into its text is recovered.
 """
 
 BLOCKS: tuple[tuple[str, type], ...] = (
@@ -87,7 +132,7 @@ BLOCKS: tuple[tuple[str, type], ...] = (
 
 def document() -> str:
     """The whole of docs/SETTINGS.md."""
-    parts = [INTRODUCTION, "## Environment\n", *_environment(), FILES, *_blocks(), *_later()]
+    parts = [INTRODUCTION, "## Environment\n", *_environment(), FILES, PROVIDERS, *_blocks(), *_later()]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 

@@ -32,12 +32,11 @@ LATER_BLOCKS: Mapping[str, str] = {
 }
 
 TOOLS_NOW = frozenset(
-    {"Bash", "Bench", "Context", "Edit", "Glob", "Grep", "HTTP", "Ledger", "Read", "WebFetch", "Write"}
+    {"Agent", "Bash", "Bench", "Context", "Edit", "Glob", "Grep", "HTTP", "Ledger", "Read", "WebFetch", "Write"}
 )
 LATER_TOOLS: Mapping[str, str] = {
     "A2AAgentDef": "definitions",
     "A2AServerCardDef": "definitions",
-    "Agent": "sub-agents",
     "AgentDef": "definitions",
     "Bashbox": "the in-process shell",
     "Channel": "channels",
@@ -71,8 +70,6 @@ FOREIGN_TOOL_PREFIXES: Mapping[str, str] = {
 
 LATER_DRIVERS: Mapping[str, str] = {
     "anthropic_oauth_dev": "Anthropic by OAuth",
-    "gemini": "Gemini",
-    "ollama": "Ollama",
 }
 
 RETIRED_SETTINGS: Mapping[str, str] = {
@@ -133,7 +130,6 @@ LATER_SETTINGS: Mapping[str, str] = {
     ),
     **_names("volumes made at run time", "EPHEMERAL_VOLUME_SWEEP_MS"),
     **_names("tools that clients run", "CLIENT_TOOL_TIMEOUT_MS CLIENT_TOOL_MAX_BYTES CLIENT_TOOL_MAX_CONNS"),
-    **_names("the availability matrix", "RESOLVE_PROBE_INTERVAL_MS"),
     **_names("Anthropic by OAuth", "ANTHROPIC_OAUTH_DEV_ENABLED ANTHROPIC_OAUTH_CALLBACK_PORT"),
     **_names(
         "run supervision (the log does it here)",

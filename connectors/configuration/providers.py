@@ -35,7 +35,7 @@ KNOWN_OPTIONS: Mapping[str, frozenset[str]] = {
     "openai": TIMEOUT_OPTIONS | {"echo_reasoning", "reasoning_models"},
     "deepseek": TIMEOUT_OPTIONS,
     "gemini": TIMEOUT_OPTIONS,
-    "ollama": TIMEOUT_OPTIONS | {"num_ctx", "num_gpu"},
+    "ollama": TIMEOUT_OPTIONS | {"num_ctx", "num_gpu", "vision_models"},
     "code-js": frozenset(),
     "mock": frozenset({"enabled", "stable", "latency_ms", "latency_jitter_ms", "rate_429", "rate_500"}),
 }
@@ -76,6 +76,11 @@ class Provider:
     capabilities: Mapping[str, bool | int]
     """What a file changes about the driver's Capabilities, by their field names."""
 
+    @property
+    def needs_key(self) -> bool:
+        """Nothing but its key is missing."""
+        return self.why_not == f"{self.api_key_env} is not set"
+
 
 def providers_of(configuration: Configuration, settings: Settings, environ: Mapping[str, str]) -> dict[str, Provider]:
     """Every provider of the configuration, by id."""
@@ -93,7 +98,7 @@ def _provider(name: str, block: ProviderBlock, settings: Settings, environ: Mapp
     options = _options(name, block, settings)
     base_url = _base_url(name, block, environ)
     why_not = _why_not(block, key_name, key, base_url, options, settings)
-    is_local = name == OLLAMA_LOCAL
+    is_local = _is_local_ollama(name, block)
     header_ms = settings.ollama_local_header_timeout_ms if is_local else settings.provider_header_timeout_ms
     idle_ms = settings.ollama_local_idle_timeout_ms if is_local else settings.provider_idle_timeout_ms
     changes = {entry.name: getattr(block.capabilities, entry.name) for entry in fields(block.capabilities)}
@@ -114,10 +119,15 @@ def _provider(name: str, block: ProviderBlock, settings: Settings, environ: Mapp
     )
 
 
+def _is_local_ollama(name: str, block: ProviderBlock) -> bool:
+    """A server of one's own: it loads its models, reads long prompts slowly, and asks for no key."""
+    return block.driver == "ollama" and (name == OLLAMA_LOCAL or not block.api_key_env)
+
+
 def _base_url(name: str, block: ProviderBlock, environ: Mapping[str, str]) -> str:
     if block.base_url:
         return block.base_url.rstrip("/")
-    if name == OLLAMA_LOCAL or (block.driver == "ollama" and not block.api_key_env):
+    if _is_local_ollama(name, block):
         return (environ.get("OLLAMA_BASE_URL", "").strip() or OLLAMA_LOCAL_URL).rstrip("/")
     return BASE_URLS.get(block.driver, "")
 
@@ -156,8 +166,9 @@ def _options(name: str, block: ProviderBlock, settings: Settings) -> dict[str, o
             "deterministic": settings.code_agents_deterministic,
         }
     elif block.driver == "ollama":
-        window = settings.ollama_local_num_ctx if name == OLLAMA_LOCAL else settings.ollama_num_ctx
-        layers = settings.ollama_local_num_gpu if name == OLLAMA_LOCAL else -1
+        is_local = _is_local_ollama(name, block)
+        window = settings.ollama_local_num_ctx if is_local else settings.ollama_num_ctx
+        layers = settings.ollama_local_num_gpu if is_local else -1
         options = {**({"num_ctx": window} if window else {}), **({"num_gpu": layers} if layers >= 0 else {})}
     for key, value in block.options.items():
         options[key] = float(value) if isinstance(value, Decimal) else value

@@ -4,8 +4,9 @@ Aliases, tiers, user tiers and patterns end here: a ResolvedAgent names one prov
 hashed (`definition_sha256`), so a run can prove which definition it started with. The hash covers what the run is
 promised, not where this process keeps things: volume paths, prices and the order of fallbacks are left out.
 
-Pure. The caller says which providers are usable (providers.usable_ids, less those it knows to be down) and, for
-patterns, what each provider lists.
+Pure. The caller says which providers are usable (providers.usable_ids), what each provider lists, for patterns, and
+why a model cannot be called just now. A model that an agent pins by its name is not asked about: whoever names one
+wants that one, and hears from the provider itself what is wrong.
 
 Before: routing.py, patterns.py. After: the command layer puts the result into StartRun; the runtime builds its calls
 from it.
@@ -13,10 +14,10 @@ from it.
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from connectors.configuration.agent_block import Agent, InterruptionAccess, SamplingBlock
+from connectors.configuration.agent_block import Agent, CompactionBlock, InterruptionAccess, SamplingBlock
 from connectors.configuration.findings import did_you_mean
 from connectors.configuration.later import LATER_DRIVERS
 from connectors.configuration.model import Configuration, ProviderBlock, UserTier
@@ -25,7 +26,7 @@ from connectors.configuration.pricing import price_of
 from connectors.configuration.routing import CODE_DRIVER, Choice, DeadEnd, choices, user_tier_name
 from connectors.models.pricing import Price
 from connectors.protocols import VolumeBinding
-from schemas.values import Sampling
+from schemas.values import Compaction, Sampling
 
 MAX_RETRY_ATTEMPTS = 5
 """Parity: more is taken as this."""
@@ -34,6 +35,8 @@ COOLDOWN_MS = (1_000, 600_000)
 """Parity: a user tier's cooldown is moved into these bounds."""
 CONTEXT_TOOL = "Context"
 """Every agent has it unless it says disable_context."""
+WhyNot = Callable[[str, str], str]
+"""Provider and model -> why it cannot be called just now, for people; empty when it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,7 @@ class ResolvedAgent:
     """tell, ask or fail: what follows when nobody knows whether an unsafe call had its effect."""
     run_timeout_s: int
     sampling: Sampling | None
+    compaction: Compaction | None
     volumes: tuple[VolumeBinding, ...]
     """In the agent's order; exactly one is the default when there is one volume or one of them is marked."""
     max_concurrent_children: int
@@ -76,7 +80,7 @@ class ResolvedAgent:
     max_fallback_attempts: int
     rate_limit_cooldown_ms: int
     fallbacks: tuple[Fallback, ...]
-    """The other usable models, best first."""
+    """The other usable models, best first, also those that cannot be called just now."""
     price: Price | None
     currency: str
     """Of the prices."""
@@ -103,6 +107,7 @@ def resolve_agent(
     user_tier: str = "",
     usable: Collection[str],
     listings: Mapping[str, Sequence[str]] | None = None,
+    why_not: WhyNot = lambda provider, model: "",
 ) -> ResolvedAgent | Unresolved:
     """The agent `name` for a user of the plan `user_tier`. `listings`: provider id -> the models it lists."""
     agent = configuration.agents.get(name)
@@ -113,10 +118,15 @@ def resolve_agent(
     if isinstance(found, DeadEnd):
         return Unresolved(reason_code=found.reason_code, message=f"agent {name}: {found.message}")
     picked, passed_over = _picked(configuration, found, usable, listings or {})
-    if not picked:
+    is_pinned = not agent.tier and all(choice.model for choice in found)
+    best = next((choice for choice in picked if is_pinned or not why_not(choice.provider, choice.model)), None)
+    if best is None:
         code = "tier_unavailable" if agent.tier else "pin_unavailable"
+        passed_over += [f"{choice.name}: {why_not(choice.provider, choice.model)}" for choice in picked]
         return Unresolved(reason_code=code, message=f"agent {name}: no model is available: {'; '.join(passed_over)}")
-    resolved = _assembled(configuration, name, agent, picked, user_tier_name(configuration, user_tier))
+    ordered = [best, *(choice for choice in picked if choice is not best)]
+    plan = user_tier_name(configuration, user_tier)
+    resolved = _assembled(configuration, name, agent, ordered, plan, usable, listings or {})
     return replace(resolved, definition_sha256=hashlib.sha256(canonical_json(definition_of(resolved))).hexdigest())
 
 
@@ -141,6 +151,7 @@ def definition_of(agent: ResolvedAgent) -> dict[str, object]:
         # Left out while they are the default: definitions from before these keys keep their hash.
         **({"code_body": agent.code_body} if agent.code_body else {}),
         **({"unknown_outcome": agent.unknown_outcome} if agent.unknown_outcome != "tell" else {}),
+        **({"compaction": agent.compaction.to_avro()} if agent.compaction else {}),
     }
 
 
@@ -182,7 +193,13 @@ def _what_it_needs(provider: ProviderBlock | None) -> str:
 
 
 def _assembled(
-    configuration: Configuration, name: str, agent: Agent, picked: Sequence[Choice], plan_name: str
+    configuration: Configuration,
+    name: str,
+    agent: Agent,
+    picked: Sequence[Choice],
+    plan_name: str,
+    usable: Collection[str],
+    listings: Mapping[str, Sequence[str]],
 ) -> ResolvedAgent:
     plan = configuration.user_tiers.get(plan_name, UserTier())
     retries = plan.retry_attempts if agent.retry_attempts is None else agent.retry_attempts
@@ -203,6 +220,7 @@ def _assembled(
         run_timeout_s=agent.run_timeout_seconds,
         code_body=agent.code_body if _is_of_code(configuration, best) else "",
         sampling=_sampling(agent.sampling),
+        compaction=_compaction(configuration, agent.compaction, usable, listings),
         volumes=_volumes(configuration, agent),
         max_concurrent_children=agent.max_concurrent_children,
         interruption=agent.interruption or InterruptionAccess(enabled="Interruption" in agent.tools),
@@ -244,6 +262,35 @@ def _sampling(block: SamplingBlock | None) -> Sampling | None:
         presence_penalty=block.presence_penalty,
         seed=block.seed,
         stop=block.stop,
+    )
+
+
+def _compaction(
+    configuration: Configuration,
+    block: CompactionBlock | None,
+    usable: Collection[str],
+    listings: Mapping[str, Sequence[str]],
+) -> Compaction | None:
+    """The policy with its model looked up: an alias, or a model of the run's provider. An alias that cannot be used
+    now leaves the summary to the run's own model: better one by a dearer model than none.
+    """
+    if block is None:
+        return None
+    alias = configuration.models.get(block.model)
+    provider, model = "", block.model
+    if alias is not None:
+        model = alias.model or newest(alias.model_pattern, listings.get(alias.provider, ())) or ""
+        is_there = bool(model) and alias.provider in usable
+        provider, model = (alias.provider, model) if is_there else ("", "")
+    return Compaction(
+        enabled=block.enabled,
+        target_percentage=block.target_percentage,
+        keep_last_n=block.keep_last_n,
+        keep_first=block.keep_first,
+        autocompact_at_pct=block.autocompact_at_pct,
+        provider=provider,
+        model=model,
+        memory_flush=block.memory_flush,
     )
 
 

@@ -83,6 +83,17 @@ def _code_agent(configuration: Configuration, agent: Agent) -> tuple[Choice, ...
     return None
 
 
+def patterns_of(configuration: Configuration) -> frozenset[tuple[str, str]]:
+    """Provider and pattern of every choice that has to be looked up in what the provider lists."""
+    plans = configuration.user_tiers.values()
+    tiers = [configuration.tiers, *(plan.tiers for plan in plans), *(a.models for a in configuration.agents.values())]
+    candidates = [candidate for named in tiers for listed in named.values() for candidate in listed]
+    found = [choice_of(configuration, candidate) for candidate in candidates]
+    patterns = {(one.provider, one.model_pattern) for one in found if isinstance(one, Choice)}
+    patterns |= {(alias.provider, alias.model_pattern) for alias in configuration.models.values()}
+    return frozenset((provider, pattern) for provider, pattern in patterns if pattern)
+
+
 def choice_of(configuration: Configuration, candidate: Candidate) -> Choice | DeadEnd:
     """The model a candidate of a tier means."""
     if candidate.provider and bool(candidate.model) != bool(candidate.model_pattern):

@@ -208,20 +208,36 @@ class Settings:
         _M,
         whole(100, HOUR_MS, "milliseconds"),
         600_000,
-        "The first of these for `ollama-local`, which loads the model first.",
+        "The first of these for Ollama servers without a key, which load the model first.",
         old=SAME,
     )
     ollama_local_idle_timeout_ms: int = setting(
-        _M, whole(100, HOUR_MS, "milliseconds"), 600_000, "The second of these for `ollama-local`.", old=SAME
+        _M,
+        whole(100, HOUR_MS, "milliseconds"),
+        600_000,
+        "The second of these for Ollama servers without a key.",
+        old=SAME,
     )
     ollama_num_ctx: int = setting(
-        _M, whole(0, 10_000_000, "tokens"), 0, "Context window asked of `ollama`; 0 = its own.", old=SAME
+        _M,
+        whole(0, 10_000_000, "tokens"),
+        0,
+        "Context window asked of the hosted `ollama`; 0 = the model's own.",
+        old=SAME,
     )
     ollama_local_num_ctx: int = setting(
-        _M, whole(0, 10_000_000, "tokens"), 0, "Context window asked of `ollama-local`; 0 = its own.", old=SAME
+        _M,
+        whole(0, 10_000_000, "tokens"),
+        0,
+        "Context window asked of Ollama servers without a key; 0 = the one a model is loaded with.",
+        old=SAME,
     )
     ollama_local_num_gpu: int = setting(
-        _M, whole(-1, 1000, "layers"), -1, "Layers `ollama-local` puts on the GPU; -1 = it decides.", old=SAME
+        _M,
+        whole(-1, 1000, "layers"),
+        -1,
+        "Layers Ollama servers without a key put on the GPU; -1 = they decide.",
+        old=SAME,
     )
     model_calls_per_provider: int = setting(
         _M,
@@ -231,6 +247,13 @@ class Settings:
     )
     fallback_pin_after_success: bool = setting(
         _M, FLAG, False, "After a turn succeeded its run stays with that provider.", old=SAME
+    )
+    resolve_probe_interval_ms: int = setting(
+        _M,
+        whole(0, 24 * HOUR_MS, "milliseconds"),
+        900_000,
+        "Between two probes of a provider; moved into 60 s to 60 min.",
+        old=SAME,
     )
     mock_enabled: bool = setting(
         _M,

@@ -3,6 +3,7 @@
 Before: the runtime asks for a turn. After: anthropic_request (what is sent), wire (how), anthropic_reply (what came).
 """
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from urllib.parse import quote, urlsplit
@@ -14,12 +15,22 @@ from connectors.models.exchange import check_key, check_vision, encoded
 from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
 from connectors.protocols import Capabilities, ModelItem, ModelRequest
 
+log = logging.getLogger("loomlog.models")
+
 BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
-MAX_CONTEXT_TOKENS = 200_000
+CAPABILITIES = Capabilities(
+    native_prompt_cache=True,
+    max_context_tokens=200_000,
+    supports_thinking=True,
+    supports_vision=True,
+    supports_effort=True,
+)
 MODELS_A_PAGE = 1000
 MAX_PAGES = 20
 """20,000 models; a gateway that pages for ever must end somewhere."""
+MAX_SAID = 1_000
+"""Warnings remembered as given; past it no more are given."""
 BLIND_MODELS = ("claude-2", "claude-instant")
 
 
@@ -40,14 +51,9 @@ class AnthropicModel:
         idle_timeout_s: float = IDLE_TIMEOUT_S,
     ) -> None:
         self.provider = provider
-        self.capabilities = Capabilities(
-            native_prompt_cache=True,
-            max_context_tokens=MAX_CONTEXT_TOKENS,
-            supports_thinking=True,
-            supports_vision=True,
-            supports_effort=True,
-        )
+        self.capabilities = CAPABILITIES
         self._api_key = api_key
+        self._said: set[tuple[str, str]] = set()
         headers = {"anthropic-version": API_VERSION}
         if api_key:
             headers["x-api-key"] = api_key
@@ -63,8 +69,11 @@ class AnthropicModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
         check_key(self.provider, self._api_key, needed=self._needs_key)
-        check_vision(self.provider, request, can_see=can_see(request.model))
-        body = encoded(self.provider, anthropic_request.body(request))
+        sees = self.capabilities.supports_vision and can_see(request.model)
+        check_vision(self.provider, request, can_see=sees)
+        fields = anthropic_request.body(request)
+        self._say_what_was_dropped(request, fields)
+        body = encoded(self.provider, fields)
         turn = AnthropicTurn(self.provider, request, lambda error: self._wire.failed(error, body))
         events = self._wire.events("/v1/messages", body, idempotency_key=request.sent_key)
         async with aclosing(events):
@@ -90,8 +99,26 @@ class AnthropicModel:
             after = f"&after_id={quote(last, safe='')}"
         return [name for name in names if name]
 
+    async def probe(self) -> None:
+        check_key(self.provider, self._api_key, needed=self._needs_key)
+        await self._wire.probe("/v1/models?limit=1")
+
     async def close(self) -> None:
         await self._wire.close()
+
+    def _say_what_was_dropped(self, request: ModelRequest, fields: dict[str, object]) -> None:
+        """Once for each model and word, because every turn of a run drops the same."""
+        for word in anthropic_request.dropped(request, fields):
+            if (request.model, word) in self._said or len(self._said) >= MAX_SAID:
+                continue
+            self._said.add((request.model, word))
+            log.warning(
+                "%s: %s was dropped: %s does not take it%s",
+                self.provider,
+                word,
+                request.model,
+                " while it thinks" if "thinking" in fields else "",
+            )
 
 
 def can_see(model: str) -> bool:

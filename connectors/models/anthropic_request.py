@@ -8,7 +8,7 @@ in the middle of a tool loop that began without it. What a provider lacks is dro
 Before: anthropic. After: the wire.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -49,6 +49,15 @@ def body(request: ModelRequest) -> dict[str, object]:
     if request.sampling is not None:
         result.update(_sampling(request.sampling, allowed=traits.sampling and "thinking" not in thinking))
     return result
+
+
+def dropped(request: ModelRequest, body: Mapping[str, object]) -> list[str]:
+    """Wishes about sampling that the body does not hold, for the log; both of temperature and top_p are never sent."""
+    wishes = request.sampling
+    if wishes is None:
+        return []
+    named = {"temperature": wishes.temperature, "top_p": wishes.top_p, "top_k": wishes.top_k}
+    return [name for name, wish in named.items() if wish is not None and name not in body]
 
 
 def _system(blocks: Sequence[SystemBlock]) -> list[dict[str, object]]:

@@ -80,6 +80,8 @@ def unpack(signature: str, reasoning: str, text: str, calls: dict[str, dict[str,
     if not signature:
         return None
     if not signature.startswith(LAYOUT_MARK):
+        if ":" in signature:
+            return None  # Claude's own are base64: this is another provider's layout
         start = [{"type": "thinking", "thinking": reasoning, "signature": signature}]
         return start + ([{"type": "text", "text": text}] if text.strip() else []) + list(calls.values())
     try:

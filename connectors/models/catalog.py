@@ -15,9 +15,12 @@ from connectors.errors import Permanent
 from connectors.models.anthropic import AnthropicModel
 from connectors.models.code_js import RUN_TIMEOUT_S, CodeModel
 from connectors.models.deepseek import DEEPSEEK
+from connectors.models.gemini import GeminiModel
 from connectors.models.mock import MockKnobs, MockModel
+from connectors.models.ollama import OllamaModel
 from connectors.models.openai import OpenAiModel
 from connectors.models.openai_request import OPENAI, Dialect
+from connectors.models.traits import vision_models
 from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S
 from connectors.protocols import Capabilities, Model
 
@@ -50,8 +53,9 @@ class ProviderSpec:
     """A provider as values.
 
     Options of driver openai: `echo_reasoning` (bool) for providers that want their reasoning back, `reasoning_models`
-    (list of name prefixes) that take an effort and max_completion_tokens beside OpenAI's own. Of driver mock: `stable`,
-    `latency_ms`, `latency_jitter_ms`, `rate_429`, `rate_500`.
+    (list of name prefixes) that take an effort and max_completion_tokens beside OpenAI's own. Of driver ollama:
+    `num_ctx` (tokens) pins the window, `num_gpu` (layers), `vision_models` (list of name prefixes) that see beside
+    those that are known to. Of driver mock: `stable`, `latency_ms`, `latency_jitter_ms`, `rate_429`, `rate_500`.
     """
 
     id: str
@@ -95,9 +99,7 @@ def _anthropic(provider: Provider) -> Model:
 
 
 def _openai(provider: Provider) -> Model:
-    extra = provider.options.get("reasoning_models", [])
-    if not isinstance(extra, (list, tuple)) or not all(isinstance(name, str) for name in extra):
-        raise _unusable(provider, "reasoning_models", extra, "a list of model name prefixes")
+    extra = _names(provider, "reasoning_models")
     dialect = replace(
         OPENAI,
         echoes_reasoning=_flag(provider, "echo_reasoning"),
@@ -117,6 +119,30 @@ def _speaking(provider: Provider, dialect: Dialect) -> Model:
         api_key=provider.api_key,
         base_url=provider.base_url,
         dialect=dialect,
+        header_timeout_s=provider.header_timeout_s,
+        idle_timeout_s=provider.idle_timeout_s,
+    )
+
+
+def _gemini(provider: Provider) -> Model:
+    return GeminiModel(
+        provider=provider.id,
+        api_key=provider.api_key,
+        base_url=provider.base_url,
+        header_timeout_s=provider.header_timeout_s,
+        idle_timeout_s=provider.idle_timeout_s,
+    )
+
+
+def _ollama(provider: Provider) -> Model:
+    _names(provider, "vision_models")
+    return OllamaModel(
+        provider=provider.id,
+        api_key=provider.api_key,
+        base_url=provider.base_url,
+        num_ctx=_whole(provider, "num_ctx", 0, least=0, most=MAX_CONTEXT_TOKENS),
+        num_gpu=_whole(provider, "num_gpu", -1, least=-1, most=MAX_GPU_LAYERS),
+        vision_models=vision_models(provider.options),
         header_timeout_s=provider.header_timeout_s,
         idle_timeout_s=provider.idle_timeout_s,
     )
@@ -146,12 +172,18 @@ DRIVERS: Mapping[str, Callable[[Provider], Model]] = {
     "anthropic": _anthropic,
     "openai": _openai,
     "deepseek": _deepseek,
+    "gemini": _gemini,
+    "ollama": _ollama,
     "mock": _mock,
     "code-js": _code_js,
 }
 MAX_RUN_TIMEOUT_S = 86_400.0
 MAX_LATENCY_MS = 600_000.0
 """Longer than any real turn; more is a mistake in the unit."""
+MAX_CONTEXT_TOKENS = 10_000_000
+"""Five times the largest window there is."""
+MAX_GPU_LAYERS = 1_000
+"""Models have up to some 130; 999 is what people write for all of them."""
 
 
 def _changed(provider: Provider, capabilities: Capabilities) -> Capabilities:
@@ -172,6 +204,20 @@ def _flag(provider: Provider, option: str) -> bool:
     value = provider.options.get(option, False)
     if not isinstance(value, bool):
         raise _unusable(provider, option, value, "true or false")
+    return value
+
+
+def _names(provider: Provider, option: str) -> tuple[str, ...]:
+    value = provider.options.get(option, [])
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+        raise _unusable(provider, option, value, "a list of model name prefixes")
+    return tuple(value)
+
+
+def _whole(provider: Provider, option: str, default: int, *, least: int, most: int) -> int:
+    value = provider.options.get(option, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise _unusable(provider, option, value, f"a whole number from {least} to {most}")
     return value
 
 

@@ -33,6 +33,10 @@ CODE_BODY_MAX_BYTES = 262_144
 RUN_TIMEOUT_S = 120.0
 """Of a whole run, where neither it, its agent nor the operator says another."""
 
+CAPABILITIES = Capabilities(
+    parallel_tool_calls=False, streaming=False, unbounded_iterations=True, metadata_via_input=True
+)
+
 
 class CodeModel:
     """Executes scripts. `run_timeout_s` bounds each execution of runs without a time limit."""
@@ -40,9 +44,7 @@ class CodeModel:
     def __init__(self, *, provider: str, run_timeout_s: float = RUN_TIMEOUT_S, is_frozen: bool = False) -> None:
         """`is_frozen`: chance and time are the same for every run, so that runs can be compared."""
         self.provider = provider
-        self.capabilities = Capabilities(
-            parallel_tool_calls=False, streaming=False, unbounded_iterations=True, metadata_via_input=True
-        )
+        self.capabilities = CAPABILITIES
         self._run_timeout_s = run_timeout_s
         self._is_frozen = is_frozen
         self._sandbox = CodeSandbox(provider)
@@ -83,6 +85,9 @@ class CodeModel:
 
     async def list_models(self) -> list[str]:
         return [REPORTED_MODEL]
+
+    async def probe(self) -> None:
+        """The engine is on this machine; a script that fails says nothing about the next."""
 
     async def close(self) -> None:
         """Ends every script under way."""

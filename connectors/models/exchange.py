@@ -1,4 +1,4 @@
-"""What both wires need of a conversation and of an answer.
+"""What all wires need of a conversation and of an answer.
 
 Out: text that is loaded, ids and arguments that any provider takes, also when another provider made them up. In: the
 rules of Reply that do not depend on the wire. Tool calls are in a Reply exactly when its stop reason is tool_use: an
@@ -21,6 +21,8 @@ from schemas.values import ToolCall
 
 MAX_CALL_ID_CHARACTERS = 40
 """OpenAI refuses longer ids; every other provider's own are shorter."""
+MADE_UP = "lc-"
+"""How ids begin that we made up."""
 _CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 
 
@@ -40,7 +42,7 @@ def call_id_for_wire(call_id: str) -> str:
     """An id that every provider accepts: the same one if it can be, else a hash of it, the same each time."""
     if _CALL_ID.match(call_id):
         return call_id
-    return "lc-" + hashlib.sha256(call_id.encode()).hexdigest()[:32]
+    return MADE_UP + hashlib.sha256(call_id.encode()).hexdigest()[:32]
 
 
 def arguments_for_wire(arguments: str) -> str:
@@ -99,7 +101,7 @@ def settled(calls: Sequence[ToolCall], stop_reason: str, request: ModelRequest) 
     for position, call in enumerate(calls):
         call_id = call.id
         if not call_id or call_id in used:
-            call_id = f"lc-{hashlib.sha256(request.call_id.encode()).hexdigest()[:16]}-{position}"
+            call_id = f"{MADE_UP}{hashlib.sha256(request.call_id.encode()).hexdigest()[:16]}-{position}"
         used.add(call_id)
         result.append(ToolCall(id=call_id, name=call.name, input=call.input.strip() or "{}"))
     return tuple(result), stop_reason

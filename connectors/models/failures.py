@@ -8,7 +8,7 @@ where it begins to repeat the request, because gateways echo prompts and a promp
 Not chosen: the status alone. A 404 with the words of a retired model is `deprecated`, which lets the run go to another
 model, and an error inside a stream that began with 200 has only its type to go by.
 
-Before: wire, anthropic_reply, openai_reply. After: the run, which decides about another attempt.
+Before: wire and the folds of all drivers. After: the run, which decides about another attempt.
 """
 
 import math
@@ -63,6 +63,15 @@ STATUS_OF_ERROR: Mapping[str, int] = {
     "timeout": 504,
     "timeout_error": 504,
     "overloaded_error": 529,
+    "invalid_argument": 400,
+    "failed_precondition": 400,
+    "unauthenticated": 401,
+    "permission_denied": 403,
+    "not_found": 404,
+    "resource_exhausted": 429,
+    "internal": 500,
+    "unavailable": 503,
+    "deadline_exceeded": 504,
 }
 """The HTTP status that a named error has when it comes before the stream instead of inside it."""
 
@@ -84,7 +93,10 @@ def from_status(
 ) -> OutsideError:
     """The failure an answer with this status is. `headers` have lower-case names or ignore case; `now_s` since 1970."""
     said = readable(explanation(body), secret=secret, sent=sent) or "no explanation in the answer"
-    return classified(provider, status, said, retry_after_s=retry_after_s(headers, now_s, reset_headers))
+    asked_s = retry_after_s(headers, now_s, reset_headers)
+    if asked_s is None and b"retryDelay" in body:
+        asked_s = _delay_in(body)
+    return classified(provider, status, said, retry_after_s=asked_s)
 
 
 def from_error_object(provider: str, error: object, *, secret: str = "", sent: bytes = b"") -> OutsideError:
@@ -99,7 +111,7 @@ def from_error_object(provider: str, error: object, *, secret: str = "", sent: b
             break
     if not status:
         return Transient(f"{provider}: {said} (error inside the stream)", kind="unavailable")
-    return classified(provider, status, f"{said} (error inside the stream)", retry_after_s=None)
+    return classified(provider, status, f"{said} (error inside the stream)", retry_after_s=_delay_of(named))
 
 
 def classified(provider: str, status: int, said: str, *, retry_after_s: float | None) -> OutsideError:
@@ -141,6 +153,22 @@ def retry_after_s(headers: Mapping[str, str], now_s: float, reset_headers: Seque
             return min(max(seconds, 0.0), MAX_RETRY_AFTER_S)
     resets = [duration_s(headers.get(name, "")) for name in reset_headers]
     return min((min(reset, MAX_RETRY_AFTER_S) for reset in resets if reset), default=None)
+
+
+def _delay_in(body: bytes) -> float | None:
+    try:
+        decoded = foreign.decode(body)
+    except ValueError:
+        return None
+    holder = foreign.fields(decoded[0] if isinstance(decoded, list) and decoded else decoded)
+    return _delay_of(foreign.fields(holder.get("error")))
+
+
+def _delay_of(error: Mapping[str, Any]) -> float | None:
+    """How long Google's APIs ask to wait: a RetryInfo among the details, where others use a header."""
+    details = map(foreign.fields, foreign.items(error.get("details")))
+    delays = [duration_s(foreign.text(detail.get("retryDelay"))) for detail in details]
+    return min((min(delay, MAX_RETRY_AFTER_S) for delay in delays if delay), default=None)
 
 
 def duration_s(text: str) -> float:

@@ -5,7 +5,7 @@ KeyError or TypeError somewhere deep; these readers give the value when it has t
 otherwise, so a turn ends in a Reply, a Transient or a Permanent and in nothing else. They do not validate: a frame with
 a wrong field counts as a frame without it, because providers add fields and frame types at any time.
 
-Before: sse. After: anthropic_reply, openai_reply, failures.
+Before: sse, json_lines. After: the folds of all drivers, failures.
 """
 
 import json

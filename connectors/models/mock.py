@@ -4,10 +4,11 @@
     mock-reviewer   a real job without a model: reviews the code it can reach and writes report.md (mock_reviewer.py)
     mock-a3x2       the benchmark workload A3x2: call Bench, call Bench, final text; each text 1,000 random characters
     mock-ledger     effects that can be counted: call Ledger, call it twice at once, call it, final text
+    and five more   that use memory, channels, evaluations and MCP tools (mock_circuit.py)
 
-A script keeps no state: its position is the number of tool results after the last user text, so any process can go on
-with any run. Everything random comes from the call id (ids of tool calls, payloads, failures, jitter): the same attempt
-repeated gives the same turn, another attempt may fare differently.
+A script keeps no state: its position is the number of tool results after the last user text (of all, in mock_circuit),
+so any process can go on with any run. Everything random comes from the call id (ids of tool calls, payloads, failures,
+jitter): the same attempt repeated gives the same turn, another attempt may fare differently.
 
 With latency 0 a turn sleeps nowhere, because it is on the benchmark's hot path; otherwise it sleeps `latency_ms` and a
 jitter, and 10 ns for each character of the prompt, and streams its text in pieces.
@@ -22,12 +23,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from connectors.errors import Permanent, Transient
-from connectors.models import mock_reviewer
+from connectors.models import mock_circuit, mock_reviewer
 from connectors.models.mock_script import ScriptTurn, WantedCall, results_since_user
 from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
 from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from schemas.values import ToolCall, Usage
 
+CAPABILITIES = Capabilities(max_context_tokens=200_000, supports_vision=True)
 CHARACTERS_A_TOKEN = 4
 LATENCY_S_A_CHARACTER = 1e-8
 """Characters / 100 microseconds (runtime parity 2.9)."""
@@ -63,7 +65,7 @@ class MockModel:
 
     def __init__(self, *, provider: str = "mock", knobs: MockKnobs | None = None, stable: bool = False) -> None:
         self.provider = provider
-        self.capabilities = Capabilities(max_context_tokens=200_000, supports_vision=True)
+        self.capabilities = CAPABILITIES
         self._knobs = knobs or MockKnobs()
         self._stable = stable
 
@@ -71,7 +73,7 @@ class MockModel:
         script = SCRIPTS.get(request.model)
         if script is None:
             raise Permanent(
-                f"mock 404: no model {request.model!r}; there are {', '.join(SCRIPTS)}", kind="not_found", status=404
+                f"mock 404: no model {request.model!r}; there are {', '.join(_listed())}", kind="not_found", status=404
             )
         if not self._stable:
             self._roll(request.call_id)
@@ -91,7 +93,10 @@ class MockModel:
         yield _reply(request, turn, characters)
 
     async def list_models(self) -> list[str]:
-        return list(SCRIPTS)
+        return _listed()
+
+    async def probe(self) -> None:
+        """It is always there; its failures are those of single calls."""
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -153,7 +158,18 @@ SCRIPTS: Mapping[str, Callable[[ModelRequest], ScriptTurn]] = {
     "mock-reviewer": mock_reviewer.turn,
     "mock-a3x2": _a3x2,
     "mock-ledger": _ledger,
+    "mock-researcher": mock_circuit.researcher,
+    "mock-editor": mock_circuit.editor,
+    "mock-evaluator": mock_circuit.evaluator,
+    "mock-mcp-caller": mock_circuit.mcp_caller,
+    "mock-mem-search": mock_circuit.mem_search,
 }
+HIDDEN = frozenset({"mock-mem-search"})
+"""For tests of the memory; a pattern must not find it."""
+
+
+def _listed() -> list[str]:
+    return [name for name in SCRIPTS if name not in HIDDEN]
 
 
 def _reply(request: ModelRequest, turn: ScriptTurn, characters: int) -> Reply:

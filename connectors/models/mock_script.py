@@ -1,6 +1,6 @@
 """What a script of the synthetic provider is: a pure function from the request to what the model says and calls.
 
-Before: mock. After: mock_reviewer and the small scripts in mock.
+Before: mock. After: mock_reviewer, mock_circuit and the small scripts in mock.
 """
 
 import re
@@ -30,6 +30,17 @@ class ScriptTurn:
 
     text: str = ""
     calls: tuple[WantedCall, ...] = ()
+
+
+def results_in(messages: Sequence[Message]) -> list[ToolResultBlock]:
+    """All tool results of the conversation, in order: the position in a script that is played once."""
+    return [
+        block
+        for message in messages
+        if message.role == "user"
+        for block in message.blocks
+        if isinstance(block, ToolResultBlock)
+    ]
 
 
 def results_since_user(messages: Sequence[Message]) -> list[ToolResultBlock]:

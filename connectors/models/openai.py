@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from urllib.parse import urlsplit
 
-from connectors.errors import Transient
+from connectors.errors import Permanent, Transient
 from connectors.models import foreign, openai_request
 from connectors.models.exchange import check_key, check_vision, encoded
 from connectors.models.openai_reply import OpenAiTurn
@@ -15,6 +15,8 @@ from connectors.models.openai_request import OPENAI, Dialect
 from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
 from connectors.protocols import Capabilities, ModelItem, ModelRequest
 
+WITHOUT_A_LIST = (404, 405)
+"""How gateways answer GET /models when they only pass turns on."""
 RESET_HEADERS = ("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
 
 
@@ -36,12 +38,7 @@ class OpenAiModel:
         idle_timeout_s: float = IDLE_TIMEOUT_S,
     ) -> None:
         self.provider = provider
-        self.capabilities = Capabilities(
-            max_context_tokens=dialect.max_context_tokens,
-            supports_thinking=dialect.supports_thinking,
-            supports_vision=dialect.supports_vision,
-            supports_effort=bool(dialect.effort_models),
-        )
+        self.capabilities = capabilities(dialect)
         self._dialect = dialect
         self._api_key = api_key
         self._wire = Wire(
@@ -57,7 +54,8 @@ class OpenAiModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
         check_key(self.provider, self._api_key, needed=self._needs_key)
-        check_vision(self.provider, request, can_see=openai_request.can_see(request.model, self._dialect))
+        sees = self.capabilities.supports_vision and openai_request.can_see(request.model, self._dialect)
+        check_vision(self.provider, request, can_see=sees)
         body = encoded(self.provider, openai_request.body(request, self._dialect))
         turn = OpenAiTurn(self.provider, request, lambda error: self._wire.failed(error, body))
         events = self._wire.events("/chat/completions", body, idempotency_key=request.sent_key)
@@ -74,10 +72,34 @@ class OpenAiModel:
         yield turn.reply()
 
     async def list_models(self) -> list[str]:
+        """The API has no pages. A gateway that has no list at all lists nothing."""
         check_key(self.provider, self._api_key, needed=self._needs_key)
-        listed = foreign.fields(await self._wire.get_json("/models"))
+        try:
+            listed = foreign.fields(await self._wire.get_json("/models"))
+        except Permanent as error:
+            if self._needs_key or error.status not in WITHOUT_A_LIST:
+                raise
+            return []
         names = [foreign.text(foreign.fields(entry).get("id")) for entry in foreign.items(listed.get("data"))]
         return [name for name in names if name]
 
+    async def probe(self) -> None:
+        """A gateway that has no list of models has answered all the same."""
+        check_key(self.provider, self._api_key, needed=self._needs_key)
+        try:
+            await self._wire.probe("/models")
+        except Permanent as error:
+            if self._needs_key or error.status not in WITHOUT_A_LIST:
+                raise
+
     async def close(self) -> None:
         await self._wire.close()
+
+
+def capabilities(dialect: Dialect) -> Capabilities:
+    return Capabilities(
+        max_context_tokens=dialect.max_context_tokens,
+        supports_thinking=dialect.supports_thinking,
+        supports_vision=dialect.supports_vision,
+        supports_effort=bool(dialect.effort_models),
+    )

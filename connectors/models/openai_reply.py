@@ -16,6 +16,7 @@ from typing import Any
 
 from connectors.errors import OutsideError, Permanent, Transient
 from connectors.models import foreign
+from connectors.models.coalescing import Coalescing
 from connectors.models.exchange import settled
 from connectors.models.sse import ServerEvent
 from connectors.protocols import ModelRequest, Reply, TextDelta
@@ -51,6 +52,7 @@ class OpenAiTurn:
         self._calls: list[_Call] = []
         self._slots: dict[int, _Call] = {}
         self._text: list[str] = []
+        self._shown = Coalescing()
         self._reasoning: list[str] = []
         self._usage = Usage()
         self._finish_reason = ""
@@ -111,17 +113,24 @@ class OpenAiTurn:
         deltas: list[TextDelta] = []
         reasoning = foreign.text(delta.get("reasoning_content")) or foreign.text(delta.get("reasoning"))
         if reasoning:
+            deltas += self._rest()
             self._reasoning.append(reasoning)
             deltas.append(TextDelta(text=reasoning, thinking=True))
         # A refusal is what the model says instead of content; the caller must see it.
         for said in (foreign.text(delta.get("content")), foreign.text(delta.get("refusal"))):
             if said:
                 self._text.append(said)
-                deltas.append(TextDelta(text=said))
+                if shown := self._shown.add(said):
+                    deltas.append(TextDelta(text=shown))
         for piece in foreign.items(delta.get("tool_calls")):
+            deltas += self._rest()
             self._call(foreign.fields(piece))
         self._finish_reason = foreign.text(choice.get("finish_reason")) or self._finish_reason
-        return deltas
+        return deltas + self._rest() if self._finish_reason else deltas
+
+    def _rest(self) -> list[TextDelta]:
+        rest = self._shown.rest()
+        return [TextDelta(text=rest)] if rest else []
 
     def _call(self, piece: Any) -> None:
         function = foreign.fields(piece.get("function"))

@@ -8,7 +8,7 @@ are ignored: a model's turn cannot be resumed.
 
 Not chosen: httpx-sse, which decodes to text first and has no bound on a line.
 
-Before: wire. After: anthropic_reply, openai_reply.
+Before: wire. After: anthropic_reply, openai_reply, gemini_reply.
 """
 
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""One provider over HTTP: a POST answered by server-sent events, a GET answered by JSON.
+"""One provider over HTTP: a POST answered by a stream of frames, and questions answered by one JSON document.
 
 Each driver has one Wire with its own pool of HTTP/1.1 keep-alive connections, so that a provider that stalls uses up
 nobody else's. Two times bound an answer: `header_timeout_s` until the status line (waiting for a connection, connecting
@@ -10,14 +10,16 @@ Not chosen: HTTP/2 (one lost connection would end every turn on it); httpx's own
 apart); following redirects (a key would go to a host nobody configured); the environment's proxies (settings are built
 in main, once). A turn is never sent twice here, not even on a stale keep-alive connection: the log must show it.
 
-Before: the drivers. After: sse, failures.
+Before: the drivers. After: sse, json_lines, failures.
 """
 
 import asyncio
 import re
+import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from functools import cache
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +28,7 @@ import httpx
 
 from connectors.errors import OutsideError, Permanent, Transient
 from connectors.models import failures, foreign
+from connectors.models.json_lines import json_lines
 from connectors.models.sse import MAX_FRAME_BYTES, FrameTooLarge, ServerEvent, server_events
 
 HEADER_TIMEOUT_S = 60.0
@@ -47,6 +50,8 @@ MAX_ERROR_BYTES = 64 << 10
 """Of an error body this much is read; the explanation stands at its beginning."""
 ERROR_BODY_S = 5.0
 """The explanation of a failure is not waited for any longer."""
+PROBE_S = 10.0
+"""A provider that does not answer a small question within this is not there for a turn either."""
 DRAIN_S = 0.25
 """How long the end of a finished answer is waited for, so that its connection can be used again."""
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]*\Z")
@@ -56,6 +61,7 @@ class Wire:
     """The connections to one provider. Opens nothing until the first call; `close` ends it.
 
     `secret` is what must not appear in any message. `reset_headers` name rate limit headers that hold durations.
+    `lines` says that turns come as lines of JSON instead of server-sent events.
     Raises Permanent(invalid) for a base URL or key that cannot be used.
     """
 
@@ -69,6 +75,7 @@ class Wire:
         header_timeout_s: float = HEADER_TIMEOUT_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         reset_headers: tuple[str, ...] = (),
+        lines: bool = False,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
@@ -86,6 +93,7 @@ class Wire:
         self._header_timeout_s = header_timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._reset_headers = reset_headers
+        self._lines = lines
         self._max_answer_bytes = max_answer_bytes
         self._max_frame_bytes = max_frame_bytes
         self._client = httpx.AsyncClient(
@@ -97,6 +105,7 @@ class Wire:
                 max_keepalive_connections=MAX_IDLE_CONNECTIONS,
                 keepalive_expiry=KEEPALIVE_S,
             ),
+            verify=_trusted(),
             follow_redirects=False,
             trust_env=False,
         )
@@ -108,12 +117,14 @@ class Wire:
 
         Neither API documents the idempotency key; gateways in front of them do honour it, and others ignore it.
         """
-        sending = {"content-type": "application/json", "accept": "text/event-stream"}
+        accept = "application/x-ndjson" if self._lines else "text/event-stream"
+        sending = {"content-type": "application/json", "accept": accept}
         if idempotency_key and _HEADER_SAFE.match(idempotency_key):
             sending["idempotency-key"] = idempotency_key
         async with self._answer("POST", path, body, sending) as response:
             await self._check_type(response, body)
-            events = server_events(self._chunks(response, self._max_answer_bytes), self._max_frame_bytes)
+            framed = json_lines if self._lines else server_events
+            events = framed(self._chunks(response, self._max_answer_bytes), self._max_frame_bytes)
             async with aclosing(events):
                 try:
                     async for event in events:
@@ -135,13 +146,30 @@ class Wire:
 
     async def get_json(self, path: str) -> Any:
         """The JSON answer to a GET."""
-        async with self._answer("GET", path, b"", {"accept": "application/json"}) as response:
-            body = await self._whole(response, MAX_JSON_BYTES)
+        return await self._document("GET", path, b"", {"accept": "application/json"})
+
+    async def post_json(self, path: str, body: bytes) -> Any:
+        """The JSON answer to a POST of JSON."""
+        return await self._document(
+            "POST", path, body, {"accept": "application/json", "content-type": "application/json"}
+        )
+
+    async def probe(self, path: str) -> None:
+        """Returns when a GET is answered with JSON within PROBE_S."""
         try:
-            return foreign.decode(body)
+            async with asyncio.timeout(PROBE_S):
+                await self.get_json(path)
+        except TimeoutError as error:
+            raise Transient(f"{self.provider}: no answer to GET {path} within {PROBE_S:g} s", kind="timeout") from error
+
+    async def _document(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Any:
+        async with self._answer(method, path, body, headers) as response:
+            whole = await self._whole(response, MAX_JSON_BYTES)
+        try:
+            return foreign.decode(whole)
         except ValueError as error:
             raise Transient(
-                f"{self.provider}: GET {path} gave {len(body)} bytes that are not JSON", kind="unavailable"
+                f"{self.provider}: {method} {path} gave {len(whole)} bytes that are not JSON", kind="unavailable"
             ) from error
 
     def failed(self, error: object, sent: bytes) -> OutsideError:
@@ -232,7 +260,7 @@ class Wire:
         """Refuse what is surely no event stream; servers that name none, or text/plain, do send events."""
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         status = response.status_code
-        if media_type == "application/json":
+        if media_type == "application/json" and not self._lines:  # one document is a line as well
             body = await self._beginning(response)
             if b'"error"' in body:
                 with suppress(ValueError):
@@ -245,7 +273,7 @@ class Wire:
             )
         if media_type == "text/html":
             raise Transient(
-                f"{self.provider} {status}: answered with an HTML page instead of an event stream;"
+                f"{self.provider} {status}: answered with an HTML page instead of a stream;"
                 " check base_url and what stands in between",
                 kind="unavailable",
                 status=status,
@@ -260,6 +288,12 @@ class Wire:
             raise failures.from_transport(
                 self.provider, error, doing=doing, streaming=streaming, secret=self._secret
             ) from error
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates every wire trusts. Reading them takes 17 ms of CPU, so it is done once for all providers."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 def _check_base_url(provider: str, base_url: str) -> None:

@@ -5,7 +5,8 @@ A model that misspells an argument must hear it: an ignored `pathh` would read t
 them in one message that says what was expected, because each round costs a model turn.
 
 The schemas are ours and use few keywords, so this is a checker of those few and not a JSON Schema library: type,
-properties, required, enum, minimum, maximum, minLength, maxLength, and objects as maps of texts. `require_supported`
+properties, required, enum, minimum, maximum, minLength, maxLength, minItems, maxItems, objects as maps of texts or with
+properties of their own. What a list holds is checked by its tool, item by item. `require_supported`
 refuses any other when the tools are built. Two kindnesses: null for an optional argument means
 absent (several providers send every argument), and 3.0 is an integer, as JSON Schema says.
 
@@ -17,7 +18,9 @@ from typing import Any
 
 from connectors.tools.answers import Refusal
 
-KEYWORDS = frozenset({"type", "description", "enum", "minimum", "maximum", "minLength", "maxLength"})
+KEYWORDS = frozenset(
+    {"type", "description", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"}
+)
 """All a property may say, and additionalProperties of an object; anything else would look like a check and be none."""
 MAP_OF_TEXTS = {"type": "string"}
 """The only additionalProperties of an object: every value is text."""
@@ -26,6 +29,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "integer": (int,),
     "boolean": (bool,),
     "object": (dict,),
+    "array": (list,),
 }
 
 
@@ -68,7 +72,7 @@ def require_supported(tool: str, schema: Mapping[str, Any]) -> None:
     for name, rule in schema["properties"].items():
         assert rule["type"] in TYPES, (tool, name, rule["type"])
         assert rule.get("description"), (tool, name, "a model needs a description")
-        extra = {"additionalProperties"} if rule["type"] == "object" else set()
+        extra = {"object": {"additionalProperties", "properties"}, "array": {"items"}}.get(rule["type"], set())
         assert set(rule) <= KEYWORDS | extra, (tool, name, sorted(rule))
         assert rule.get("additionalProperties", MAP_OF_TEXTS) == MAP_OF_TEXTS, (tool, name)
 
@@ -77,12 +81,22 @@ def expectation(rule: Mapping[str, Any]) -> str:
     """What a property takes, in words."""
     if "enum" in rule:
         return "one of " + ", ".join(rule["enum"])
-    words = {"string": "text", "integer": "a whole number", "boolean": "true or false", "object": "an object of texts"}
+    words = {
+        "string": "text",
+        "integer": "a whole number",
+        "boolean": "true or false",
+        "object": "an object of texts",
+        "array": "a list",
+    }
+    if "properties" in rule:
+        words["object"] = f"an object of {_listed(rule['properties'])}"
     bounds = []
     if "minimum" in rule:
         bounds.append(f"at least {rule['minimum']}")
     if "maximum" in rule:
         bounds.append(f"at most {rule['maximum']}")
+    if "maxItems" in rule:
+        bounds.append(f"{rule.get('minItems', 0)} to {rule['maxItems']} entries")
     if rule.get("minLength"):
         bounds.append("not empty")
     if "maxLength" in rule:
@@ -104,6 +118,17 @@ def _problem(value: object, rule: Mapping[str, Any]) -> str:
             return "is empty"
         if len(value) > rule.get("maxLength", len(value)):
             return f"has {len(value)} characters"
+    elif isinstance(value, list):
+        if not rule.get("minItems", 0) <= len(value) <= rule.get("maxItems", len(value)):
+            return f"has {len(value)} entries"
+    elif isinstance(value, dict) and "properties" in rule:
+        for name, item in value.items():
+            own = rule["properties"].get(name)
+            if own is None:
+                return f"holds {_quoted(str(name))}, which is unknown"
+            problem = _problem(item, own)
+            if problem:
+                return f"holds {_quoted(str(name))}, which {problem}; expected is {expectation(own)}"
     elif isinstance(value, dict):
         wrong = [str(key) for key, item in value.items() if not isinstance(item, str)]
         if wrong:

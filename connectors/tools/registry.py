@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from connectors.protocols import EffectClass, Tool, ToolSpec
+from connectors.tools.agent import Agent
 from connectors.tools.arguments import require_supported
 from connectors.tools.bash import Bash
 from connectors.tools.bench import Bench
@@ -56,6 +57,7 @@ def build_tools(options: ToolOptions) -> dict[str, Tool]:
     web = Web(private_hosts=options.private_hosts)
     tools: dict[str, Tool] = {}
     built: list[Tool] = [
+        Agent(),
         Context(server=options.server, catalogue=tools),
         read_tool(threads),
         write_tool(threads),

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas.values import ContentBlock, Sampling, Segment
+from schemas.values import Compaction, ContentBlock, Sampling, Segment
 from services.commands import limits
 from services.commands.forks import OVERRIDES, ForkRequest
 from services.commands.requests import BEARER, CREDENTIAL_NAME, RunRequest
+from services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
@@ -57,6 +58,22 @@ class SamplingBody(Body):
     stop: list[Name] | None = Field(None, max_length=limits.STOPS_MAX)
 
 
+class CompactionBody(Body):
+    """When and how the conversation is replaced by a summary; overrides the agent's field by field."""
+
+    enabled: bool | None = Field(None, description="Compact by itself when the context fills up.")
+    target_percentage: int | None = Field(
+        None, ge=TARGET_PCT[0], le=TARGET_PCT[1], description="Size of a summary, in percent of what it stands for."
+    )
+    keep_last_n: int | None = Field(None, ge=0, le=KEEP_LAST_MAX, description="Messages that stay as they are.")
+    keep_first: bool | None = Field(None, description="The first user text stays as it is.")
+    autocompact_at_pct: int | None = Field(
+        None, ge=AUTO_PCT[0], le=AUTO_PCT[1], description="Fill of the context window at which it is compacted."
+    )
+    model: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Another model of the provider.")
+    memory_flush: bool | None = Field(None, description="Kept for the memory, which this version lacks.")
+
+
 class MessageBody(Body):
     """A further run of a session."""
 
@@ -94,7 +111,7 @@ class MessageBody(Body):
     )
     interactive: bool | None = Field(None, description="Park at the end of a turn instead of completing.")
     sampling: SamplingBody | None = None
-    compaction: dict[str, Any] | None = Field(None, description="For context compaction, which this version lacks.")
+    compaction: CompactionBody | None = None
     idempotency_key: str | None = Field(
         None,
         min_length=1,
@@ -158,6 +175,13 @@ class ReasonBody(Body):
     """Why a run is to stand still."""
 
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+
+
+class ReplayBody(Body):
+    """Who goes on with a session's conversation."""
+
+    agent: AgentName = Field(description="Name of the agent of the new session.")
+    compress: bool | None = Field(None, description="Replace the older part of it by a summary.")
 
 
 class BulkBody(Body):
@@ -239,6 +263,7 @@ def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) ->
         interactive=bool(body.interactive),
         run_timeout_s=body.run_timeout_seconds or 0,
         sampling=None if body.sampling is None else _sampling(body.sampling),
+        compaction=None if body.compaction is None else _compaction(body.compaction),
         web_search_filter=body.web_search_filter or "",
         idempotency_key=idempotency_key or body.idempotency_key or "",
         user_bearer=body.user_bearer or "",
@@ -292,6 +317,18 @@ def _sampling(body: SamplingBody) -> Sampling:
         presence_penalty=body.presence_penalty,
         seed=body.seed,
         stop=tuple(body.stop or ()),
+    )
+
+
+def _compaction(body: CompactionBody) -> Compaction:
+    return Compaction(
+        enabled=body.enabled,
+        target_percentage=body.target_percentage,
+        keep_last_n=body.keep_last_n,
+        keep_first=body.keep_first,
+        autocompact_at_pct=body.autocompact_at_pct,
+        model=body.model or "",
+        memory_flush=body.memory_flush,
     )
 
 

@@ -89,6 +89,27 @@ ANSWERS: dict[str, Any] = {
         "required": ["run_id", "delivered"],
         "properties": {"run_id": TEXT, "delivered": {"type": "boolean"}},
     },
+    "Compacted": {
+        "type": "object",
+        "required": ["run_id", "compacted", "applied"],
+        "properties": {
+            "run_id": TEXT,
+            "compacted": {"type": "boolean"},
+            "before_tokens": NUMBER,
+            "after_tokens": NUMBER,
+            "applied": {"enum": ["live", "marker", "noop"]},
+        },
+    },
+    "Copied": {
+        "type": "object",
+        "required": ["new_session_id", "seed_run_id", "events_copied", "compacted"],
+        "properties": {
+            "new_session_id": TEXT,
+            "seed_run_id": TEXT,
+            "events_copied": NUMBER,
+            "compacted": {"type": "boolean"},
+        },
+    },
     "Resolved": {
         "type": "object",
         "required": ["run_id", "call", "repeated"],

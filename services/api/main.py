@@ -26,7 +26,7 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from connectors import logs
-from connectors.configuration import ConfigurationProblem, Loaded, load, providers_of, token_table
+from connectors.configuration import ConfigurationProblem, Loaded, check_tiers, load, providers_of, token_table
 from connectors.errors import OutsideError
 from connectors.garbage import collect_rarely
 from connectors.process_secrecy import hide_from_other_programs
@@ -70,13 +70,16 @@ class Server(uvicorn.Server):
 async def run(loaded: Loaded) -> None:
     """Until SIGTERM or SIGINT, or until something fails."""
     settings = api_settings(loaded.settings)
+    providers = providers_of(loaded.configuration, loaded.settings, os.environ)
+    # Keys may be known to the runtimes alone: here a tier has to lead somewhere once they are there.
+    check_tiers(loaded.configuration, [name for name, one in providers.items() if one.is_usable or one.needs_key])
     gate = Gate(token_table(loaded.configuration, loaded.settings, os.environ))
     # It would add a second series to each counter, which nobody reads.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
     service = Service(
         gate=gate,
         configuration=loaded.configuration,
-        providers=providers_of(loaded.configuration, loaded.settings, os.environ),
+        providers=providers,
         metrics=Metrics(version=own_version(), commit=""),
         replica_id=settings.replica_id,
         max_request_bytes=settings.max_request_bytes,

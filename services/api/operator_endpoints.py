@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,7 +18,8 @@ from projections.frames import rfc3339
 from projections.runs import RunFilter
 from services.api.answers import json_answer
 from services.api.metrics import CONTENT_TYPE
-from services.api.routing_view import aliases, provider_view, routing
+from services.api.routing_view import aliases, routing
+from services.api.routing_view import resolver as resolver_view
 from services.api.service import Service
 from services.commands import limits
 from services.commands.declined import RETRY_LATER_S, Declined
@@ -27,6 +27,7 @@ from services.commands.layer import clock_ms
 from services.commands.projection import has_no_tables
 from services.core.access.decide import Caller
 from services.core.access.scopes import SCOPES
+from services.core.availability import Matrix
 
 CHECK_WAIT_S = 2.0
 """How long each neighbour may take to answer a readiness check."""
@@ -85,8 +86,9 @@ async def me(service: Service, caller: Caller, request: Request) -> Response:
 
 
 async def routing_view(service: Service, caller: Caller, request: Request) -> Response:
-    view = routing(service.configuration, service.providers, is_admin=caller.is_admin)
-    return json_answer({"generated_at": rfc3339(clock_ms()), **view})
+    now_ms = clock_ms()
+    view = routing(service.configuration, service.providers, _known(service), now_ms=now_ms, is_admin=caller.is_admin)
+    return json_answer({"generated_at": rfc3339(now_ms), **view})
 
 
 async def model_aliases(service: Service, caller: Caller, request: Request) -> Response:
@@ -117,12 +119,13 @@ async def provider_models(service: Service, caller: Caller, request: Request) ->
 
 
 async def resolver(service: Service, caller: Caller, request: Request) -> Response:
-    return json_answer(_matrix(service))
+    return _matrix(service, _known(service))
 
 
 async def probe(service: Service, caller: Caller, request: Request) -> Response:
-    """Nothing is kept about providers here, so there is nothing to refresh; clients that ask get the matrix."""
-    return json_answer(_matrix(service))
+    """Asked of a runtime: it is the runtimes whose way to the providers counts."""
+    usable = [name for name, provider in service.providers.items() if provider.is_usable]
+    return _matrix(service, await service.layer.probing.probe(caller, usable))
 
 
 async def concurrency(service: Service, caller: Caller, request: Request) -> Response:
@@ -149,21 +152,15 @@ async def concurrency(service: Service, caller: Caller, request: Request) -> Res
     )
 
 
-def _matrix(service: Service) -> dict[str, Any]:
-    return {
-        "generated_at": rfc3339(clock_ms()),
-        "providers": {
-            name: {
-                **provider_view(provider, is_admin=True),
-                "excluded": not provider.is_usable,
-                "reachable": provider.is_usable,
-                "models": {},
-                "last_check": None,
-                "last_error": provider.why_not or None,
-            }
-            for name, provider in service.providers.items()
-        },
-    }
+def _known(service: Service) -> Matrix:
+    """What is known of the models; nothing as long as the log is not there."""
+    return service.opened.providers.matrix if service.opened is not None else Matrix()
+
+
+def _matrix(service: Service, matrix: Matrix) -> Response:
+    now_ms = clock_ms()
+    view = resolver_view(service.providers, matrix, now_ms=now_ms)
+    return json_answer({"generated_at": rfc3339(now_ms), **view})
 
 
 async def _missing(service: Service) -> list[str]:

@@ -1,45 +1,70 @@
-"""The models runs may go to, as the configuration says: providers, aliases, and the cascade of each plan and tier.
+"""The models runs may go to: providers, aliases, the cascade of each plan and tier, and what is known of each model.
 
-What only the runtime learns while it calls (stalled, rate limited) is shown as not so: this process calls nothing.
+What the runtimes learn while they call and probe reaches this process over the log (services/stream/providers.py); this
+process calls nothing for these views.
 
-Before: operator_endpoints.py. After: connectors/configuration.
+Before: operator_endpoints.py. After: connectors/configuration, services/core/availability.py.
 """
 
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from connectors.configuration import Configuration, Provider
+from connectors.configuration import Configuration, Provider, newest
 from connectors.configuration.agent_block import Agent
 from connectors.configuration.routing import DEFAULT_USER_TIER, Choice, choices
 from connectors.configuration.words import Tier
+from projections.frames import rfc3339
+from services.core.availability import Matrix
 
 TIERS = get_args(Tier)
 
 
-def routing(configuration: Configuration, providers: Mapping[str, Provider], *, is_admin: bool) -> dict[str, Any]:
+def routing(
+    configuration: Configuration,
+    providers: Mapping[str, Provider],
+    matrix: Matrix,
+    *,
+    now_ms: int,
+    is_admin: bool,
+) -> dict[str, Any]:
     """The view of GET /v1/_routing. `why_not` names environment variables, so it is for administrators."""
     plans = tuple(configuration.user_tiers) or (DEFAULT_USER_TIER,)
+
+    def tiers_of(plan: str) -> list[dict[str, Any]]:
+        found = []
+        for tier in TIERS:
+            picked = choices(configuration, Agent(tier=tier), plan)
+            if isinstance(picked, tuple):
+                found.append({"tier": tier, "cascade": _cascade(picked, providers, matrix, now_ms)})
+        return found
+
     return {
         "admin": is_admin,
-        "providers": [provider_view(provider, is_admin=is_admin) for provider in providers.values()],
-        "user_tiers": [{"name": plan, "tiers": _tiers(configuration, providers, plan)} for plan in plans],
+        "providers": [provider_view(provider, matrix, is_admin=is_admin) for provider in providers.values()],
+        "user_tiers": [{"name": plan, "tiers": tiers_of(plan)} for plan in plans],
         "operator_key_restricted": False,
         "search": [],
     }
 
 
-def provider_view(provider: Provider, *, is_admin: bool) -> dict[str, Any]:
-    """One provider, without its key."""
+def provider_view(provider: Provider, matrix: Matrix, *, is_admin: bool) -> dict[str, Any]:
+    """One provider, without its key. `available`: this process could call it; `reachable`: it answers, too."""
     shown: dict[str, Any] = {
         "provider": provider.id,
         "driver": provider.driver,
         "dialect": provider.dialect,
         "available": provider.is_usable,
+        "reachable": _is_reachable(provider, matrix),
         "max_concurrent": provider.max_concurrent,
     }
     if is_admin:
         shown["why_not"] = provider.why_not or None
     return shown
+
+
+def resolver(providers: Mapping[str, Provider], matrix: Matrix, *, now_ms: int) -> dict[str, Any]:
+    """The view of GET /v1/_resolver: the matrix. A provider this process cannot use is excluded."""
+    return {"providers": {name: _provider(provider, matrix, now_ms) for name, provider in providers.items()}}
 
 
 def aliases(configuration: Configuration) -> dict[str, Any]:
@@ -58,32 +83,60 @@ def aliases(configuration: Configuration) -> dict[str, Any]:
     }
 
 
-def _tiers(configuration: Configuration, providers: Mapping[str, Provider], plan: str) -> list[dict[str, Any]]:
-    found = []
-    for tier in TIERS:
-        picked = choices(configuration, Agent(tier=tier), plan)
-        if isinstance(picked, tuple):
-            found.append({"tier": tier, "cascade": _cascade(picked, providers)})
-    return found
-
-
-def _cascade(picked: tuple[Choice, ...], providers: Mapping[str, Provider]) -> list[dict[str, Any]]:
+def _cascade(
+    picked: tuple[Choice, ...], providers: Mapping[str, Provider], matrix: Matrix, now_ms: int
+) -> list[dict[str, Any]]:
     cascade = []
     is_selected = True
     for place, choice in enumerate(picked):
-        provider = providers.get(choice.provider)
-        is_available = provider is not None and provider.is_usable
+        provider, model = providers.get(choice.provider), _model_of(choice, matrix)
+        standing = matrix.standing(choice.provider, model or "", now_ms)
+        is_usable = provider is not None and provider.is_usable
+        is_available = is_usable and model is not None and standing.available
         cascade.append(
             {
                 "provider": choice.provider,
-                "model": choice.model or choice.model_pattern,
+                "model": model or choice.model_pattern,
                 "primary": place == 0,
                 "available": is_available,
                 "selected": is_available and is_selected,
-                "stalled": False,
-                "rate_limited": False,
-                "reachable": is_available,
+                "stalled": standing.stalled,
+                "rate_limited": standing.rate_limited,
+                "reachable": is_usable and standing.reachable,
             }
         )
         is_selected = is_selected and not is_available
     return cascade
+
+
+def _model_of(choice: Choice, matrix: Matrix) -> str | None:
+    """The model of a choice, with a pattern looked up in what its provider lists; None when it matches none."""
+    return choice.model or newest(choice.model_pattern, matrix.listings().get(choice.provider, ()))
+
+
+def _provider(provider: Provider, matrix: Matrix, now_ms: int) -> dict[str, Any]:
+    probed = matrix.providers.get(provider.id)
+    names = {*(probed.models if probed else ()), *(model for name, model in matrix.cells if name == provider.id)}
+    return {
+        **provider_view(provider, matrix, is_admin=True),
+        "excluded": not provider.is_usable,
+        "models": {name: _cell(provider.id, name, matrix, now_ms) for name in sorted(names)},
+        "last_check": rfc3339(probed.checked_at_ms) if probed else None,
+        "last_error": provider.why_not or (probed.error if probed else "") or None,
+    }
+
+
+def _cell(provider: str, model: str, matrix: Matrix, now_ms: int) -> dict[str, Any]:
+    standing, cell = matrix.standing(provider, model, now_ms), matrix.cell(provider, model)
+    return {
+        "listed": standing.listed,
+        "stalled": standing.stalled,
+        "rate_limited": standing.rate_limited,
+        "rate_limited_until": rfc3339(cell.limited_until_ms) if standing.rate_limited else None,
+        "reason": cell.reason or None,
+    }
+
+
+def _is_reachable(provider: Provider, matrix: Matrix) -> bool:
+    probed = matrix.providers.get(provider.id)
+    return provider.is_usable and (probed is None or probed.reachable)

@@ -25,6 +25,7 @@ MODULES: Mapping[str, str] = {
     "pause": "services.cli.pausing:pause",
     "resume": "services.cli.pausing:resume",
     "state": "services.cli.pausing:state",
+    "routing": "services.cli.routing:routing",
     "snapshot": "services.cli.snapshots:snapshot_app",
     "events": "services.cli.events:events_app",
     "replay": "services.cli.replay:replay_run",

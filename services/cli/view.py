@@ -97,12 +97,25 @@ class RunView:
                 return [*self._begin_turn(), *self._said(), *self._spent(_mapping(data.get("usage")))]
             case "retry":
                 return self._retried(_mapping(data.get("retry")))
+            case "provider_fallback":
+                return self._fell_back(_mapping(data.get("fallback")))
+            case "fallback_suppressed" | "cache_invalidated" | "reasoning_invalidated" | "model_downgraded":
+                return [Text(INDENT + one_line(str(data.get("text", "")), self.columns - len(INDENT)), style=ODD)]
             case "steer":
                 said = str(_mapping(data.get("user_input")).get("text", ""))
                 return [*self._end_turn(), Text.assemble(("> ", NAME), one_line(said, self.columns - 4))]
             case "awaiting_input":
                 self.status = "waiting for input"
                 return [*self._end_turn(), Text("waits for input", style=ODD)]
+            case "context_compaction":
+                found = _mapping(data.get("context_compaction"))
+                spans = (
+                    f"{number(found.get('before_tokens') or 0)} tokens became {number(found.get('after_tokens') or 0)}"
+                )
+                line = f"conversation compacted ({found.get('trigger') or 'manual'}): {spans}"
+                return [*self._end_turn(), Text(line, style=ODD)]
+            case "compaction_failed":
+                return [*self._end_turn(), Text(one_line(str(data.get("error", "")), self.columns), style=ODD)]
             case "outcome_unknown":
                 asked = _mapping(data.get("outcome_unknown"))
                 self.status = "waiting for an operator"
@@ -250,6 +263,14 @@ class RunView:
         after = f" in {duration(wait / 1000)}" if wait else ""
         why = f": {retry['reason']}" if retry.get("reason") else ""
         line = f"attempt {int(retry.get('attempt') or 0) + 1} at {retry.get('provider', 'the model')}{after}{why}"
+        return [*self._begin_turn(), Text(INDENT + line, style=ODD)]
+
+    def _fell_back(self, fallback: Mapping[str, Any]) -> list[Text]:
+        self.text = self.thinking = ""
+        there = f"{fallback.get('new_provider')}/{fallback.get('new_model')}"
+        left = f"{fallback.get('failed_provider')}/{fallback.get('failed_model')}"
+        why = f": {fallback['cause_error']}" if fallback.get("cause_error") else ""
+        line = one_line(f"goes on with {there} in place of {left}{why}", self.columns - len(INDENT))
         return [*self._begin_turn(), Text(INDENT + line, style=ODD)]
 
 

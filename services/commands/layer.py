@@ -7,6 +7,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     forks     fork                              -> Accepted, with the fork's stream
     imports   take_in
     control   post_input, cancel, resolve, pause, resume, quarantine, release
+    compactions compact, replay                (a summary for the older part; a session for another agent)
     bulk      preview, act                      (one of those orders, to the runs of a filter)
     reads     run, agent, runs, transcript, stream
     audit     events, record
@@ -14,6 +15,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
     pausing   pause, resume, state   (wider than a run; control has those of one run)
+    probing   probe                  (of the providers of models)
     erasing   report, erase, subjects, wrap_anew
 
 and every one of them raises Declined and nothing else for what a caller can cause.
@@ -35,6 +37,7 @@ from services.commands.audit_log import AuditLog
 from services.commands.authentication import Gate
 from services.commands.barrier import Barrier
 from services.commands.bulk import Bulk
+from services.commands.compactions import Compactions
 from services.commands.content import Content
 from services.commands.control import Control
 from services.commands.erasing import Erasing
@@ -44,6 +47,7 @@ from services.commands.histories import Histories
 from services.commands.hub import Hub
 from services.commands.imports import Imports
 from services.commands.pausing import Pausing
+from services.commands.probing import Probing
 from services.commands.projection import Positions, Projection
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
@@ -51,6 +55,7 @@ from services.commands.restoring import Restoring
 from services.commands.runs import Runs
 from services.commands.snapshots import Snapshots
 from services.stream.pauses import PauseBoard
+from services.stream.providers import ProviderBoard
 from services.stream.subject_keys import SubjectKeys
 
 log = logging.getLogger(__name__)
@@ -62,13 +67,14 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family, that of pauses wider than a run, and that of the keys of subjects."""
+    """The topics of the run family, and those of pauses wider than a run, of keys of subjects, of providers."""
 
     commands: str
     events: str
     previews: str
     control: str
     subjects: str
+    providers: str
 
     @classmethod
     def under(cls, prefix: str) -> "RunTopics":
@@ -78,6 +84,7 @@ class RunTopics:
             previews=f"{prefix}.run.deltas",
             control=f"{prefix}.control.events",
             subjects=f"{prefix}.subject.keys",
+            providers=f"{prefix}.provider.events",
         )
 
 
@@ -116,6 +123,7 @@ class CommandLayer:
         publish_wait_s: float = limits.PUBLISH_WAIT_S,
         decision_wait_s: float = limits.DECISION_WAIT_S,
         control_wait_s: float = limits.CONTROL_WAIT_S,
+        compaction_wait_s: float = limits.COMPACTION_WAIT_S,
         on_batch: Callable[[int], None] = lambda records: None,
         keys: SubjectKeys | None = None,
     ) -> None:
@@ -140,6 +148,8 @@ class CommandLayer:
         self.pausing = Pausing(
             sources, self.pauses, appender, codec, topic=topics.control, clock_ms=clock_ms, fresh_token=new_token
         )
+        self.providers = ProviderBoard(codec, topics.providers)
+        self.probing = Probing(self.providers, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.runs = Runs(
             sources,
             self.reads,
@@ -157,6 +167,9 @@ class CommandLayer:
         self.restoring = Restoring(sources, self.publisher, self.pausing, clock_ms=clock_ms, wait_s=decision_wait_s)
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
+        )
+        self.compactions = Compactions(
+            self.runs, self.control, self.reads, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )
         self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
         self.bulk = Bulk(self.reads, self.control, clock_ms=clock_ms)

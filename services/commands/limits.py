@@ -15,7 +15,6 @@ METADATA_BYTES_MAX = 64 * 1024
 METADATA_KEYS_MAX = 128
 PARENT_CONTEXT_VALUE_BYTES = 256
 """Parity: an opaque label, not a payload."""
-PARENT_CONTEXT_KEYS_MAX = 16
 NAMES_MAX = 512
 """Tools or hosts of one narrowing list."""
 NAME_BYTES_MAX = 256
@@ -35,6 +34,8 @@ IDEMPOTENCY_KEY_MAX = 255
 
 PUBLISH_WAIT_S = 5.0
 """How long a command waits for the broker's acknowledgement before the caller is told that the log is away."""
+PROBE_WAIT_S = 15.0
+"""How long a probe of all providers may take: a runtime gives each 10 s to answer, and a caller hears of the rest."""
 PUBLISH_RETRY_S = 0.2
 """Pause before a batch of unknown outcome is appended again."""
 PUBLISH_WAITING_MAX = 20_000
@@ -46,6 +47,8 @@ DECISION_LOOK_S = 0.25
 """How often a start that may be a repetition looks whether the run exists; a repetition causes no event."""
 CONTROL_WAIT_S = 5.0
 """How long an input or a cancel waits for its effect (parity: the cancel acknowledgement of the reference)."""
+COMPACTION_WAIT_S = 120.0
+"""How long a compaction waits for its summary, which is a whole model call; it goes on when the caller is let go."""
 OWN_WRITES_WAIT_S = 0.5
 """How long a read of one thing waits for the projections to pass what this process has seen; then it reads anyway."""
 POSITION_WAIT_S = 2.0

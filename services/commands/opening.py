@@ -129,6 +129,10 @@ async def opened(
         control = KafkaTail(places.kafka, places.topics.control, {PARTITION: layer.pauses.next_offset})
         await waited_for("broker", readiness, control.start)
         stack.push_async_callback(control.close)
+        await waited_for("broker", readiness, lambda: layer.providers.catch_up(ranges))
+        providers = KafkaTail(places.kafka, places.topics.providers, {PARTITION: layer.providers.next_offset})
+        await waited_for("broker", readiness, providers.start)
+        stack.push_async_callback(providers.close)
         following_keys: list[Callable[[], Awaitable[None]]] = []
         if keys is not None:
             erasures = KafkaTail(places.kafka, places.topics.subjects, {PARTITION: keys.next_offset})
@@ -139,7 +143,12 @@ async def opened(
 
         async def work() -> None:
             await layer.run(
-                events, previews, lambda: _watch(watch), lambda: layer.pauses.follow(control), *following_keys
+                events,
+                previews,
+                lambda: _watch(watch),
+                lambda: layer.pauses.follow(control),
+                lambda: layer.providers.follow(providers),
+                *following_keys,
             )
 
         yield layer, work

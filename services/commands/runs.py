@@ -41,7 +41,7 @@ from services.commands.requests import RunRequest, checked, request_digest, text
 from services.commands.subscription import Subscription
 from services.core.access.decide import Caller, Identity, identity
 from services.core.access.scopes import RUNS_CREATE
-from services.stream.sealed_content import sealed_segments, sealed_values
+from services.stream.sealed_content import sealed_segments, sealed_untrusted, sealed_values
 from services.stream.subject_keys import Seal
 
 
@@ -179,7 +179,7 @@ class Runs:
         )
 
     def _command(self, request: RunRequest, launch: Launch) -> StartRun:
-        metadata = texts_of(request.metadata)
+        metadata, payload = texts_of(request.metadata), texts_of(request.payload_metadata)
         return StartRun(
             envelope=CommandEnvelope(
                 # One start for one run id, so the run id is the command's id too.
@@ -203,6 +203,9 @@ class Runs:
             interactive=request.interactive,
             run_timeout_s=request.run_timeout_s,
             sampling=request.sampling,
+            compaction=request.compaction,
+            web_search_filter=request.web_search_filter,
+            payload_metadata=payload if launch.seal is None else sealed_untrusted(payload, launch.seal),
             idempotency_key=request.idempotency_key,
             request_sha256=launch.digest,
             continues=launch.continues,

@@ -43,6 +43,8 @@ def run_json(row: RunRow) -> dict[str, Any]:
         "model_errors": row.model_errors,
         "provider": row.provider,
         "model": row.model,
+        "context": context_json(row),
+        "compactions": row.compactions,
         "live": row.status == "running",
         "interactive": row.interactive,
         "parked": row.parked,
@@ -56,8 +58,12 @@ def run_json(row: RunRow) -> dict[str, Any]:
         "replica_id": None,
         "awaited_state": None,
         "awaited_on": None,
-        "resident": False,
-        "resident_state": None,
+        "resident": row.resident,
+        "resident_state": resident_state(row) if row.resident else None,
+        "parent_run_id": row.parent_run_id or None,
+        "root_run_id": row.root_run_id,
+        "depth": row.depth,
+        "children": row.children,
         "parent_context": _object_or_none(row.parent_context),
         "metadata": _metadata(row.metadata),
         "continues_run_id": row.continues_run_id or None,
@@ -71,6 +77,27 @@ def run_json(row: RunRow) -> dict[str, Any]:
     }
 
 
+def resident_json(row: RunRow) -> dict[str, Any]:
+    """A resident child in their list."""
+    return {
+        "child_run_id": row.run_id,
+        "agent_id": row.agent_id,
+        "agent": row.agent,
+        "parent_agent_id": row.parent_agent_id,
+        "tenant_id": row.tenant,
+        "state": resident_state(row),
+        "idle_ttl_seconds": row.idle_ttl_s,
+        "last_used_at": rfc3339(row.last_event_at_ms),
+    }
+
+
+def resident_state(row: RunRow) -> str:
+    """running, awaiting_input, completed, failed, cancelled or closed."""
+    if row.status == "running":
+        return "awaiting_input" if row.parked else "running"
+    return "closed" if row.stop_reason == "closed" else row.status
+
+
 def usage_json(row: RunRow) -> dict[str, Any]:
     """Tokens of a run so far."""
     return {
@@ -82,6 +109,14 @@ def usage_json(row: RunRow) -> dict[str, Any]:
         "provider": row.provider,
         "max_context_tokens": row.max_context_tokens,
     }
+
+
+def context_json(row: RunRow) -> dict[str, Any] | None:
+    """How full the context is; None before the first answer."""
+    if not row.max_context_tokens:
+        return None
+    used_pct = round(100 * row.context_tokens / row.max_context_tokens, 1)
+    return {"used_tokens": row.context_tokens, "max_tokens": row.max_context_tokens, "used_pct": used_pct}
 
 
 def frame_json(row: TranscriptRow) -> dict[str, Any]:

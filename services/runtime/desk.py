@@ -13,7 +13,7 @@ take an old start for a new one.
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
@@ -25,7 +25,9 @@ from schemas.ids import ID_PATTERN, hashed_token, partition_key
 from schemas.reader import RawEvent
 from schemas.run_commands import (
     CancelRun,
+    CloseResident,
     Command,
+    CompactRun,
     ForkRun,
     HandOverModelReply,
     HandOverToolResult,
@@ -44,6 +46,8 @@ from services.core.pauses import PauseTable
 from services.core.run.importing import is_import
 from services.core.run.orders import (
     Cancel,
+    Close,
+    Compact,
     Input,
     Obey,
     PauseIt,
@@ -54,8 +58,10 @@ from services.core.run.orders import (
     ResumeIt,
     Start,
 )
+from services.core.run.react import Kin
 from services.core.run.state import Ended, Pause, conversation
 from services.runtime.hand_over import order_of
+from services.runtime.kin import KinDesk
 from services.runtime.relatives import Relatives
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.tally import Tallies
@@ -70,12 +76,16 @@ CLOCK_SKEW_MS = 10_000
 """How far the clocks of senders and owners may differ before a start is looked up needlessly, or a repeat missed."""
 MAX_COMMAND_BYTES = 620_000
 """A larger StartRun would not fit one append together with its definition; big blocks belong in the blob store."""
+CASCADED_MAX = 2_000
+"""Handles of descendants that a cancel lists, 30 bytes each, so that it fits one append; all of them end."""
 KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
 
 
 ToARun = (
     CancelRun
+    | CloseResident
+    | CompactRun
     | PauseRun
     | PostInput
     | QuarantineRun
@@ -173,6 +183,18 @@ class RunDesk:
             pauses=self._holding,
             secrecy=secrecy,
         )
+        self._kin = KinDesk(
+            number=number,
+            past=past,
+            definitions=definitions,
+            find=self._position_of,
+            is_ending=lambda run_id: run_id in self._ending,
+            is_over=lambda run_id: run_id in self._over,
+            holder=lambda tenant, handle: self._live_handles.get((tenant, handle), ""),
+            pauses=self._holding,
+            clock_ms=clock_ms,
+            absent=absent,
+        )
         self._live_sessions: dict[tuple[str, str], str] = {}
         self._live_handles: dict[tuple[str, str], str] = {}
         self._ending: dict[str, asyncio.Event | None] = {}
@@ -184,9 +206,11 @@ class RunDesk:
 
     def decided(self, aggregate: Aggregate, event: Any) -> None:
         match event:
-            case RunStarted(session_id=session, agent_id=handle, imported_from=None):
+            case RunStarted(session_id=session, agent_id=handle, imported_from=None, parent=parent):
                 self._live_sessions[aggregate.tenant, session] = aggregate.id
                 self._live_handles[aggregate.tenant, handle] = aggregate.id
+                if parent is not None:
+                    self._kin.began(aggregate.id, parent.run_id)
             case RunRestored() if not is_import(aggregate.state):
                 self._hold(aggregate)
             case RunRefused() | RunCompleted() | RunFailed() | RunCancelled():
@@ -212,6 +236,8 @@ class RunDesk:
             if not is_import(state):
                 self._live_sessions.pop((aggregate.tenant, session), None)
                 self._live_handles.pop((aggregate.tenant, state.facts.agent_id), None)
+                if state.facts.parent is not None:
+                    self._kin.ended(aggregate.id, state.facts.parent.run_id)
                 self._tallies.ended(aggregate, state, self._number)
         self._remember(
             PastRun(
@@ -240,6 +266,13 @@ class RunDesk:
         if facts is not None:
             self._live_sessions[aggregate.tenant, facts.session_id] = aggregate.id
             self._live_handles[aggregate.tenant, facts.agent_id] = aggregate.id
+            if facts.parent is not None:
+                self._kin.began(aggregate.id, facts.parent.run_id)
+
+    def carry_out(
+        self, aggregate: Aggregate, effect: Kin, state: Any, partition: Partition
+    ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
+        return self._kin.carry_out(aggregate, effect, state, partition)
 
     def standing(self, aggregate: Aggregate) -> Obey | None:
         """The pauses wider than the run that hold it now."""
@@ -314,11 +347,16 @@ class RunDesk:
             case ImportRun():
                 return self._import(record, command, partition)
             case CancelRun():
-                cancel = Cancel(at_ms=self._clock_ms(), command=command)
+                cancel = Cancel(
+                    at_ms=self._clock_ms(), command=command, cascaded=self._descendants(command.run_id, partition)
+                )
                 prepared = self._existing(command.run_id, command, partition, lambda: cancel)
                 # A run that stands still may be ended when it is known how far it came.
                 prepared.despite_quarantine = prepared.aggregate is not None and not prepared.aggregate.unfolded
                 return prepared
+            case CloseResident():
+                close = Close(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: close)
             case PauseRun():
                 pause = PauseIt(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: pause)
@@ -328,6 +366,9 @@ class RunDesk:
             case PostInput():
                 given = Input(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: given)
+            case CompactRun():
+                compact = Compact(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: compact)
             case ResolveCall():
                 # Sent again it is refused or has no place: what it resolved does not wait any more.
                 resolve = Resolve(at_ms=self._clock_ms(), command=command)
@@ -341,6 +382,12 @@ class RunDesk:
                 return self._existing(command.run_id, command, partition, lambda: result)
             case _:
                 assert_never(command)
+
+    def _descendants(self, run_id: str, partition: Partition) -> tuple[str, ...]:
+        """Handles of the live runs below it."""
+        live = (partition.aggregates.get(name) for name in self._kin.descendants(run_id))
+        handles = [found.state.facts.agent_id for found in live if found is not None]
+        return tuple(handles[:CASCADED_MAX])
 
     def _existing(self, run_id: str, command: ToARun, partition: Partition, order: Callable[[], Any]) -> Prepared:
         aggregate = partition.aggregates.get(run_id)

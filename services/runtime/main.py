@@ -25,14 +25,12 @@ import uvloop
 
 from connectors import logs
 from connectors.blobs import FileBlobs
-from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes, providers_of, usable_ids
+from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes
 from connectors.configuration import price_of as configured_price
-from connectors.configuration.routing import CODE_DRIVER
 from connectors.errors import OutsideError, Transient
 from connectors.garbage import collect_rarely
 from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from connectors.lifelines import ask_for, until_gone
-from connectors.models.catalog import build_models
 from connectors.postgres import open_reader
 from connectors.process_secrecy import hide_from_other_programs
 from connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
@@ -43,9 +41,9 @@ from connectors.tools.remote_calls import RESULTS_TOPIC
 from projections.builds import PREFIX
 from schemas.codec import Codec
 from services.core.run.orders import EffectResult
-from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
-from services.core.run.state import AwaitingModel, AwaitingTools, State
-from services.runtime.definitions import ConfiguredDefinitions, stored_scripts
+from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
+from services.runtime.definitions import stored_scripts
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
@@ -55,12 +53,14 @@ from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.redaction import Redaction
 from services.runtime.remote_tools import Remote, open_remote
+from services.runtime.routing import Routing, checked_tiers
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
 from services.runtime.shelf import Shelf
 from services.runtime.standing_by import StandingBy, standing_by
 from services.runtime.start_paused import pause_once
+from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import Tracing, open_tracing
@@ -83,6 +83,7 @@ TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"
 SUBJECTS_TOPIC = "loom.subject.keys"
+PROVIDERS_TOPIC = "loom.provider.events"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
@@ -99,10 +100,10 @@ def clock_ms() -> int:
 class Work:
     """Everything the effects of this process need: models, tools, blobs."""
 
-    def __init__(self, models: ModelCalls, tools: ToolCalls) -> None:
+    def __init__(self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls) -> None:
         self._models = models
         self._tools = tools
-        self.unbounded = models.unbounded
+        self._summaries = summaries
 
     async def close(self) -> None:
         """Closes what the calls kept open."""
@@ -120,6 +121,9 @@ class Work:
             case ReconcileTool():
                 assert isinstance(state, AwaitingTools)
                 return await self._tools.reconcile(effect, state, tenant)
+            case Summarise():
+                assert isinstance(state, Compacting)
+                return await self._summaries.run(effect, state, tenant)
             case _:
                 raise AssertionError(f"{type(effect).__name__} is not a call")
 
@@ -150,15 +154,6 @@ def tools_of(loaded: Loaded) -> dict[str, Tool]:
     )
 
 
-def time_limits_of(loaded: Loaded) -> dict[str, int]:
-    """Seconds that runs of code agents may take where nobody says another time, by provider."""
-    return {
-        name: loaded.settings.code_agents_run_timeout_seconds
-        for name, block in loaded.configuration.providers.items()
-        if block.driver == CODE_DRIVER
-    }
-
-
 def calls_of(
     loaded: Loaded,
     settings: RuntimeSettings,
@@ -168,13 +163,11 @@ def calls_of(
     tracing: Tracing,
     previews: Previews,
     secrecy: Secrecy,
+    routing: Routing,
     more_tools: Mapping[str, Tool] = NO_TOOLS,
 ) -> Work:
     """The effects of this process."""
     configuration = loaded.configuration
-    providers = providers_of(configuration, loaded.settings, os.environ)
-    usable = {name: provider for name, provider in providers.items() if provider.is_usable}
-    models = build_models(usable)
     tools = tools_of(loaded)
     tools.update(more_tools)  # into the dict that Context holds
     shelf = Shelf(tools)
@@ -186,26 +179,28 @@ def calls_of(
         for provider, model in priced
         if (price := configured_price(configuration, provider, model)) is not None
     }
+    model_calls = ModelCalls(
+        {
+            name: Provider(
+                model=model,
+                max_concurrent=routing.providers[name].max_concurrent,
+                retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
+            )
+            for name, model in routing.models.items()
+        },
+        prices=prices,
+        currency=configuration.pricing.currency,
+        tools=shelf,
+        blobs=blobs,
+        previews=previews,
+        tracing=tracing,
+        clock_ms=clock_ms,
+        mask=redaction.text,
+        secrecy=secrecy,
+        availability=routing.availability,
+    )
     return Work(
-        ModelCalls(
-            {
-                name: Provider(
-                    model=models[name],
-                    max_concurrent=usable[name].max_concurrent,
-                    retries_rate_limits=usable[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
-                )
-                for name in models
-            },
-            prices=prices,
-            currency=configuration.pricing.currency,
-            tools=shelf,
-            blobs=blobs,
-            previews=previews,
-            tracing=tracing,
-            clock_ms=clock_ms,
-            mask=redaction.text,
-            secrecy=secrecy,
-        ),
+        model_calls,
         ToolCalls(
             shelf,
             volumes=volumes_of(loaded),
@@ -217,6 +212,7 @@ def calls_of(
             mask=redaction.text,
             secrecy=secrecy,
         ),
+        SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),
     )
 
 
@@ -241,6 +237,15 @@ async def run(loaded: Loaded) -> None:
         tracing = await stack.enter_async_context(open_tracing(settings.tracing, settings.name))
         appender = await connected(settings.kafka)
         stack.push_async_callback(appender.close)
+        routing = Routing(
+            loaded,
+            os.environ,
+            codec=codec,
+            appender=appender,
+            clock_ms=clock_ms,
+            name=settings.name,
+            topic=PROVIDERS_TOPIC,
+        )
         ranges = KafkaRanges(settings.kafka)
         await ranges.start()
         stack.push_async_callback(ranges.close)
@@ -255,11 +260,13 @@ async def run(loaded: Loaded) -> None:
             await pause_once(board, appender, ranges, codec, switch=switch, by=settings.name, at_ms=clock_ms())
         control = await open_tail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
         stack.push_async_callback(control.close)
+        providers = await routing.open(stack, ranges, settings.kafka)
         keys = await opened_keys(settings.wrapping, codec, appender, ranges, topic=SUBJECTS_TOPIC, clock_ms=clock_ms)
         erasures: KafkaTail | None = None
         if keys is not None:
             erasures = await open_tail(settings.kafka, SUBJECTS_TOPIC, {PARTITION: keys.next_offset})
             stack.push_async_callback(erasures.close)
+        routing.definitions.scripts.update(await stored_scripts(loaded.configuration, FileBlobs(loaded.settings.blobs)))
         remote = await open_remote(
             stack,
             loaded.configuration,
@@ -301,6 +308,8 @@ async def run(loaded: Loaded) -> None:
             erasures,
             life,
             beside,
+            routing,
+            providers,
             remote,
         )
 
@@ -322,6 +331,8 @@ async def _serve(
     erasures: KafkaTail | None,
     life: str,
     beside: StandingBy | None,
+    routing: Routing,
+    providers: KafkaTail,
     remote: Remote | None,
 ) -> None:
     secrecy = Secrecy(keys)
@@ -344,15 +355,8 @@ async def _serve(
         tracing=watched,
         previews=previews,
         secrecy=secrecy,
+        routing=routing,
         more_tools=remote.tools if remote is not None else NO_TOOLS,
-    )
-
-    definitions = ConfiguredDefinitions(
-        loaded.configuration,
-        usable_ids(providers_of(loaded.configuration, loaded.settings, os.environ).values()),
-        unbounded=work.unbounded,
-        time_limits_s=time_limits_of(loaded),
-        scripts=await stored_scripts(loaded.configuration, FileBlobs(loaded.settings.blobs)),
     )
 
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
@@ -362,7 +366,7 @@ async def _serve(
             partitions=partitions,
             known_since_ms=known_since_ms,
             forgotten_until=forgotten_until,
-            definitions=definitions,
+            definitions=routing.definitions,
             index=index,
             past=past,
             tallies=tallies,
@@ -432,6 +436,8 @@ async def _serve(
             tasks.create_task(tallies.run(), name="tallies"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),
+            # Whoever owns the first partition probes, so somebody does as long as any runtime works.
+            *routing.begin(tasks, providers, is_prober=lambda: term_of(0) >= 0),
         ]
         if remote is not None:
             running.append(tasks.create_task(remote.calls.follow(remote.results), name="results of remote tools"))
@@ -462,7 +468,8 @@ def main() -> int:
         logs.begin(loaded.settings.log_level)
         if loaded.settings.bash_enabled:
             hide_from_other_programs()
-        for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration)):
+        tiers = checked_tiers(loaded, os.environ)
+        for warning in (*loaded.warnings, *prepare_volumes(loaded.configuration), *tiers):
             log.warning("%s", warning)
         collect_rarely()
         uvloop.run(run(loaded))

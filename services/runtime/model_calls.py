@@ -16,11 +16,23 @@ from typing import Protocol
 
 from connectors.errors import Permanent, Transient
 from connectors.models.pricing import Price, cost_micros
-from connectors.protocols import Blobs, Model, ModelRequest, Reply, ScriptRun, SystemBlock, TextDelta, Tool, ToolSpec
-from schemas.values import ToolCall
+from connectors.protocols import (
+    Blobs,
+    Model,
+    ModelRequest,
+    Reply,
+    ScriptRun,
+    SystemBlock,
+    TextDelta,
+    Tool,
+    ToolSpec,
+)
+from schemas.values import ToolCall, Usage
+from services.core.run.limits import FALLBACK_CAUSE_MAX
 from services.core.run.orders import ModelAnswered, ModelErred
-from services.core.run.react import CallModel
-from services.core.run.state import AwaitingModel, Facts
+from services.core.run.react import CallModel, Summarise
+from services.core.run.state import AwaitingModel, Compacting, Facts
+from services.runtime.availability import Availability
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
@@ -67,8 +79,13 @@ class ModelCalls:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
         secrecy: Secrecy = IN_CLEAR,
+        availability: Availability | None = None,
     ) -> None:
-        """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
+        """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it.
+
+        `availability` is told how calls went and knows what else could be called; without it nothing falls back.
+        """
+        self._availability = availability
         self._mask = mask
         self._secrecy = secrecy
         self._providers = dict(providers)
@@ -94,11 +111,7 @@ class ModelCalls:
         began = time.monotonic()
         sealer: Sealer | Clear = CLEAR
         if provider is None:
-            known = ", ".join(sorted(self._providers)) or "none"
-            error = Permanent(
-                f"{effect.provider}: no such provider in this runtime; it has {known}", kind="unsupported"
-            )
-            return self._erred(effect, error, began, sealer, retries_rate_limits=False)
+            return self._erred(effect, state, self._unknown(effect.provider), began, sealer, retries_rate_limits=False)
         try:
             sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
             async with self._slots[effect.provider]:
@@ -106,9 +119,34 @@ class ModelCalls:
                 with self._tracing.model_call(effect, state) as span:
                     reply = await self._call(provider.model, effect, state, tenant, sealer)
                     span.answered(reply)
+                if self._availability is not None:
+                    self._availability.answered(effect.provider, effect.model)
             return await self._answered(effect, provider.model, reply, began, span.traceparent, sealer)
         except (Transient, Permanent) as error:
-            return self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
+            return self._erred(effect, state, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
+
+    async def ask(self, effect: Summarise, request: ModelRequest, state: Compacting) -> Reply:
+        """One answer beside the turns of a run, without previews. Raises Transient or Permanent."""
+        provider = self._providers.get(effect.provider)
+        if provider is None:
+            raise self._unknown(effect.provider)
+        async with self._slots[effect.provider]:
+            with self._tracing.model_call(effect, state) as span:
+                async with aclosing(provider.model.stream(request)) as items:  # type: ignore[type-var]  # as below
+                    async for item in items:
+                        if isinstance(item, Reply):
+                            span.answered(item)
+                            return item
+                raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
+
+    def cost(self, provider: str, model: str, usage: Usage) -> tuple[int, str]:
+        """What an answer costs, in millionths, and its currency; 0 and empty without a price."""
+        price = self._prices.get((provider, model))
+        return (cost_micros(price, usage), self._currency) if price is not None else (0, "")
+
+    def _unknown(self, provider: str) -> Permanent:
+        known = ", ".join(sorted(self._providers)) or "none"
+        return Permanent(f"{provider}: no such provider in this runtime; it has {known}", kind="unsupported")
 
     async def _call(
         self, model: Model, effect: CallModel, state: AwaitingModel, tenant: str, sealer: Sealer | Clear
@@ -124,7 +162,7 @@ class ModelCalls:
             messages=await loaded(facts.messages, self._blobs, self._secrecy, tenant),
             tools=self._tools.specs(definition.tools),
             max_tokens=definition.max_tokens,
-            effort=definition.effort,
+            effort=facts.current.effort,
             sampling=definition.sampling,
             script=await self._script(effect, facts, tenant) if model.capabilities.metadata_via_input else None,
         )
@@ -167,13 +205,6 @@ class ModelCalls:
         for provider in self._providers.values():
             await provider.model.close()
 
-    @property
-    def unbounded(self) -> frozenset[str]:
-        """Providers whose runs have no bound of turns."""
-        return frozenset(
-            [name for name, provider in self._providers.items() if provider.model.capabilities.unbounded_iterations]
-        )
-
     async def _answered(
         self,
         effect: CallModel,
@@ -184,7 +215,7 @@ class ModelCalls:
         sealer: Sealer | Clear,
     ) -> ModelAnswered:
         text, blob = await inline_or_blob(sealer.text(storable(self._mask(reply.text))), self._blobs)
-        price = self._prices.get((effect.provider, effect.model))
+        spent_micros, currency = self.cost(effect.provider, effect.model, reply.usage)
         calls = tuple(
             ToolCall(id=storable(call.id), name=storable(call.name), input=storable(call.input))
             for call in reply.tool_calls
@@ -204,9 +235,9 @@ class ModelCalls:
             usage=reply.usage,
             provider=effect.provider,
             model=reply.model or effect.model,
-            max_context_tokens=model.capabilities.max_context_tokens,
-            cost_micros=cost_micros(price, reply.usage) if price is not None else 0,
-            currency=self._currency if price is not None else "",
+            max_context_tokens=reply.max_context_tokens or model.capabilities.max_context_tokens,
+            cost_micros=spent_micros,
+            currency=currency,
             duration_ms=_since_ms(began),
             traceparent=traceparent,
         )
@@ -214,6 +245,7 @@ class ModelCalls:
     def _erred(
         self,
         effect: CallModel,
+        state: AwaitingModel,
         error: Transient | Permanent,
         began: float,
         sealer: Sealer | Clear,
@@ -221,17 +253,20 @@ class ModelCalls:
         retries_rate_limits: bool,
     ) -> ModelErred:
         retry_after_s = error.retry_after_s if isinstance(error, Transient) else None
-        return ModelErred(
+        message = storable(self._mask(str(error)))
+        order = ModelErred(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             attempt=effect.attempt,
             kind=error.kind,
             transient=isinstance(error, Transient),
-            message=sealer.short(storable(self._mask(str(error)))),
+            message=sealer.short(message),
             retry_after_ms=int((retry_after_s or 0) * 1000),
             retries_rate_limits=retries_rate_limits,
             duration_ms=_since_ms(began),
+            cause=sealer.short(message[:FALLBACK_CAUSE_MAX]),
         )
+        return order if self._availability is None else self._availability.erred(state, order)
 
 
 def _sealed(call: ToolCall, sealer: Sealer | Clear) -> ToolCall:

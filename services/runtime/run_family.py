@@ -23,15 +23,31 @@ from services.core.run.orders import (
     Order,
     Reconciled,
     Recover,
+    SummaryFailed,
     ToolDone,
     Woken,
 )
-from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, StopCalls, react
+from services.core.run.react import (
+    CallModel,
+    CallTool,
+    Effect,
+    EndChildren,
+    Kin,
+    ReconcileTool,
+    SeeToChild,
+    SeeToParent,
+    StopCalls,
+    Summarise,
+    TellParent,
+    react,
+    unsettled,
+)
 from services.core.run.state import (
     REDUCER_VERSION,
     Absent,
     AwaitingModel,
     AwaitingTools,
+    Compacting,
     Ended,
     Parked,
     Paused,
@@ -42,6 +58,8 @@ from services.core.run.state import (
 )
 
 NO_USAGE = Usage()
+KIN = (SeeToChild, TellParent, EndChildren, SeeToParent)
+"""A tuple, because a union is made anew at every look."""
 
 
 class RunFamily:
@@ -97,7 +115,9 @@ class RunFamily:
 
     def quarantined(self, state: State) -> str:
         # One that is only told here was quarantined where it happened; its next part must be heard.
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)) and not is_import(state):
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)) and not is_import(
+            state
+        ):
             return state.facts.quarantined
         return ""
 
@@ -137,16 +157,31 @@ class RunFamily:
                     verdict=FAILED,
                     text=f"asking the tool {effect.name} crashed: {error}",
                 )
-            case StopCalls():
-                raise AssertionError("stopping calls is not a call")
+            case Summarise():
+                return SummaryFailed(
+                    at_ms=at_ms,
+                    number=effect.number,
+                    attempt=effect.attempt,
+                    kind="invalid",
+                    message=f"the summary call crashed in loomlog: {error}",
+                    duration_ms=0,
+                )
+            case StopCalls() | SeeToChild() | TellParent() | EndChildren() | SeeToParent():
+                raise AssertionError(f"{type(effect).__name__} is not a call")
 
     def stops(self, effect: Effect) -> bool:
         return isinstance(effect, StopCalls)
+
+    def is_local(self, effect: Effect) -> bool:
+        return isinstance(effect, KIN)
+
+    def unsettled(self, state: State) -> tuple[Kin, ...]:
+        return unsettled(state)
 
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
         return RunQuarantined(error=error, record_topic=topic, record_offset=offset)
 
     def traceparent(self, state: State) -> str:
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)):
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)):
             return state.facts.traceparent
         return ""

@@ -85,7 +85,7 @@ class _Sums:
         if state.status == "failed":
             self.failed[agent] += 1
         if calls := facts.turns + facts.model_errors:
-            model = (_cut(facts.definition.provider), _cut(facts.definition.model))
+            model = (_cut(facts.current.provider), _cut(facts.current.model))
             self.calls[model] += calls
             self.call_errors[model] += facts.model_errors
         for message in facts.messages[facts.inherited_messages :]:

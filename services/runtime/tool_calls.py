@@ -17,20 +17,33 @@ from connectors.errors import OutsideError
 from connectors.protocols import (
     Blobs,
     CannotTell,
+    ChildrenWanted,
     DidNotHappen,
+    Planner,
     Reconciler,
     Tool,
     ToolContext,
     ToolResult,
     VolumeBinding,
 )
-from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Reconciled, ToolDone
+from services.core.run.delegation import Delegation, result
+from services.core.run.orders import (
+    CANNOT_TELL,
+    DID_NOT_HAPPEN,
+    FAILED,
+    HAPPENED,
+    ChildrenAsked,
+    Reconciled,
+    ToolDone,
+)
 from services.core.run.react import CallTool, ReconcileTool
-from services.core.run.state import AwaitingTools, Facts
+from services.core.run.state import AwaitingTools, Facts, used_tokens
+from services.core.run.unknown import open_call
 from services.runtime.model_calls import ToolShelf
 from services.runtime.payloads import inline_or_blob, storable
-from services.runtime.secrecy import IN_CLEAR, Secrecy
+from services.runtime.secrecy import IN_CLEAR, Clear, Secrecy
 from services.runtime.tracing import Tracing
+from services.stream.subject_keys import Sealer
 
 MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
 """A longer result is cut; the built-in tools stay far below, this bounds foreign ones."""
@@ -70,26 +83,39 @@ class ToolCalls:
         self._slots: OrderedDict[str, asyncio.Semaphore] = OrderedDict()
         self._in_use: dict[str, int] = {}
 
-    async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolDone:
+    async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolDone | ChildrenAsked:
         """The order that tells the core how the call went."""
         # Before the call: afterwards nothing may come between its result and the log.
         sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
         effect, state = await self._opened(effect, state, tenant)
+        opened = open_call(state, effect.turn, effect.index)
+        if opened is not None and opened.delegation is not None:
+            return await self._gathered(effect, opened.delegation, sealer, tenant)
+        # By the name of the method: a look at a runtime protocol takes 10 microseconds.
+        tool: Any = self._tools.find(effect.name)
+        if hasattr(tool, "plan") and effect.name in self._granted(state.facts):
+            return self._planned(effect, tool, sealer)
         if len(state.asked) <= self._parallelism:
-            began, result, outcome = await self._called(effect, state, tenant)  # all calls of the turn fit at once
+            began, found, outcome = await self._called(effect, state, tenant)  # all calls of the turn fit at once
         else:
             slot = self._slots.setdefault(effect.run_id, asyncio.Semaphore(self._parallelism))
             self._in_use[effect.run_id] = self._in_use.get(effect.run_id, 0) + 1
             try:
                 async with slot:
-                    began, result, outcome = await self._called(effect, state, tenant)
+                    began, found, outcome = await self._called(effect, state, tenant)
             finally:
                 self._in_use[effect.run_id] -= 1
                 if self._in_use[effect.run_id] == 0:
                     del self._in_use[effect.run_id], self._slots[effect.run_id]
-        is_error = result.is_error
+        return await self._done(effect, found, outcome, sealer, int((time.monotonic() - began) * 1000))
+
+    async def _done(
+        self, effect: CallTool, found: ToolResult, outcome: str, sealer: Sealer | Clear, duration_ms: int
+    ) -> ToolDone:
+        """The order for a result: masked, bounded, sealed, and in the blob store when it is long."""
+        is_error = found.is_error
         try:
-            inline, blob = await inline_or_blob(sealer.text(storable(self._kept(result.text))), self._blobs)
+            inline, blob = await inline_or_blob(sealer.text(storable(self._kept(found.text))), self._blobs)
         except OutsideError as error:
             inline, blob = sealer.text(f"{effect.name} returned, but its result could not be stored: {error}"), None
             is_error, outcome = True, "error"
@@ -102,8 +128,69 @@ class ToolCalls:
             text_blob=blob,
             is_error=is_error,
             outcome=outcome,
-            duration_ms=int((time.monotonic() - began) * 1000),
+            duration_ms=duration_ms,
+            asks_compaction=found.asks_compaction,
         )
+
+    def _planned(self, effect: CallTool, planner: Planner, sealer: Sealer | Clear) -> ToolDone | ChildrenAsked:
+        """What a call wants of sub-agents; nothing of it is done here."""
+        try:
+            arguments = json.loads(effect.input or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+        if isinstance(arguments, dict):
+            wanted = planner.plan(arguments)
+        else:
+            wanted = ToolResult(text=f"the arguments of {effect.name} must be a JSON object", is_error=True)
+        if isinstance(wanted, ChildrenWanted):
+            return ChildrenAsked(
+                at_ms=self._clock_ms(),
+                turn=effect.turn,
+                index=effect.index,
+                attempt=effect.attempt,
+                op=wanted.op,
+                spawns=tuple(
+                    [replace(spawn, prompt=sealer.text(storable(self._mask(spawn.prompt)))) for spawn in wanted.spawns]
+                ),
+                child_run_id=storable(wanted.child_run_id),
+                prompt=sealer.text(storable(self._mask(wanted.prompt))),
+                timeout_ms=wanted.timeout_ms,
+                idle_ttl_s=wanted.idle_ttl_s,
+                is_sealed=self._secrecy.is_on,
+            )
+        return ToolDone(
+            at_ms=self._clock_ms(),
+            turn=effect.turn,
+            index=effect.index,
+            attempt=effect.attempt,
+            text=sealer.text(storable(wanted.text)),
+            text_blob=None,
+            is_error=wanted.is_error,
+            outcome="error",
+            duration_ms=0,
+        )
+
+    async def _gathered(self, effect: CallTool, wanted: Delegation, sealer: Sealer | Clear, tenant: str) -> ToolDone:
+        """The result of a call whose children have all returned, for results the core cannot put together."""
+        try:
+            texts = [
+                await self._secrecy.text(
+                    child.text if child.blob is None else (await self._blobs.get(child.blob)).decode(), tenant
+                )
+                for child in wanted.children
+            ]
+        except OutsideError as error:
+            failed = ToolResult(
+                text=f"the sub-agents returned, but their results cannot be read: {error}", is_error=True
+            )
+            return await self._done(effect, failed, "error", sealer, 0)
+        text, is_error = result(wanted, texts)
+        duration_ms = max(0, self._clock_ms() - wanted.began_at_ms)
+        found = ToolResult(text=text, is_error=is_error)
+        return await self._done(effect, found, "error" if is_error else "ok", sealer, duration_ms)
+
+    def _granted(self, facts: Facts) -> tuple[str, ...]:
+        return tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
 
     async def reconcile(self, effect: ReconcileTool, state: AwaitingTools, tenant: str) -> Reconciled:
         """The order that tells the core what the tool knows of a lost call. Whatever goes wrong is `failed`."""
@@ -207,21 +294,20 @@ class ToolCalls:
             subject=facts.subject,
             user_id=facts.user_id,
             user_tier=facts.user_tier,
-            provider=definition.provider,
-            model=definition.model,
+            provider=facts.current.provider,
+            model=facts.current.model,
             tools=granted,
             volumes=self._bound_volumes(facts),
             allowed_hosts=allowed_hosts(self._operator_hosts, facts.allowed_hosts),
             hosts_source="operator_default" if facts.allowed_hosts is None else "caller",
             idempotency_key=f"{effect.run_id}:{effect.turn}.{effect.index}",
             started_at_ms=facts.started_at_ms,
-            used_tokens=facts.last_usage.input_tokens
-            + facts.last_usage.cache_read_input_tokens
-            + facts.last_usage.output_tokens,
+            used_tokens=used_tokens(facts),
             max_tokens=facts.max_context_tokens,
             sampling=definition.sampling,
             metadata=dict(facts.metadata),
             attempt=effect.attempt,
+            compaction=definition.compaction,
         )
 
     def _bound_volumes(self, facts: Facts) -> tuple[VolumeBinding, ...]:

@@ -80,6 +80,14 @@ class Family(Protocol):
         """The effect only asks that the calls of its aggregate end."""
         ...
 
+    def is_local(self, effect: Any) -> bool:
+        """The effect is an order to aggregates of the same partition: their owner carries it out, and it has no key."""
+        ...
+
+    def unsettled(self, state: Any) -> Sequence[Any]:
+        """The local effects this state asks for when nobody knows what was carried out; each may be so again."""
+        ...
+
     def quarantine(self, error: str, topic: str, offset: int) -> Record:
         """The event that parks an aggregate."""
         ...

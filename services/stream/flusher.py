@@ -139,7 +139,7 @@ class Flusher:
                 return
             partition.skip_to(outcome)
             dues = partition.acked(outcome)
-        self._begin(partition.number, dues)
+        self._begin(owner, partition.number, dues)
 
     async def _fenced(self, partition: int, gap: Gap) -> str:
         """Why the owner must read the log again after a gap; empty when it may go on."""
@@ -151,13 +151,16 @@ class Flusher:
             return "unknown_outcome"
         return "fenced" if claimed else ""
 
-    def _begin(self, partition: int, dues: list[Due]) -> None:
+    def _begin(self, owner: Owner, partition: int, dues: list[Due]) -> None:
         calls: Calls = self._work.calls
         family: Family = self._work.family
         returned = partial(self._returned, self._generation)
         for due in dues:
             if family.stops(due.effect):
                 calls.stop(due.aggregate.id)
+            elif family.is_local(due.effect):
+                # Also before a planned stop: it only appends, and no call begins by it.
+                owner.carry_out(due.aggregate, due.effect, due.state)
             elif self.draining or partition in self.leaving:
                 self.not_begun.append((partition, due.aggregate.id, due.effect.key))
             else:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -68,6 +68,15 @@ class Desk(Watcher, Intake, Protocol):
 
     issued_until_ms: int
     """No aggregate that is over is known to have been ordered after this, by the clock of who ordered it."""
+
+    def carry_out(
+        self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition
+    ) -> Sequence[Prepared] | Awaitable[Sequence[Prepared]]:
+        """A local effect of the aggregate, in that state, as orders to aggregates of the partition.
+
+        To be awaited when something has to be looked up; raises OutsideError then, and is asked again.
+        """
+        ...
 
     def standing(self, aggregate: Aggregate) -> Any:
         """The order that something wider than the aggregate gives it now, obeyed already or not; None without one."""
@@ -214,6 +223,8 @@ class Owner:
             self.result(name, tenant, order)
         if awaited:
             self._later(self._recover_later(partition, awaited))
+        for aggregate in live:
+            self._settle(aggregate)
         took_s = time.monotonic() - began_s
         self._figures.claims_for[reason] += 1
         self._figures.stale_records += fold.reader.stale
@@ -450,6 +461,70 @@ class Owner:
             found = self.partition.aggregates.get(name) if self.partition is not None else None
             if found is not None and not found.quarantined:
                 self._submit(found, work.family.not_begun(work.clock_ms(), keys), at_ms=work.clock_ms())
+
+    # --- aggregates that concern each other --------------------------------------------------------------------------
+
+    def carry_out(self, aggregate: Aggregate, effect: Any, state: Any) -> None:
+        """A local effect that became due."""
+        partition, desk = self.partition, self._desk
+        if partition is None or desk is None:
+            return  # whoever claims it looks at the states
+        try:
+            found = desk.carry_out(aggregate, effect, state, partition)
+        except Exception as error:  # noqa: BLE001 - a broken rule parks one aggregate, never the partition
+            self._quarantine(aggregate, error, self._work.clock_ms(), None, "")
+            return
+        if isinstance(found, Sequence):
+            self._give(found)
+        else:
+            self._later(self._carry_out_later(partition, desk, aggregate, effect, state, found))
+
+    async def _carry_out_later(
+        self,
+        partition: Partition,
+        desk: Desk,
+        aggregate: Aggregate,
+        effect: Any,
+        state: Any,
+        found: Awaitable[Sequence[Prepared]],
+    ) -> None:
+        while True:
+            try:
+                prepared = await found
+                break
+            except OutsideError as error:
+                log.warning("%s: %s waits: %s", aggregate.id, type(effect).__name__, error)
+                await asyncio.sleep(LOOKUP_RETRY_S)
+            except Exception as error:  # noqa: BLE001 - as in carry_out
+                self._quarantine(aggregate, error, self._work.clock_ms(), None, "")
+                return
+            again = desk.carry_out(aggregate, effect, state, partition)
+            if isinstance(again, Sequence):
+                prepared = again
+                break
+            found = again
+        if self.partition is partition:
+            self._give(prepared)
+
+    def _give(self, orders: Sequence[Prepared]) -> None:
+        for prepared in orders:
+            aggregate = prepared.aggregate
+            if aggregate is None or prepared.order is None:
+                continue
+            if aggregate.quarantined and not prepared.despite_quarantine:
+                continue  # once released it is looked at again
+            try:
+                order = prepared.order()
+            except Exception as error:  # noqa: BLE001 - as in carry_out
+                self._quarantine(aggregate, error, self._work.clock_ms(), None, prepared.cause_id)
+                continue
+            self._submit(aggregate, order, at_ms=self._work.clock_ms(), cause_id=prepared.cause_id)
+
+    def _settle(self, aggregate: Aggregate) -> None:
+        """After a take-over: what may not have been carried out."""
+        if not aggregate.quarantined:
+            for effect in self._work.family.unsettled(aggregate.state):
+                self.carry_out(aggregate, effect, aggregate.state)
 
     # --- alarms ------------------------------------------------------------------------------------------------------
 

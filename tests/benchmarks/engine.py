@@ -21,7 +21,7 @@ from pathlib import Path
 
 import uvloop
 
-from connectors.configuration import Loaded, load, providers_of, usable_ids
+from connectors.configuration import Loaded, load
 from connectors.garbage import collect_rarely
 from connectors.memory_log import MemoryLog, MemoryRecord
 from connectors.partitioner import partition_of
@@ -31,11 +31,11 @@ from schemas.ids import fresh_token
 from schemas.run_commands import StartRun
 from schemas.values import CommandEnvelope
 from services.core.run.state import Ended
-from services.runtime.definitions import ConfiguredDefinitions
 from services.runtime.deltas import Previews
 from services.runtime.desk import PastRun, RunDesk
 from services.runtime.main import calls_of, clock_ms
 from services.runtime.metrics import RunMetrics
+from services.runtime.routing import Routing
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import runtime_settings
@@ -178,12 +178,19 @@ class Engine:
         self.tallies = ToldTallies(CODEC, wire, topic="tallies", clock_ms=clock_ms)
         self.tallies.clients = self.clients
         past = Past(family, CODEC, wire, TOPICS.events)
-        environ = {**ENVIRONMENT}
-        usable = usable_ids(providers_of(loaded.configuration, loaded.settings, environ).values())
-        definitions = ConfiguredDefinitions(loaded.configuration, usable)
+        routing = Routing(
+            loaded, {**ENVIRONMENT}, codec=CODEC, appender=wire, clock_ms=clock_ms, name="bench", topic="providers"
+        )
         self.previews = Previews(CODEC, wire, topic="deltas", partitions=partitions, term_of=lambda _: 0)
         work = calls_of(
-            loaded, settings, codec=CODEC, appender=wire, tracing=tracing, previews=self.previews, secrecy=Secrecy()
+            loaded,
+            settings,
+            codec=CODEC,
+            appender=wire,
+            tracing=tracing,
+            previews=self.previews,
+            secrecy=Secrecy(),
+            routing=routing,
         )
 
         def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
@@ -193,7 +200,7 @@ class Engine:
                 partitions=partitions,
                 known_since_ms=known_since_ms,
                 forgotten_until=forgotten_until,
-                definitions=definitions,
+                definitions=routing.definitions,
                 index=NothingBefore(),
                 past=past,
                 tallies=self.tallies,

@@ -185,7 +185,14 @@ class Story:
                 call = self._call(event)
                 if call is not None:
                     call.may_repeat = True  # whoever is asked may say that it did not happen
-            case "RunParked" | "InputReceived" | "CommandRefused" | "RunRestored":
+            case (
+                "RunParked"
+                | "InputReceived"
+                | "CommandRefused"
+                | "RunRestored"
+                | "ModelSwitched"
+                | "FallbackSuppressed"
+            ):
                 pass  # may come whatever is open
             case _:
                 self._complain("order", event, "is an event the checker does not know")

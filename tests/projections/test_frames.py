@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import orjson
 import pytest
 
@@ -16,7 +18,10 @@ from projections.frames import (
 from projections.transcript import TranscriptRow
 from schemas.run_events import (
     CommandRefused,
+    FallbackSuppressed,
     InputReceived,
+    ModelCallRequested,
+    ModelSwitched,
     RunCancelled,
     RunFailed,
     RunParked,
@@ -27,7 +32,20 @@ from schemas.run_events import (
     RunResumed,
 )
 from schemas.values import AgentDefinition, BlobRef, ContentBlock, Envelope, Segment, Usage
-from tests.projections.stories import asked, call, completed, failed, replied, requested, returned, started, user
+from tests.projections.stories import (
+    COMPACTED,
+    COMPACTING,
+    NOT_COMPACTED,
+    asked,
+    call,
+    completed,
+    failed,
+    replied,
+    requested,
+    returned,
+    started,
+    user,
+)
 
 BLOB = BlobRef(sha256="cd" * 32, size_bytes=70_000)
 
@@ -143,6 +161,80 @@ def test_an_attempt_that_was_due_before_waits_for_nothing():
     assert one(failed(1), requested(1, 2, not_before_ms=5)).event["retry"]["wait_ms"] == 0
 
 
+def test_a_retry_is_numbered_as_the_run_counted_it():
+    retry = ModelCallRequested(turn=1, attempt=7, provider="mock", model="mock-large", retry=2)
+    assert one(failed(1), retry).event["retry"]["attempt"] == 2
+
+
+SWITCHED = ModelSwitched(
+    turn=1,
+    attempt=1,
+    failed_provider="mock",
+    failed_model="mock-large",
+    provider="other",
+    model="small",
+    number=2,
+    user_tier="gold",
+    reason="retryable",
+    cause="mock 500: " + "x" * 300,
+)
+
+
+def test_a_fallback_shows_where_the_run_goes_and_why():
+    (frame,) = shown(SWITCHED)
+    assert (frame.type, frame.event["type"]) == ("provider_fallback", "provider_fallback")
+    assert frame.event["fallback"] == {
+        "failed_provider": "mock",
+        "failed_model": "mock-large",
+        "new_provider": "other",
+        "new_model": "small",
+        "attempt": 2,
+        "user_tier": "gold",
+        "reason": "retryable",
+        "cause_error": SWITCHED.cause[:200],
+    }
+
+
+def test_what_the_conversation_gave_up_for_a_fallback_follows_in_order():
+    found = shown(replace(SWITCHED, cache_lost=True, reasoning_cleared=3, downgraded_from="thinker"))
+    assert [(frame.seq, frame.type) for frame in found] == [
+        (256, "provider_fallback"),
+        (257, "cache_invalidated"),
+        (258, "reasoning_invalidated"),
+        (259, "model_downgraded"),
+    ]
+    assert all(set(frame.event) == {"type", "text"} for frame in found[1:])
+    assert "3 earlier answers" in found[2].event["text"]
+    assert "thinker" in found[3].event["text"]
+
+
+def test_only_what_was_given_up_is_told_and_places_stay_dense():
+    found = shown(replace(SWITCHED, reasoning_cleared=1))
+    assert [(frame.seq, frame.type) for frame in found] == [(256, "provider_fallback"), (257, "reasoning_invalidated")]
+
+
+def test_the_first_call_after_a_fallback_is_no_retry_and_its_own_retry_is():
+    first = ModelCallRequested(turn=1, attempt=2, provider="other", model="small")
+    again = ModelCallRequested(turn=1, attempt=3, provider="other", model="small", retry=1)
+    found = shown(failed(1), SWITCHED, first, failed(1), again)
+    assert [frame.type for frame in found] == ["provider_fallback", "retry"]
+    assert (found[1].event["retry"]["provider"], found[1].event["retry"]["attempt"]) == ("other", 1)
+
+
+def test_an_end_after_a_fallback_names_the_new_model():
+    assert one(started(), SWITCHED, completed()).event["usage"]["model"] == "small"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("pinned_after_success", "has succeeded"), ("no_vision", "other/small"), ("something new", "something new")],
+)
+def test_a_fallback_that_was_not_taken_says_why(code, words):
+    (frame,) = shown(FallbackSuppressed(turn=1, attempt=1, code=code, provider="other", model="small"))
+    assert (frame.type, set(frame.event)) == ("fallback_suppressed", {"type", "text"})
+    assert words in frame.event["text"]
+
+
 def test_a_first_attempt_an_intent_and_a_refusal_show_nothing():
     refusal = RunRefused(code="unknown_agent", message="no")
     assert shown(requested(1), failed(1), asked(1, 0, "c1"), refusal, CommandRefused(code="x", message="y")) == []
@@ -178,6 +270,28 @@ def test_parking_and_quarantine_are_told():
     assert one(RunParked(since_turn=2)).event["awaiting_input"] == {"since_turn": 2}
     quarantined = RunQuarantined(error="bad", record_offset=1, record_topic="t")
     assert one(quarantined).event == {"type": "quarantined", "error": "bad"}
+
+
+def test_a_compaction_shows_what_is_left_and_what_it_took():
+    frame = one(COMPACTED)
+    assert frame.type == "context_compaction"
+    assert frame.event["context_compaction"] == {
+        "summary": "they talked",
+        "before_tokens": 900,
+        "after_tokens": 300,
+        "keep_n": 4,
+        "keep_first": True,
+        "trigger": "auto",
+    }
+    assert frame.event["usage"]["input_tokens"] == 800
+    assert shown(COMPACTING) == []
+
+
+def test_a_compaction_that_failed_is_told_and_ends_no_stream():
+    frame = one(NOT_COMPACTED)
+    assert frame.type == "compaction_failed"
+    assert frame.event["error"] == "the context could not be compacted: mock 529: busy"
+    assert frame.event["compaction_failed"] == {"trigger": "auto", "kind": "overloaded"}
 
 
 def test_input_has_one_place_with_a_stored_and_a_live_face():

@@ -81,6 +81,7 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
         ("TALLY_TOPIC", "insights.runs"),
         ("CONTROL_TOPIC", "control.events"),
         ("SUBJECTS_TOPIC", "subject.keys"),
+        ("PROVIDERS_TOPIC", "provider.events"),
     ):
         monkeypatch.setattr(main, name, f"{topic_prefix}.{topic}")
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)

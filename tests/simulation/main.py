@@ -9,22 +9,18 @@ The first failing seed ends it: its shortest story is printed, and the command t
 import argparse
 import gc
 import json
-import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.benchmarks.machine import machine
 from tests.simulation.seeds import Outcome, simulate, simulated
 from tests.simulation.shrink import shrunk
+from tests.simulation.workers import first_of_many
 
-CHUNK_SEEDS = 50
-"""Seeds a worker process takes at once: half a second of work."""
-TELL_EVERY_SEEDS = 40 * CHUNK_SEEDS
 COLLECT_EVERY_SEEDS = 25
 """Garbage is collected between seeds and not within them: a simulation is full of cycles that all end with it."""
 
@@ -43,11 +39,6 @@ def run_seeds(seeds: Iterable[int]) -> Iterator[Outcome]:
     finally:
         gc.enable()
         gc.unfreeze()
-
-
-def first_failure(seeds: Iterable[int]) -> Outcome | None:
-    """The first outcome that breaks an invariant."""
-    return next((outcome for outcome in run_seeds(seeds) if outcome.violation is not None), None)
 
 
 def story(outcome: Outcome, *, whole: bool = False) -> list[str]:
@@ -110,23 +101,6 @@ def _many(first: int, count: int, jobs: int, file: Path | None) -> int:
     print("\n".join(story(failure)))
     print(f"\nAgain: python -m tests.simulation.main --seed {failure.seed} --story   (--whole: with every fault)")
     return 1
-
-
-def first_of_many(first: int, count: int, jobs: int, say: Callable[[str], None] = lambda text: None) -> Outcome | None:
-    """The first failure that one of so many processes finds; None when there is none."""
-    chunks = [range(at, min(at + CHUNK_SEEDS, first + count)) for at in range(first, first + count, CHUNK_SEEDS)]
-    done = 0
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(first_failure, chunk): chunk for chunk in chunks}
-        for future in as_completed(running):
-            failure = future.result()
-            if failure is not None:
-                pool.shutdown(cancel_futures=True)
-                return failure
-            done += len(running[future])
-            if done % TELL_EVERY_SEEDS == 0:
-                say(f"{done} of {count} seeds")
-    return None
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.main import first_of_many, run_seeds, story
+from tests.simulation.main import run_seeds, story
 from tests.simulation.mutations import MUTATIONS
+from tests.simulation.workers import first_of_many
 
 SEEDS = 1_000
 JOBS = 2

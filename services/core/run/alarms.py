@@ -1,20 +1,28 @@
-"""What a run does although nothing happens: it fails when its time is over.
+"""What a run does although nothing happens: it fails when its time is over, it waits no longer for a child, it closes
+when nobody has had a word for it.
 
 `wakes_at` names the next such time from the state alone, so nothing has to be kept: the owner wakes the run then, and a
 new owner asks the state again.
 """
 
-from services.core.run.state import AwaitingModel, AwaitingTools, State
+from services.core.run import children
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 
 
 def wakes_at(state: State) -> int:
-    """UTC milliseconds; 0 = never. While a run is parked or held by a pause its time stands still."""
-    if isinstance(state, AwaitingModel | AwaitingTools):
+    """UTC milliseconds; 0 = never."""
+    times = [at_ms for at_ms in (deadline_of(state), children.wakes_at(state)) if at_ms]
+    return min(times, default=0)
+
+
+def deadline_of(state: State) -> int:
+    """When the time of the run is over; 0 = never. While it is parked or held by a pause its time stands still."""
+    if isinstance(state, AwaitingModel | AwaitingTools | Compacting):
         return state.facts.deadline_ms
     return 0
 
 
 def is_late(state: State, at_ms: int) -> bool:
     """The time of the run is over."""
-    deadline_ms = wakes_at(state)
+    deadline_ms = deadline_of(state)
     return 0 < deadline_ms <= at_ms

@@ -8,9 +8,13 @@ Before: services/stream hands over a command with the folded state. After: the e
 
 from typing import assert_never
 
+from schemas.conversation import Message
 from schemas.run_commands import StartRun
 from schemas.run_events import (
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     InputReceived,
     ModelCallFailed,
@@ -28,11 +32,25 @@ from schemas.run_events import (
 )
 from schemas.values import Usage
 from services.core.changing import changed
-from services.core.run import alarms, code_agents, limits, pausing, quarantining, unknown
+from services.core.run import (
+    alarms,
+    children,
+    code_agents,
+    compacting,
+    falling_back,
+    limits,
+    pausing,
+    quarantining,
+    unknown,
+)
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
     Cancel,
+    ChildrenAsked,
+    ChildTold,
+    Close,
+    Compact,
     Fork,
     Import,
     Input,
@@ -50,6 +68,8 @@ from services.core.run.orders import (
     Resolve,
     ResumeIt,
     Start,
+    Summarised,
+    SummaryFailed,
     ToolDone,
     Woken,
 )
@@ -59,13 +79,16 @@ from services.core.run.state import (
     Absent,
     AwaitingModel,
     AwaitingTools,
+    Compacting,
     Ended,
     Facts,
+    Live,
     Parked,
     Paused,
     Refused,
     State,
     add_usage,
+    evolve,
 )
 
 
@@ -84,10 +107,14 @@ def decide(state: State, order: Order) -> list[Event]:
             return fork(state, order)
         case Cancel():
             return _cancel(state, order)
+        case Close():
+            return _close(state, order)
         case Input():
             return _input(state, order)
         case Resolve():
             return _resolve(state, order)
+        case Compact():
+            return compacting.compact(state, order)
         case PauseIt():
             return pausing.pause(state, order)
         case ResumeIt():
@@ -104,8 +131,19 @@ def decide(state: State, order: Order) -> list[Event]:
             return _erred(state, order)
         case ToolDone():
             return _tool_done(state, order)
+        case ChildrenAsked():
+            if not isinstance(state, AwaitingTools):
+                return []
+            return _with_what_follows(state, children.planned(state, order), order.at_ms)
+        case ChildTold():
+            events = children.told(state, order)
+            return _with_what_follows(state, events, order.at_ms) if isinstance(state, AwaitingTools) else events
         case Reconciled():
             return _reconciled(state, order)
+        case Summarised():
+            return _after_compaction(state, compacting.summarised(state, order), order.at_ms)
+        case SummaryFailed():
+            return _after_compaction(state, compacting.not_summarised(state, order), order.at_ms)
         case NotBegun():
             return unknown.not_begun(state, order)
         case Recover():
@@ -117,11 +155,16 @@ def decide(state: State, order: Order) -> list[Event]:
 
 
 def iteration_cap(facts: Facts) -> int:
-    """Most model turns of the run."""
+    """Most model turns of the run, its own retries and fallbacks among them (runtime parity 1.5)."""
     definition = facts.definition
     if definition.unbounded_iterations or (facts.interactive and definition.max_iterations == 0):
         return limits.ITERATIONS_BACKSTOP
     return min(definition.max_iterations or limits.MAX_ITERATIONS_DEFAULT, limits.ITERATIONS_BACKSTOP)
+
+
+def _has_iterations(facts: Facts, turn: int) -> bool:
+    """Whether another call may be made after `turn`, or after a call of it that has failed."""
+    return turn + facts.retries < iteration_cap(facts)
 
 
 # --- start -----------------------------------------------------------------------------------------------------------
@@ -130,7 +173,7 @@ def iteration_cap(facts: Facts) -> int:
 def _start(state: State, order: Start) -> list[Event]:
     if not isinstance(state, Absent):
         return []  # the same run again: it already has its events
-    refusal = _refusal(order)
+    refusal = _refusal(order, state.history)
     command = order.command
     if refusal is not None:
         return [
@@ -144,7 +187,7 @@ def _start(state: State, order: Start) -> list[Event]:
         ]
     assert order.definition is not None
     definition = order.definition
-    return [
+    started: list[Event] = [
         RunStarted(
             session_id=order.session_id,
             agent_id=order.agent_id,
@@ -156,22 +199,31 @@ def _start(state: State, order: Start) -> list[Event]:
             allowed_hosts=command.allowed_hosts,
             metadata=command.metadata,
             parent_context=command.parent_context,
-            payload_metadata=command.payload_metadata,
             interactive=command.interactive,
             idempotency_key=command.idempotency_key,
             request_sha256=command.request_sha256,
             continues=order.continues,
             traceparent=order.traceparent,
             run_timeout_s=command.run_timeout_s or definition.run_timeout_s,
+            parent_agent_id=order.parent.agent_id if order.parent is not None else "",
+            parent=order.parent,
+            web_search_filter=command.web_search_filter,
+            payload_metadata=command.payload_metadata,
+            seed=command.seed,
         ),
         *map(pausing.requested, order.pauses),
+    ]
+    if command.seed:
+        return [*started, *compacting.first_of_seed(state, started, order.at_ms)]
+    return [
+        *started,
         pausing.held_back(order.pauses, 1)
         if order.pauses
         else ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
     ]
 
 
-def _refusal(order: Start) -> Refusal | None:
+def _refusal(order: Start, history: tuple[Message, ...]) -> Refusal | None:
     """The first thing wrong with the request, in the order of admission (runtime parity 1.2)."""
     if not order.session_found:
         return Refusal(code="not_found", message=f"session {order.session_id} does not exist")
@@ -189,6 +241,8 @@ def _refusal(order: Start) -> Refusal | None:
         )
     if order.unresolved is not None:
         return order.unresolved
+    if order.command.seed:
+        return compacting.wrong_seed(history, order.command, order.definition, order.pauses)
     wrong = _wrong_input(order.command)
     return Refusal(code="bad_request", message=wrong) if wrong else None
 
@@ -206,23 +260,37 @@ def _wrong_input(command: StartRun) -> str:
 
 def _cancel(state: State, order: Cancel) -> list[Event]:
     match state:
-        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Parked(facts=facts) | Paused(facts=facts):
-            return [_cancelled(facts, order.command.reason)]
         case Absent() | Refused() | Ended():
             return []
+        case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting():
+            return [_cancelled(state.facts, order.command.reason, order.cascaded)]
         case _:
             assert_never(state)
+
+
+def _close(state: State, order: Close) -> list[Event]:
+    """A resident child that stands still is completed; one in the middle of a turn is cancelled."""
+    if not isinstance(state, Live):
+        return []
+    facts = state.facts
+    if facts.parent is None or not facts.parent.is_resident:
+        return [CommandRefused(code="not_resident", message=f"the run {facts.run_id} is no resident sub-agent")]
+    return [
+        _completed(facts, children.CLOSED, None) if isinstance(state, Parked) else _cancelled(facts, children.CLOSED)
+    ]
 
 
 def _input(state: State, order: Input) -> list[Event]:
     command = order.command
     received = InputReceived(text=command.text, source=command.source, input_id=command.envelope.command_id)
     match state:
-        case Parked() | AwaitingModel() | AwaitingTools() | Paused() if received.input_id in state.facts.input_ids:
+        case Absent() | Refused() | Ended():
+            return []
+        case _ if received.input_id in state.facts.input_ids:
             return []  # its sender did not hear of the first one
         case Parked(facts=facts):
-            return [received, _next_turn(facts, facts.turns)]
-        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Paused(facts=facts):
+            return [received, _next(state, [received], facts.turns, order.at_ms)]
+        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Paused(facts=facts) | Compacting(facts=facts):
             if len(facts.waiting_inputs) >= limits.MAX_WAITING_INPUTS:
                 return [
                     CommandRefused(
@@ -232,8 +300,6 @@ def _input(state: State, order: Input) -> list[Event]:
                     )
                 ]
             return [received]
-        case Absent() | Refused() | Ended():
-            return []
         case _:
             assert_never(state)
 
@@ -252,7 +318,7 @@ def _resolve(state: State, order: Resolve) -> list[Event]:
             )
         ]
     assert isinstance(state, AwaitingTools)
-    return _with_what_follows(state, [unknown.resolved(command.turn, opened, command)])
+    return _with_what_follows(state, [unknown.resolved(command.turn, opened, command)], order.at_ms)
 
 
 # --- from effects ----------------------------------------------------------------------------------------------------
@@ -284,10 +350,10 @@ def _answered(state: State, order: ModelAnswered) -> list[Event]:
         return [replied, *_tool_intents(order)]
     if not facts.waiting_inputs and not facts.interactive:
         return [replied, _completed(facts, order.stop_reason, order)]
-    if order.turn >= iteration_cap(facts):
+    if not _has_iterations(facts, order.turn):
         return [replied, _completed(facts, "max_iterations", order)]  # nobody could answer what is said next
     if facts.waiting_inputs:
-        return [replied, _next_turn(facts, order.turn)]
+        return [replied, _next(state, [replied], order.turn, order.at_ms)]
     return [replied, RunParked(since_turn=order.turn)]
 
 
@@ -322,6 +388,11 @@ def _erred(state: State, order: ModelErred) -> list[Event]:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (order.turn, order.attempt):
         return []
     facts = state.facts
+    wait_ms = retry_wait_ms(state, order)
+    passed_over, switched = falling_back.switch(state, order) if wait_ms is None else ([], None)
+    takes_iteration = switched is not None or (wait_ms is not None and not _is_rate_limit_wait(order))
+    if takes_iteration and not _has_iterations(facts, state.turn):
+        wait_ms, passed_over, switched, takes_iteration = None, [], None, False
     failed = ModelCallFailed(
         turn=order.turn,
         attempt=order.attempt,
@@ -331,18 +402,27 @@ def _erred(state: State, order: ModelErred) -> list[Event]:
         provider=state.provider,
         model=state.model,
         duration_ms=order.duration_ms,
+        failure_class=falling_back.class_of(order.kind),
+        takes_iteration=takes_iteration,
     )
-    wait_ms = retry_wait_ms(state, order)
-    if wait_ms is None:
-        return [failed, _failed(facts, code_agents.failure_code(order.kind), order.message)]
-    return [failed, _next_attempt(state, order.at_ms + wait_ms)]
+    if wait_ms is not None:
+        return [failed, _next_attempt(state, order.at_ms + wait_ms, retry=state.failures + state.rate_limits + 1)]
+    if switched is not None:
+        there = changed(state, provider=switched.provider, model=switched.model)
+        return [failed, *passed_over, switched, _next_attempt(there, 0)]
+    return [failed, *passed_over, _failed(facts, code_agents.failure_code(order.kind), order.message)]
+
+
+def _is_rate_limit_wait(order: ModelErred) -> bool:
+    """Whether a retry is a wait for a rate limit, which is between us and the provider and no try of the run's."""
+    return order.kind == "rate_limited" and order.retries_rate_limits
 
 
 def retry_wait_ms(state: AwaitingModel, order: ModelErred) -> int | None:
     """How long to wait before the next attempt; None when the turn has failed (runtime parity 1.8)."""
     if not order.transient:
         return None
-    if order.kind == "rate_limited" and order.retries_rate_limits:
+    if _is_rate_limit_wait(order):
         if state.rate_limits + 1 >= limits.RATE_LIMIT_ATTEMPTS:
             return None
         wait_ms = order.retry_after_ms or limits.RATE_LIMIT_BACKOFF_MS[state.rate_limits]
@@ -359,7 +439,7 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
     if not isinstance(state, AwaitingTools) or state.turn != order.turn:
         return []
     opened = next((call for call in state.open if call.index == order.index), None)
-    if opened is None or opened.attempt != order.attempt:
+    if opened is None or opened.attempt != order.attempt or unknown.waits_for_children(opened):
         return []
     returned = ToolReturned(
         turn=order.turn,
@@ -371,17 +451,43 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
         is_error=order.is_error,
         outcome=order.outcome,
         duration_ms=order.duration_ms,
+        asks_compaction=order.asks_compaction,
     )
-    return [returned, *_after_tools(state, answered=1)]
+    return [returned, *_after_tools(state, [returned], order.at_ms)]
 
 
-def _after_tools(state: AwaitingTools, *, answered: int) -> list[Event]:
-    """What follows when `answered` more results come in: the next turn once all calls have one."""
-    if len(state.answers) + answered < len(state.asked):
+def _after_tools(state: AwaitingTools, told: list[Event], at_ms: int) -> list[Event]:
+    """What follows the events, which hold results: the next turn once all calls have one."""
+    if len(state.answers) + unknown.answers(told) < len(state.asked):
         return []
-    if state.turn >= iteration_cap(state.facts):
+    if not _has_iterations(state.facts, state.turn):
         return [_completed(state.facts, "max_iterations", None)]
-    return [_next_turn(state.facts, state.turn)]
+    return [_next(state, told, state.turn, at_ms)]
+
+
+# --- compaction ------------------------------------------------------------------------------------------------------
+
+
+def _next(state: State, told: list[Event], turn: int, at_ms: int) -> Event:
+    """What follows `turn` after these events, at a turn boundary: a compaction that is due, or the next turn."""
+    assert isinstance(state, AwaitingModel | AwaitingTools | Parked)
+    if not state.facts.pauses and (compaction := compacting.due_after(state, told, at_ms)) is not None:
+        return compaction
+    return _next_turn(state.facts, turn)
+
+
+def _after_compaction(
+    state: State, over: ContextCompacted | CompactionFailed | CompactionRequested | None, at_ms: int
+) -> list[Event]:
+    """The end of a compaction with what would have come without it."""
+    if over is None or isinstance(over, CompactionRequested):
+        return [] if over is None else [over]
+    after = evolve(state, over, at_ms)
+    assert isinstance(after, Compacting)
+    facts = after.facts
+    if facts.seed:
+        return [over, compacting.end_of_seed(facts, over if isinstance(over, CompactionFailed) else None)]
+    return [over, compacting.parked_again(facts) if compacting.parks(after) else _next_turn(facts, facts.turns)]
 
 
 # --- after a take-over -----------------------------------------------------------------------------------------------
@@ -396,6 +502,10 @@ def _recover(state: State, order: Recover) -> list[Event]:
         case AwaitingTools(facts=facts):
             changes, held = pausing.changes(facts, order.obey)
             return [*changes, *_recover_tools(changed(state, facts=held), order)]
+        case Compacting(facts=facts):
+            changes, held = pausing.changes(facts, order.obey)
+            after = changed(state, facts=held)
+            return [*changes, *_after_compaction(after, compacting.lost(after, order), order.at_ms)]
         case Parked() | Paused():
             return pausing.obey(state, order.obey) if order.obey is not None else []
         case Absent() | Refused() | Ended():
@@ -440,7 +550,7 @@ def _recover_tools(state: AwaitingTools, order: Recover) -> list[Event]:
             if losses >= limits.LOSSES_MAX and unknown.was_under_way(opened):
                 return [quarantining.lost_too_often(state, opened)]
             events += unknown.lost_call(state, opened)
-    return _with_what_follows(state, events)
+    return _with_what_follows(state, events, order.at_ms)
 
 
 def _reconciled(state: State, order: Reconciled) -> list[Event]:
@@ -448,26 +558,27 @@ def _reconciled(state: State, order: Reconciled) -> list[Event]:
     if opened is None or not opened.is_asking or (opened.attempt, opened.asks) != (order.attempt, order.ask):
         return []
     assert isinstance(state, AwaitingTools)
-    return _with_what_follows(state, [unknown.reconciled(state, opened, order)])
+    return _with_what_follows(state, [unknown.reconciled(state, opened, order)], order.at_ms)
 
 
-def _with_what_follows(state: AwaitingTools, events: list[Event]) -> list[Event]:
+def _with_what_follows(state: AwaitingTools, events: list[Event], at_ms: int) -> list[Event]:
     """The events, and the next turn when they answer the last open calls, or the end when the run is not to go on."""
     if unknown.fails_the_run(state, events):
         # Nothing may begin in a run that ends with the same decision.
         told: list[Event] = [event for event in events if isinstance(event, ToolReturned)]
         return [*told, _failed(state.facts, OUTCOME_UNKNOWN, "the outcome of a tool call is not known")]
-    answered = unknown.answers(events)
-    return [*events, *(_after_tools(state, answered=answered) if answered else [])]
+    return [*events, *(_after_tools(state, events, at_ms) if unknown.answers(events) else [])]
 
 
 def _woken(state: State, order: Woken) -> list[Event]:
     """Nothing when the clock of the owner went back, or what the alarm was for is done with."""
-    if isinstance(state, AwaitingModel | AwaitingTools) and alarms.is_late(state, order.at_ms):
+    if isinstance(state, Parked) and 0 < alarms.wakes_at(state) <= order.at_ms:
+        return [_completed(state.facts, children.CLOSED, None)]
+    if isinstance(state, AwaitingModel | AwaitingTools | Compacting) and alarms.is_late(state, order.at_ms):
         facts = state.facts
         code = code_agents.timeout_code(facts.definition)
         return [_failed(facts, code, f"the run took longer than its {facts.run_timeout_s} s")]
-    return []
+    return children.late(state, order.at_ms) if isinstance(state, AwaitingTools) else []
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
@@ -477,11 +588,11 @@ def _next_turn(facts: Facts, turn: int) -> ModelCallRequested | RunPaused:
     """The call after `turn`, or that it is held back."""
     if facts.pauses:
         return pausing.held_back(facts.pauses, turn + 1)
-    definition = facts.definition
-    return ModelCallRequested(turn=turn + 1, attempt=1, provider=definition.provider, model=definition.model)
+    current = facts.current
+    return ModelCallRequested(turn=turn + 1, attempt=1, provider=current.provider, model=current.model)
 
 
-def _next_attempt(state: AwaitingModel, not_before_ms: int) -> ModelCallRequested | RunPaused:
+def _next_attempt(state: AwaitingModel, not_before_ms: int, *, retry: int = 0) -> ModelCallRequested | RunPaused:
     """The call of the same turn after a failed one, or that it is held back."""
     if state.facts.pauses:
         return pausing.held_back(state.facts.pauses, state.turn, not_before_ms)
@@ -491,6 +602,7 @@ def _next_attempt(state: AwaitingModel, not_before_ms: int) -> ModelCallRequeste
         provider=state.provider,
         model=state.model,
         not_before_ms=not_before_ms,
+        retry=retry,
     )
 
 
@@ -516,8 +628,9 @@ def _failed(facts: Facts, code: str, error: str) -> RunFailed:
     )
 
 
-def _cancelled(facts: Facts, reason: str) -> RunCancelled:
+def _cancelled(facts: Facts, reason: str, cascaded: tuple[str, ...] = ()) -> RunCancelled:
     return RunCancelled(
+        cascaded=cascaded,
         reason=reason[: limits.ERROR_TEXT_MAX],
         iterations=facts.turns,
         usage=facts.usage,

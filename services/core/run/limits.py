@@ -15,6 +15,10 @@ RETRY_ATTEMPTS_MAX = 5
 """Most retries a definition may ask for."""
 RETRY_BACKOFF_MS = (100, 300, 900, 2_700, 8_100)
 """Wait before each retry on the same provider."""
+FALLBACKS_DEFAULT = 3
+"""Switches of a run whose definition sets no number; each costs a conversation its cache and its reasoning."""
+FALLBACK_CAUSE_MAX = 200
+"""Characters of the error that a fallback shows as its cause (parity)."""
 RATE_LIMIT_ATTEMPTS = 5
 """Calls answered by 429 before the turn fails."""
 RATE_LIMIT_BACKOFF_MS = (10_000, 20_000, 40_000, 60_000, 120_000)
@@ -38,3 +42,39 @@ RECONCILES_MAX = 5
 """Questions to a tool about one call, over all its attempts; a reconciler that never answers must not hold a run."""
 RECONCILE_BACKOFF_MS = (500, 1_000, 2_000, 4_000, 8_000)
 """Wait before the next question after one that failed; together shorter than the patience of somebody who watches."""
+DEPTH_MAX = 3
+"""How deep a tree of runs may get, a run of its own being 0 (parity: reference runtime 3.4): more is a loop of agents
+that ask each other."""
+SPAWNS_MAX = 32
+"""Children of one call."""
+SPAWN_BYTES_MAX = 256 * 1024
+"""All prompts of one call: they must fit one append together with what else is decided."""
+RESIDENTS_MAX = 8
+"""Resident children a run may have at once."""
+IDLE_TTL_S = 30 * 60
+"""Seconds parked after which a resident child is closed, when its opener says nothing."""
+CANCEL_TURN_WAIT_MS = 15_000
+"""How long a call waits until a resident child whose turn it cancelled stands still."""
+INLINE_RESULT_BYTES = 60_000
+"""Longer results of children are put together outside the core, because they belong in the blob store."""
+COMPACTION_MESSAGES_MIN = 4
+"""Messages below which nothing is compacted (parity)."""
+TARGET_PCT, AUTO_PCT = (10, 50), (50, 95)
+"""Percent that may be asked for: size of a summary, and fill of the window at which it is made (parity)."""
+KEEP_LAST_MAX = 1_000
+"""Messages that may be asked to stay; more would only say that nothing is to be compacted."""
+COMPACTION_TAIL_PCT = 50
+"""Of the context window: what is kept as it was, at most. The rest is for the summary and for what comes (parity)."""
+COMPACTION_LOSSES_MAX = 3
+"""Owners that may be lost during one summary call; then the run goes on without it."""
+CHARACTERS_PER_TOKEN = 4
+"""For estimates between two answers of a provider, which are what counts (parity)."""
+IMAGE_TOKENS = 1_600
+"""Estimate for an image: what a large one costs at the providers that say so."""
+SUMMARY_CHARACTERS_MAX = 60_000
+"""Characters of a summary that are kept; encrypted and in UTF-8 it still fits one event."""
+SUMMARY_TOKENS_MIN, SUMMARY_TOKENS_MAX = 512, 16_000
+"""Bounds of the answer that a summary call may give: a summary of little still needs its sentences."""
+SUMMARY_BLOCK_CHARACTERS_MAX = 16_000
+"""Characters of one text that a summary call reads, half from its beginning and half from its end: a summary needs no
+more of a large result, and the call must fit a smaller model too."""

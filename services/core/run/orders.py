@@ -1,9 +1,8 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Fork, Import, Cancel, Input, Resolve, PauseIt, ResumeIt, Quarantine and Release come from the commands topic; the
-shell adds the time and what only it can look up (the definition, what else is live, what is paused). Obey, NotBegun,
-Recover and Woken come from the owner, the others from effects inside it. None is stored: a command that had an effect
-is named by the event it caused.
+Those of FromTopic come from the commands topic; the shell adds the time and what only it can look up (the definition,
+what else is live, what is paused). Obey, NotBegun, Recover, Woken and ChildTold come from the owner, the others from
+effects inside it. None is stored: a command that had an effect is named by the event it caused.
 """
 
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from dataclasses import dataclass
 from schemas.quick import frozen_on_paper
 from schemas.run_commands import (
     CancelRun,
+    CloseResident,
+    CompactRun,
     ForkRun,
     ImportRun,
     PauseRun,
@@ -22,12 +23,23 @@ from schemas.run_commands import (
     StartRun,
 )
 from schemas.run_events import Event, RunStarted
-from schemas.values import AgentDefinition, BlobRef, ForkPoint, RunPosition, ToolCall, Usage
+from schemas.values import (
+    AgentDefinition,
+    BlobRef,
+    ForkPoint,
+    ModelChoice,
+    ParentCall,
+    RunPosition,
+    Spawn,
+    ToolCall,
+    Usage,
+)
 from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
 """Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt. The kind reconcile
-names a question about a tool call; its last number is that of the question."""
+names a question about a tool call; its last number is that of the question. The kind compact names a summary call; its
+turn is the number of the compaction."""
 HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED = "happened", "did_not_happen", "cannot_tell", "failed"
 """What a tool says when it is asked about a lost call; failed: it could not be asked."""
 
@@ -63,6 +75,8 @@ class Start:
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
     """What holds runs like this one now: it begins paused."""
+    parent: ParentCall | None = None
+    """The call that starts it; None when it comes from the commands topic."""
 
 
 @frozen_on_paper
@@ -122,6 +136,17 @@ class Import:
 class Cancel:
     at_ms: int
     command: CancelRun
+    cascaded: tuple[str, ...] = ()
+    """Handles of its live descendants, which end with it."""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """CloseResident, or the parent of a resident child wants it closed."""
+
+    at_ms: int
+    command: CloseResident
 
 
 @frozen_on_paper
@@ -136,6 +161,13 @@ class Input:
 class Resolve:
     at_ms: int
     command: ResolveCall
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compact:
+    at_ms: int
+    command: CompactRun
 
 
 @frozen_on_paper
@@ -199,10 +231,25 @@ class ModelAnswered:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A candidate of a run that can be called now, and what its model is like.
+
+    `sibling`: the model to ask instead while answers of the conversation lack their reasoning; empty = it needs none.
+    """
+
+    choice: ModelChoice
+    sees_images: bool
+    sibling: str = ""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelErred:
     """A model call failed. `kind` is a kind of connectors.errors; `transient` says which of the two it was.
 
     retries_rate_limits: this driver's 429s are waited for (the mock's are not, runtime parity 2.9).
+    `alternatives`, `leaves_cache` and `cause` are for a fallback: what else can be called now, best first, whether the
+    provider keeps prompts in a cache of its own, and the beginning of the message.
     """
 
     at_ms: int
@@ -214,6 +261,9 @@ class ModelErred:
     retry_after_ms: int
     retries_rate_limits: bool
     duration_ms: int
+    alternatives: tuple[Alternative, ...] = ()
+    leaves_cache: bool = False
+    cause: str = ""
 
     @property
     def key(self) -> CallKey:
@@ -234,10 +284,49 @@ class ToolDone:
     is_error: bool
     outcome: str
     duration_ms: int
+    asks_compaction: bool = False
+    """The run asked for a compaction with this call."""
 
     @property
     def key(self) -> CallKey:
         return ("tool", self.turn, self.index, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenAsked:
+    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned."""
+
+    at_ms: int
+    turn: int
+    index: int
+    attempt: int
+    op: str
+    spawns: tuple[Spawn, ...] = ()
+    child_run_id: str = ""
+    prompt: str = ""
+    timeout_ms: int = 0
+    idle_ttl_s: int = 0
+    is_sealed: bool = False
+
+    @property
+    def key(self) -> CallKey:
+        return ("tool", self.turn, self.index, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildTold:
+    """How a child of the run stands; `status` as in ChildReturned. `heard` are the ids of texts that it was sent."""
+
+    at_ms: int
+    child_run_id: str
+    status: str
+    child_agent_id: str = ""
+    agent: str = ""
+    text: str = ""
+    text_blob: BlobRef | None = None
+    heard: tuple[str, ...] = ()
 
 
 @frozen_on_paper
@@ -259,6 +348,44 @@ class Reconciled:
     @property
     def key(self) -> CallKey:
         return ("reconcile", self.turn, self.index, self.ask)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summarised:
+    """A summary call returned; `summary` is empty when the model gave none."""
+
+    at_ms: int
+    number: int
+    attempt: int
+    summary: str
+    usage: Usage
+    provider: str
+    model: str
+    cost_micros: int
+    currency: str
+    duration_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryFailed:
+    """A summary call failed. `kind` is a kind of connectors.errors."""
+
+    at_ms: int
+    number: int
+    attempt: int
+    kind: str
+    message: str
+    duration_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
 
 
 @frozen_on_paper
@@ -318,6 +445,8 @@ class Release:
     """As in Recover."""
 
 
-FromTopic = Start | Fork | Import | Cancel | Input | Resolve | PauseIt | ResumeIt | Quarantine | Release
-EffectResult = ModelAnswered | ModelErred | ToolDone | Reconciled
-Order = FromTopic | EffectResult | NotBegun | Obey | Recover | Woken
+FromTopic = (
+    Start | Fork | Import | Cancel | Close | Input | Resolve | Compact | PauseIt | ResumeIt | Quarantine | Release
+)
+EffectResult = ModelAnswered | ModelErred | ToolDone | ChildrenAsked | Reconciled | Summarised | SummaryFailed
+Order = FromTopic | EffectResult | ChildTold | NotBegun | Obey | Recover | Woken

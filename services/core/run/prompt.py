@@ -6,12 +6,12 @@ All system segments become system texts after the agent's prompt; all user segme
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from schemas.conversation import Block, ImageBlock, Message, TextBlock
 from schemas.values import AgentDefinition, ContentBlock, Segment
 from services.core.run.code_agents import is_code_agent
 
-NOTHING: Mapping[str, str] = {}
 ROLES = ("system", "user")
 BLOCK_TYPES = ("trusted-text", "untrusted-block", "image")
 UNTRUSTED_KINDS = frozenset(
@@ -29,13 +29,20 @@ UNTRUSTED_KINDS = frozenset(
 """Labels an untrusted block may carry (runtime parity 1.1); any other becomes `untrusted`."""
 
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
 def first_message(
     definition: AgentDefinition,
     segments: Sequence[Segment],
     metadata: Mapping[str, str],
     payload_metadata: Mapping[str, str] = NOTHING,
 ) -> tuple[tuple[str, ...], Message]:
-    """The system texts, in order, and the first user message of a run. A code agent gets metadata as values instead."""
+    """The system texts, in order, and the first user message of a run.
+
+    What its caller says of a run is trusted; what came in the body of a trigger is not, so it is a fenced text. A code
+    agent gets both as values instead.
+    """
     system = [definition.system_prompt] if definition.system_prompt else []
     blocks: list[Block] = []
     for segment in segments:

@@ -10,12 +10,21 @@ from typing import assert_never
 from schemas.quick import frozen_on_paper
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -33,9 +42,13 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
+from services.core.run.delegation import is_complete, needs_gathering, running
 from services.core.run.importing import is_import
 from services.core.run.orders import CallKey
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, Paused, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Facts, Parked, Paused, State
+
+LIVE = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
+"""A tuple, because a union is made anew at every look."""
 
 
 @frozen_on_paper
@@ -95,13 +108,68 @@ class ReconcileTool:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Summarise:
+    """A summary of the conversation is due, before the turn `turn`."""
+
+    run_id: str
+    number: int
+    turn: int
+    attempt: int
+    provider: str
+    model: str
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopCalls:
     """Whatever is under way for the run is of no use any more."""
 
     run_id: str
 
 
-Effect = CallModel | CallTool | ReconcileTool | StopCalls
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeeToChild:
+    """A child is awaited: it is to be started, or asked, unless that has happened. `is_new`: it surely has not."""
+
+    run_id: str
+    turn: int
+    index: int
+    number: int
+    is_new: bool
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellParent:
+    """The call that started the run, or that asked it, may wait for how it stands now."""
+
+    run_id: str
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndChildren:
+    """The run is over, and so are its children."""
+
+    run_id: str
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeeToParent:
+    """A new owner has found the run: it goes on only if its parent does."""
+
+    run_id: str
+
+
+Kin = SeeToChild | TellParent | EndChildren | SeeToParent
+"""Effects that are orders to other runs of the same partition: no calls, so they need no keys and are never stopped."""
+Effect = CallModel | CallTool | ReconcileTool | Summarise | StopCalls | Kin
 
 
 def react(state: State, event: Event) -> tuple[Effect, ...]:
@@ -118,33 +186,93 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
         case ToolReconcileRequested():
             assert isinstance(state, AwaitingTools)
             return (_reconcile(state, event),)
+        case CompactionRequested():
+            assert isinstance(state, Compacting)
+            return (_summarise(state),)
         case (
             ModelReplied()
             | ToolReturned()
             | RunStarted()
-            | RunCompleted()
             | RunRefused()
             | ModelCallFailed()
-            | RunParked()
+            | ModelSwitched()
+            | FallbackSuppressed()
             | RunPauseRequested()
             | RunPaused()
             | RunResumed()
-            | RunRestored()
-            | RunReleased()
             | InputReceived()
             | CommandRefused()
             | ToolOutcomeAsked()
             | CallNotBegun()
+            | ChildrenPlanned()
+            | ResidentLeft()
+            | ContextCompacted()
+            | CompactionFailed()
         ):
             return ()
+        case ChildRequested():
+            return (_see_to(event, state),)
+        case ChildReturned(index=index):
+            assert isinstance(state, AwaitingTools)
+            return _gathers(state, index)
+        case RunParked():
+            assert isinstance(state, Parked)
+            parent = state.facts.parent
+            return (TellParent(run_id=state.facts.run_id),) if parent is not None and parent.is_resident else ()
+        case RunRestored() | RunReleased():
+            return unsettled(state)
+        case RunCompleted():
+            assert isinstance(state, Ended)
+            return _ends(state.facts)
         case RunCancelled() | RunFailed():
             assert isinstance(state, Ended)
-            return (StopCalls(run_id=state.facts.run_id),)
+            return (StopCalls(run_id=state.facts.run_id), *_ends(state.facts))
         case RunQuarantined():
-            assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Ended)
+            assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended)
             return (StopCalls(run_id=state.facts.run_id),)
         case _:
             assert_never(event)
+
+
+def unsettled(state: State) -> tuple[Kin, ...]:
+    """What has to be seen to between this run and its kin when nobody knows what was done: after a take-over, and
+    after a time in which the run heard nothing.
+    """
+    if not isinstance(state, LIVE) or is_import(state):
+        return ()
+    facts = state.facts
+    found: list[Kin] = [SeeToParent(run_id=facts.run_id)] if facts.parent is not None else []
+    if isinstance(state, AwaitingTools):
+        for opened in state.open:
+            if opened.delegation is not None:
+                found += (
+                    SeeToChild(
+                        run_id=facts.run_id, turn=state.turn, index=opened.index, number=child.number, is_new=False
+                    )
+                    for child in running(opened.delegation)
+                )
+    return tuple(found)
+
+
+def _see_to(event: ChildRequested, state: State) -> SeeToChild:
+    assert isinstance(state, AwaitingTools)
+    return SeeToChild(
+        run_id=state.facts.run_id, turn=event.turn, index=event.index, number=event.number, is_new=not event.only_look
+    )
+
+
+def _gathers(state: AwaitingTools, index: int) -> tuple[CallTool, ...]:
+    """The call goes on outside when its children are done and their results have to be fetched."""
+    opened = next(call for call in state.open if call.index == index)
+    wanted = opened.delegation
+    assert wanted is not None
+    return (_call_tool(state, index),) if is_complete(wanted) and needs_gathering(wanted) else ()
+
+
+def _ends(facts: Facts) -> tuple[Kin, ...]:
+    """Its parent waits for it; its own children are of no use any more."""
+    children = (EndChildren(run_id=facts.run_id),) if facts.spawned else ()
+    return (*children, TellParent(run_id=facts.run_id)) if facts.parent is not None else children
 
 
 def _call_model(state: AwaitingModel) -> CallModel:
@@ -155,6 +283,17 @@ def _call_model(state: AwaitingModel) -> CallModel:
         provider=state.provider,
         model=state.model,
         not_before_ms=state.not_before_ms,
+    )
+
+
+def _summarise(state: Compacting) -> Summarise:
+    return Summarise(
+        run_id=state.facts.run_id,
+        number=state.number,
+        turn=state.facts.turns + 1,
+        attempt=state.attempt,
+        provider=state.provider,
+        model=state.model,
     )
 
 

@@ -5,6 +5,8 @@
                  v    |               v
                Parked(interactive)   Ended (completed, failed, cancelled)      Absent -> Refused
 
+At a turn boundary a run may be Compacting: a summary of its conversation is made, and then it goes on as it would have.
+
 A pause stands in `Facts.pauses` from the moment it is asked for. Wherever a model call would be due next the run
 becomes Paused instead, and the call is made when the last pause is lifted.
 
@@ -23,12 +25,21 @@ from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlo
 from schemas.quick import quick
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -46,10 +57,12 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import AgentDefinition, BlobRef, ToolCall, Usage
+from schemas.values import AgentDefinition, BlobRef, ModelChoice, ParentCall, ToolCall, Usage
 from services.core.changing import changed
-from services.core.run import code_agents, limits
+from services.core.run import code_agents, delegation, limits
+from services.core.run.delegation import Delegation
 from services.core.run.prompt import first_message
+from services.core.run.splitting import Split, compacted, estimate_tokens
 
 REDUCER_VERSION = 7
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
@@ -93,6 +106,32 @@ NO_LOSSES = Losses()
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextGauge:
+    """How full the context was when it was last known: tokens of the first `messages` of the conversation."""
+
+    tokens: int = 0
+    messages: int = 0
+
+
+NOTHING_KNOWN = ContextGauge()
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compactions:
+    """Compactions of the run, failed ones included. `last_turn` is the turn before which the last one was asked for."""
+
+    count: int = 0
+    last_turn: int = -1
+    is_wished: bool = False
+    """The run itself asked for one before its next turn."""
+
+
+NO_COMPACTIONS = Compactions()
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What every accepted run has. Times in UTC milliseconds, cost in millionths of `currency`."""
 
@@ -132,12 +171,38 @@ class Facts:
     pauses: tuple[Pause, ...] = ()
     """What holds the run, in the order it was asked for."""
     losses: Losses = NO_LOSSES
+    context: ContextGauge = NOTHING_KNOWN
+    compactions: Compactions = NO_COMPACTIONS
+    web_search_filter: str = ""
+    seed: str = ""
+    """Not empty: the run only holds a conversation for those that go on with it."""
+    choice: ModelChoice | None = None
+    """The model it has switched to; None while it is with that of its definition."""
+    switches: int = 0
+    retries: int = 0
+    """Iterations that were used up by retries and switches: they answered no turn."""
+
     run_timeout_s: int = 0
     """Seconds of work the run may take; 0 = no bound."""
     deadline_ms: int = 0
     """When its time is over, if it is neither paused nor parked until then; 0 = never."""
+    parent: ParentCall | None = None
+    """The call it was started by; None for a run of its own."""
+    parent_context: tuple[tuple[str, str], ...] = ()
+    spawned: int = 0
+    """Children it has started."""
+    residents: tuple[str, ...] = ()
+    """Run ids of its resident children that are not over."""
     payload_metadata: tuple[tuple[str, str], ...] = ()
     """What came with a trigger's body; not trusted."""
+
+    @property
+    def current(self) -> ModelChoice:
+        """The model the run is with now."""
+        if self.choice is not None:
+            return self.choice
+        definition = self.definition
+        return ModelChoice(provider=definition.provider, model=definition.model, effort=definition.effort)
 
 
 @quick
@@ -197,6 +262,8 @@ class OpenCall:
     """The attempt was lost, and a person has to say what became of it."""
     not_begun: bool = False
     """Its owner stopped before it began this attempt."""
+    delegation: Delegation | None = None
+    """What it waits for, when it was understood as a call for children."""
 
 
 @quick
@@ -254,6 +321,34 @@ class Paused:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compacting:
+    """A summary is due or under way; until it is there the conversation stays as it is.
+
+    `attempt` 0: it is there, or there will be none; what follows is in the same batch.
+    """
+
+    facts: Facts
+    number: int
+    attempt: int
+    trigger: str
+    """manual, auto or self."""
+    keep_n: int
+    keep_first: bool
+    before_tokens: int
+    provider: str
+    model: str
+    losses: int = 0
+    """Owners that were lost during the call."""
+    not_begun: bool = False
+    """Its owner stopped before it began this attempt."""
+
+    @property
+    def split(self) -> Split:
+        return Split(keep_n=self.keep_n, keep_first=self.keep_first)
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """The run is over. `status` is completed, failed or cancelled; `reason` the stop reason, error or cancel reason.
 
@@ -266,7 +361,7 @@ class Ended:
     answers: tuple[Answer, ...] = ()
 
 
-Live = AwaitingModel | AwaitingTools | Parked | Paused
+Live = AwaitingModel | AwaitingTools | Parked | Paused | Compacting
 State = Absent | Refused | Live | Ended
 
 
@@ -285,6 +380,10 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _replied(state, event)
         case ModelCallFailed():
             return _model_failed(state, event)
+        case ModelSwitched():
+            return _switched(state, event)
+        case FallbackSuppressed():
+            return _failing(state, event)
         case ToolCallRequested():
             return _tool_requested(state, event, at_ms)
         case ToolReturned():
@@ -295,7 +394,12 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _outcome_asked(state, event, at_ms)
         case CallNotBegun():
             return _not_begun(state, event)
+        case ChildrenPlanned() | ChildRequested() | ChildReturned():
+            return _delegated(state, event, at_ms)
+        case ResidentLeft():
+            return _with_facts(state, _without_resident(_facts(state, event), event.child_run_id))
         case RunParked():
+            _check_not_compacting(state, event)
             return Parked(facts=_facts(state, event), since_ms=at_ms)
         case RunPauseRequested(scope=scope, reason=reason, by=by):
             return _pause_requested(state, event, Pause(scope=scope, reason=reason, by=by))
@@ -303,6 +407,10 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _paused(state, event, at_ms)
         case RunResumed():
             return _resumed(state, event)
+        case CompactionRequested():
+            return _compaction_requested(state, event, at_ms)
+        case ContextCompacted() | CompactionFailed():
+            return _compaction_over(state, event)
         case InputReceived():
             return _with_facts(state, _with_input(_facts(state, event), event))
         case RunCompleted(stop_reason=reason):
@@ -337,11 +445,21 @@ def conversation(state: State) -> tuple[Message, ...]:
             return _boundary(changed(facts, messages=_closed(facts.messages, answers))).messages
         case Ended(facts=facts, answers=answers):
             return _closed(facts.messages, answers)
-        case AwaitingModel(facts=facts) | Parked(facts=facts) | Paused(facts=facts):
+        case AwaitingModel(facts=facts) | Parked(facts=facts) | Paused(facts=facts) | Compacting(facts=facts):
             # Texts that wait for the next turn have been said: only a fork looks at a run that is under way.
             return _boundary(facts).messages
         case _:
             assert_never(state)
+
+
+def at_boundary(facts: Facts) -> Facts:
+    """The facts with what has waited for the next turn in the conversation."""
+    return _boundary(facts)
+
+
+def used_tokens(facts: Facts) -> int:
+    """How full the context is: what the provider counted last, and an estimate of what came after."""
+    return facts.context.tokens + estimate_tokens(facts.messages[facts.context.messages :])
 
 
 # --- one function per event ------------------------------------------------------------------------------------------
@@ -351,6 +469,8 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
     if not isinstance(state, Absent):
         raise IllegalEvent(f"RunStarted on a run that is {type(state).__name__}")
     system, first = first_message(event.definition, event.segments, event.metadata, event.payload_metadata)
+    # Another agent's model would refuse reasoning that it did not sign.
+    history = tuple(map(_without_reasoning, state.history)) if event.seed and event.forked_from else state.history
     facts = Facts(
         run_id=state.run_id,
         session_id=event.session_id,
@@ -361,7 +481,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         definition=event.definition,
         system=system,
         # A fork may say nothing of its own: it answers what its prefix ends with.
-        messages=(*state.history, first) if first.blocks else state.history,
+        messages=(*history, first) if first.blocks else history,
         allowed_hosts=event.allowed_hosts,
         interactive=event.interactive,
         idempotency_key=event.idempotency_key,
@@ -374,6 +494,10 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         imported_events=0 if event.imported_from is None else event.imported_from.events,
         run_timeout_s=event.run_timeout_s,
         deadline_ms=_deadline(event.run_timeout_s, at_ms),
+        parent=event.parent,
+        parent_context=tuple(sorted(event.parent_context.items())),
+        web_search_filter=event.web_search_filter,
+        seed=event.seed,
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
     return AwaitingModel(
@@ -388,6 +512,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
 
 def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> AwaitingModel:
     facts = _facts(state, event)
+    _check_not_compacting(state, event)
     same_turn = isinstance(state, AwaitingModel) and state.turn == event.turn
     if isinstance(state, AwaitingModel) and same_turn:
         if event.attempt != state.attempt + 1:
@@ -444,10 +569,15 @@ def _replied(state: State, event: ModelReplied) -> AwaitingTools:
         reasoning=event.reasoning,
         reasoning_signature=event.reasoning_signature,
     )
+    # An answer without text and calls would be refused by providers when it is sent back.
+    messages = (*state.facts.messages, message) if message.blocks else state.facts.messages
+    spent = event.usage
+    tokens = spent.input_tokens + spent.output_tokens
+    tokens += spent.cache_creation_input_tokens + spent.cache_read_input_tokens
     facts = changed(
         state.facts,
-        # An answer without text and calls would be refused by providers when it is sent back.
-        messages=(*state.facts.messages, message) if message.blocks else state.facts.messages,
+        messages=messages,
+        context=ContextGauge(tokens=tokens, messages=len(messages)),
         turns=event.turn,
         usage=add_usage(state.facts.usage, event.usage),
         last_usage=event.usage,
@@ -461,12 +591,46 @@ def _replied(state: State, event: ModelReplied) -> AwaitingTools:
 def _model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
         raise IllegalEvent(f"a failure of turn {event.turn} attempt {event.attempt} that is not awaited")
-    facts = changed(state.facts, model_errors=state.facts.model_errors + 1)
+    facts = changed(
+        state.facts,
+        model_errors=state.facts.model_errors + 1,
+        retries=state.facts.retries + event.takes_iteration,
+    )
     if event.kind == "interrupted":
         return changed(state, facts=facts, interruptions=state.interruptions + 1)
     if event.kind == "rate_limited":
         return changed(state, facts=facts, rate_limits=state.rate_limits + 1)
     return changed(state, facts=facts, failures=state.failures + 1)
+
+
+def _failing(state: State, event: ModelSwitched | FallbackSuppressed) -> AwaitingModel:
+    """The state in which a call of this attempt has failed."""
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
+        raise IllegalEvent(f"{type(event).__name__} after turn {event.turn} attempt {event.attempt}, not awaited")
+    return state
+
+
+def _switched(state: State, event: ModelSwitched) -> AwaitingModel:
+    awaiting = _failing(state, event)
+    facts = awaiting.facts
+    if event.number != facts.switches + 1:
+        raise IllegalEvent(f"switch {event.number} of a run that has made {facts.switches}")
+    facts = changed(
+        facts,
+        choice=ModelChoice(provider=event.provider, model=event.model, effort=event.effort),
+        switches=event.number,
+        messages=tuple(map(_without_reasoning, facts.messages)) if event.reasoning_cleared else facts.messages,
+    )
+    # Another model has failed at nothing yet, so its retries and its waits are counted anew.
+    return changed(
+        awaiting,
+        facts=facts,
+        provider=event.provider,
+        model=event.model,
+        failures=0,
+        rate_limits=0,
+        waited_ms=0,
+    )
 
 
 def _tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> AwaitingTools:
@@ -476,7 +640,8 @@ def _tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> Await
         raise IllegalEvent(f"tool call {event.index} of turn {event.turn} is asked for again after its result")
     call = state.asked[event.index]
     kept = tuple(item for item in state.open if item.index != event.index)
-    if len(kept) < len(state.open):
+    before = next((item for item in state.open if item.index == event.index), None)
+    if before is not None:
         state = _with_loss(state, event.index, at_ms)
     opened = OpenCall(
         index=event.index,
@@ -484,7 +649,8 @@ def _tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> Await
         attempt=event.attempt,
         effect_class=event.effect_class,
         reconcilable=event.reconcilable,
-        asks=next((item.asks for item in state.open if item.index == event.index), 0),
+        asks=before.asks if before is not None else 0,
+        delegation=before.delegation if before is not None else None,
     )
     return changed(state, open=(*kept, opened))
 
@@ -501,8 +667,10 @@ def _outcome_asked(state: State, event: ToolOutcomeAsked, at_ms: int) -> Awaitin
     return _replaced(awaiting, changed(opened, is_asking=False, is_waiting=True))
 
 
-def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingTools:
+def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingTools | Compacting:
     match state:
+        case Compacting(number=event.turn, attempt=event.attempt) if event.kind == "compact":
+            return changed(state, not_begun=True)
         case AwaitingModel(turn=event.turn, attempt=event.attempt) if event.kind == "model":
             return changed(state, not_begun=True)
         case AwaitingTools(turn=event.turn) if event.kind == "tool":
@@ -510,6 +678,42 @@ def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingToo
                 if (opened.index, opened.attempt) == (event.index, event.attempt):
                     return _replaced(state, changed(opened, not_begun=True))
     raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
+
+
+def _delegated(state: State, event: ChildrenPlanned | ChildRequested | ChildReturned, at_ms: int) -> AwaitingTools:
+    """A call of the Agent tool goes on."""
+    opened = None
+    if isinstance(state, AwaitingTools) and state.turn == event.turn:
+        opened = next((call for call in state.open if call.index == event.index), None)
+    if opened is None:
+        raise IllegalEvent(f"{type(event).__name__}: the call {event.turn}.{event.index} is not open")
+    assert isinstance(state, AwaitingTools)
+    facts = state.facts
+    if isinstance(event, ChildrenPlanned):
+        if opened.delegation is not None:
+            raise IllegalEvent(f"the call {event.turn}.{event.index} is planned twice")
+        return _replaced(state, changed(opened, delegation=delegation.planned(event, at_ms)))
+    if opened.delegation is None:
+        raise IllegalEvent(f"{type(event).__name__}: the call {event.turn}.{event.index} wants no children")
+    try:
+        if isinstance(event, ChildRequested):
+            after = delegation.requested(opened.delegation, event)
+        else:
+            after = delegation.returned(opened.delegation, event)
+    except KeyError as error:
+        raise IllegalEvent(f"{type(event).__name__}: child {event.number} of {event.turn}.{event.index}") from error
+    if isinstance(event, ChildRequested) and after.op in delegation.STARTING:
+        residents = (*facts.residents, event.child_run_id) if after.op == delegation.OPEN else facts.residents
+        facts = changed(facts, spawned=facts.spawned + 1, residents=residents)
+    elif isinstance(event, ChildReturned) and event.status in delegation.OVER:
+        facts = _without_resident(facts, event.child_run_id)
+    return _replaced(changed(state, facts=facts), changed(opened, delegation=after))
+
+
+def _without_resident(facts: Facts, run_id: str) -> Facts:
+    if run_id not in facts.residents:
+        return facts
+    return changed(facts, residents=tuple(name for name in facts.residents if name != run_id))
 
 
 def _lost(state: State, event: ToolReconcileRequested | ToolOutcomeAsked, at_ms: int) -> tuple[AwaitingTools, OpenCall]:
@@ -541,6 +745,8 @@ def _tool_returned(state: State, event: ToolReturned, at_ms: int) -> AwaitingToo
         raise IllegalEvent(f"a second result of tool call {event.index} of turn {event.turn}")
     if event.outcome == OUTCOME_UNKNOWN:
         state = _with_loss(state, event.index, at_ms)
+    if event.asks_compaction:
+        state = changed(state, facts=_wishing(state.facts, is_wished=True))
     answer = Answer(
         index=event.index,
         call=state.asked[event.index],
@@ -566,6 +772,7 @@ def _pause_requested(state: State, event: RunPauseRequested, pause: Pause) -> St
 
 def _paused(state: State, event: RunPaused, at_ms: int) -> Paused:
     facts = _facts(state, event)
+    _check_not_compacting(state, event)
     if not facts.pauses or isinstance(state, Paused) or event.turn != facts.turns + 1:
         raise IllegalEvent(f"RunPaused before turn {event.turn} of a run that is {type(state).__name__}")
     if isinstance(state, AwaitingModel) and state.turn == event.turn:
@@ -584,6 +791,77 @@ def _paused(state: State, event: RunPaused, at_ms: int) -> Paused:
     if isinstance(state, Parked):
         facts = _time_went_on(facts, state.since_ms, at_ms)
     return Paused(facts=facts, turn=event.turn, since_ms=at_ms)
+
+
+def _compaction_requested(state: State, event: CompactionRequested, at_ms: int) -> Compacting:
+    facts = _facts(state, event)
+    if isinstance(state, Compacting) and event.number == state.number:
+        if event.attempt != state.attempt + 1 or state.attempt == 0:
+            raise IllegalEvent(f"attempt {event.attempt} of compaction {event.number} after attempt {state.attempt}")
+        lost = 0 if state.not_begun else 1
+        return changed(
+            state,
+            attempt=event.attempt,
+            provider=event.provider,
+            model=event.model,
+            losses=state.losses + lost,
+            not_begun=False,
+        )
+    nothing_is_open = (
+        isinstance(state, Parked | Paused)
+        or (isinstance(state, AwaitingModel) and state.attempt == 0)
+        or (isinstance(state, AwaitingTools) and len(state.answers) == len(state.asked))
+    )
+    if not nothing_is_open or facts.pauses or event.turn != facts.turns + 1:
+        raise IllegalEvent(f"a compaction before turn {event.turn} of a run that is {type(state).__name__}")
+    if isinstance(state, Parked | Paused):
+        facts = _time_went_on(facts, state.since_ms, at_ms)
+    facts = _boundary(facts)
+    if (event.number, event.attempt) != (facts.compactions.count + 1, 1) or event.keep_n > len(facts.messages):
+        raise IllegalEvent(f"compaction {event.number} after {facts.compactions.count} of them")
+    begun = Compactions(count=event.number, last_turn=event.turn)
+    return Compacting(
+        facts=changed(facts, compactions=begun),
+        number=event.number,
+        attempt=1,
+        trigger=event.trigger,
+        keep_n=event.keep_n,
+        keep_first=event.keep_first,
+        before_tokens=event.before_tokens,
+        provider=event.provider,
+        model=event.model,
+    )
+
+
+def _compaction_over(state: State, event: ContextCompacted | CompactionFailed) -> Compacting:
+    if not isinstance(state, Compacting) or (state.number, state.attempt) != (event.number, event.attempt):
+        raise IllegalEvent(f"the end of compaction {event.number} attempt {event.attempt} that is not awaited")
+    facts = state.facts
+    if isinstance(event, ContextCompacted):
+        how = Split(keep_n=event.keep_n, keep_first=event.keep_first)
+        messages = compacted(facts.messages, event.summary, how)
+        made = len(messages) - how.keep_n
+        gone = len(facts.messages) - how.keep_n
+        # What the provider counts shrinks as the estimate does; its next answer says exactly.
+        tokens = used_tokens(facts) * event.after_tokens // max(1, event.before_tokens)
+        facts = changed(
+            facts,
+            messages=messages,
+            inherited_messages=made + max(0, facts.inherited_messages - gone),
+            context=ContextGauge(tokens=tokens, messages=len(messages)),
+        )
+    facts = changed(
+        facts,
+        usage=add_usage(facts.usage, event.usage),
+        cost_micros=facts.cost_micros + event.cost_micros,
+        currency=event.currency or facts.currency,
+    )
+    return changed(state, facts=facts, attempt=0)
+
+
+def _check_not_compacting(state: State, event: object) -> None:
+    if isinstance(state, Compacting) and state.attempt:
+        raise IllegalEvent(f"{type(event).__name__} during compaction {state.number}")
 
 
 def _resumed(state: State, event: RunResumed) -> State:
@@ -613,6 +891,15 @@ def _ended(state: State, event: Event, status: str, reason: str) -> Ended:
 # --- shared ----------------------------------------------------------------------------------------------------------
 
 
+def has_reasoning(message: Message) -> bool:
+    """Whether it is an answer with reasoning, or with a signature of it."""
+    return message.role == "assistant" and bool(message.reasoning or message.reasoning_signature)
+
+
+def _without_reasoning(message: Message) -> Message:
+    return changed(message, reasoning="", reasoning_signature="") if has_reasoning(message) else message
+
+
 def add_usage(one: Usage, other: Usage) -> Usage:
     """The sum of two usages."""
     return Usage(
@@ -640,7 +927,9 @@ def _with_input(facts: Facts, event: InputReceived) -> Facts:
 
 
 def _boundary(facts: Facts) -> Facts:
-    """Waiting user texts join the conversation, one message each."""
+    """Waiting user texts join the conversation, one message each. What was wished for the boundary has had its time."""
+    if facts.compactions.is_wished:
+        facts = _wishing(facts, is_wished=False)
     if not facts.waiting_inputs:
         return facts
     texts = tuple(Message(role="user", blocks=(TextBlock(text=text),)) for text in facts.waiting_inputs)
@@ -653,6 +942,10 @@ def _next_to_read(state: State, facts: Facts) -> Facts:
     return facts if asked and code_agents.is_mid_script(facts) else _boundary(facts)
 
 
+def _wishing(facts: Facts, *, is_wished: bool) -> Facts:
+    return changed(facts, compactions=changed(facts.compactions, is_wished=is_wished))
+
+
 def _facts(state: State, event: object) -> Facts:
     if isinstance(state, (Absent, Refused)):
         raise IllegalEvent(f"{type(event).__name__} on a run that is {type(state).__name__}")
@@ -663,7 +956,7 @@ def _facts(state: State, event: object) -> Facts:
 
 def _with_facts(state: State, facts: Facts) -> State:
     match state:
-        case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Ended():
+        case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting() | Ended():
             return changed(state, facts=facts)
         case Absent() | Refused():
             raise IllegalEvent(f"no facts in {type(state).__name__}")

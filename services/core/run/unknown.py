@@ -25,8 +25,9 @@ from schemas.run_events import (
     ToolReturned,
 )
 from services.core.run import limits
+from services.core.run.delegation import is_complete
 from services.core.run.orders import DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, NotBegun, Reconciled
-from services.core.run.state import OUTCOME_UNKNOWN, AwaitingModel, AwaitingTools, OpenCall, State
+from services.core.run.state import OUTCOME_UNKNOWN, AwaitingModel, AwaitingTools, Compacting, OpenCall, State
 
 REPEATABLE = frozenset({"pure", "read", "idempotent"})
 """Effect classes of calls that may be made again when their result is lost; any other is treated as unsafe."""
@@ -37,8 +38,8 @@ LOST = "the process that ran this call was lost before it returned"
 
 def lost_call(state: AwaitingTools, opened: OpenCall) -> list[Event]:
     """The owner of an open call, or of a question about it, is lost."""
-    if opened.is_waiting:
-        return []  # for a person, who does not go with the owner
+    if opened.is_waiting or waits_for_children(opened):
+        return []  # for a person or for runs, who do not go with the owner
     if opened.not_begun or (opened.effect_class in REPEATABLE and opened.attempt <= limits.INTERRUPTIONS_MAX):
         return [next_attempt(state.turn, opened)]
     if opened.reconcilable and opened.asks < limits.RECONCILES_MAX:
@@ -48,7 +49,12 @@ def lost_call(state: AwaitingTools, opened: OpenCall) -> list[Event]:
 
 def was_under_way(opened: OpenCall) -> bool:
     """The call, or a question about it, may have begun and was not given to a person."""
-    return not opened.is_waiting and not opened.not_begun
+    return not opened.is_waiting and not opened.not_begun and opened.delegation is None
+
+
+def waits_for_children(opened: OpenCall) -> bool:
+    """Nothing of the call is under way but its children."""
+    return opened.delegation is not None and not is_complete(opened.delegation)
 
 
 def reconciled(state: AwaitingTools, opened: OpenCall, order: Reconciled) -> Event:
@@ -112,12 +118,16 @@ def not_begun(state: State, order: NotBegun) -> list[Event]:
 
 
 def open_keys(state: State) -> list[CallKey]:
-    """The calls and questions that are due or under way; what waits for a person is neither."""
+    """The calls and questions that are due or under way; what waits for a person or for children is neither."""
     match state:
         case AwaitingModel(turn=turn, attempt=attempt):
             return [("model", turn, 0, attempt)]
         case AwaitingTools(turn=turn):
-            return [_key(turn, opened) for opened in state.open if not opened.is_waiting]
+            return [
+                _key(turn, opened) for opened in state.open if not opened.is_waiting and not waits_for_children(opened)
+            ]
+        case Compacting(number=number, attempt=attempt) if attempt:
+            return [("compact", number, 0, attempt)]
         case _:
             return []
 
@@ -125,9 +135,13 @@ def open_keys(state: State) -> list[CallKey]:
 def keys_worth_waiting_for(state: State) -> list[CallKey]:
     """Open calls that cost something twice and may have begun: model calls, and tools that must not be repeated."""
     if isinstance(state, AwaitingTools):
-        calls = [call for call in state.open if not (call.is_waiting or call.is_asking or call.not_begun)]
+        calls = [
+            call
+            for call in state.open
+            if not (call.is_waiting or call.is_asking or call.not_begun or waits_for_children(call))
+        ]
         return [_key(state.turn, call) for call in calls if call.effect_class not in REPEATABLE]
-    return [] if isinstance(state, AwaitingModel) and state.not_begun else open_keys(state)
+    return [] if isinstance(state, AwaitingModel | Compacting) and state.not_begun else open_keys(state)
 
 
 def _key(turn: int, opened: OpenCall) -> CallKey:

@@ -129,12 +129,13 @@ def test_tools_from_an_openapi_file_have_names_nobody_can_know_yet(folder: Folde
     [
         ("providers: {x: {driver: openai, options: {header_timeot_ms: 5}}}", "did you mean header_timeout_ms?"),
         (
-            "agents: {a: {provider: gemini, model: m}, b: {provider: gemini, model: m}}",
-            "gemini of gemini (Gemini) is not in",
+            "providers: {x: {driver: anthropic_oauth_dev}}\n"
+            "agents: {a: {provider: x, model: m}, b: {provider: x, model: m}}",
+            "anthropic_oauth_dev of x (Anthropic by OAuth) is not in",
         ),
         (
-            "tiers: {low: [{provider: ollama-local, model: m}]}",
-            "tiers.low[0].provider: the driver ollama of ollama-local",
+            "providers: {x: {driver: anthropic_oauth_dev}}\ntiers: {low: [{provider: x, model: m}]}",
+            "tiers.low[0].provider: the driver anthropic_oauth_dev of x",
         ),
         ("pricing: {models: {opena/x: {input: 1, output: 1}}}", "did you mean openai?"),
         ("agents: {a: {code: greeter}}", "it cannot run without LOOMLOG_CODE_AGENTS_ENABLED=1"),

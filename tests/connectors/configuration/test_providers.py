@@ -1,6 +1,9 @@
 from collections.abc import Mapping
 
+import pytest
+
 from connectors.configuration import Provider, providers_of, usable_ids
+from connectors.configuration.later import LATER_DRIVERS
 from connectors.models.catalog import build_models
 from tests.connectors.configuration.conftest import Folder
 
@@ -14,10 +17,10 @@ def providers(
 
 def test_a_keyed_provider_is_usable_exactly_when_its_key_is_there(folder: Folder):
     without = providers(folder)
-    assert usable_ids(without.values()) == set()
+    assert usable_ids(without.values()) == {"ollama-local"}
     assert without["anthropic"].why_not == "ANTHROPIC_API_KEY is not set"
     with_key = providers(folder, environ={"ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": " "})
-    assert usable_ids(with_key.values()) == {"anthropic"}
+    assert usable_ids(with_key.values()) == {"anthropic", "ollama-local"}
     assert with_key["anthropic"].api_key == "sk-1"
     assert "sk-1" not in repr(with_key)
 
@@ -92,10 +95,24 @@ def test_only_said_capabilities_are_changes(folder: Folder):
     assert found["anthropic"].capabilities == {}
 
 
-def test_drivers_of_later_versions_are_never_usable(folder: Folder):
-    found = providers(folder, environ={"GEMINI_API_KEY": "k"})
-    for name in ("gemini", "ollama-local"):
-        assert "is not in this version" in found[name].why_not
+@pytest.mark.parametrize("driver", LATER_DRIVERS)
+def test_drivers_of_later_versions_are_never_usable(folder: Folder, driver: str):
+    found = providers(folder, f"providers: {{x: {{driver: {driver}}}}}")
+    assert "is not in this version" in found["x"].why_not
+
+
+def test_a_keyless_ollama_is_usable_as_it_is_and_the_hosted_one_with_its_key(folder: Folder):
+    assert providers(folder)["ollama-local"].is_usable
+    assert providers(folder)["ollama"].why_not == "OLLAMA_API_KEY is not set"
+    assert providers(folder, environ={"OLLAMA_API_KEY": "k"})["ollama"].is_usable
+
+
+def test_any_ollama_without_a_key_is_a_local_one(folder: Folder):
+    text = "providers: {gpu-box: {driver: ollama, base_url: 'http://gpu:11434'}}"
+    found = providers(folder, text, {"LOOMLOG_OLLAMA_LOCAL_NUM_CTX": "16384", "LOOMLOG_OLLAMA_NUM_CTX": "99"})[
+        "gpu-box"
+    ]
+    assert (found.header_timeout_s, found.idle_timeout_s, found.options["num_ctx"]) == (600.0, 600.0, 16384)
 
 
 def test_a_dialect_that_is_not_said_is_that_of_the_driver(folder: Folder):
@@ -103,9 +120,16 @@ def test_a_dialect_that_is_not_said_is_that_of_the_driver(folder: Folder):
 
 
 def test_a_driver_can_be_built_from_every_usable_provider(folder: Folder):
-    keys = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", "DEEPSEEK_API_KEY": "k", "LOOMLOG_MOCK_ENABLED": "1"}
+    named = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEEPSEEK_API_KEY", "GEMINI_API_KEY", "OLLAMA_API_KEY")
     text = "providers: {openai: {options: {reasoning_models: [x-]}, capabilities: {max_context_tokens: 99}}}"
-    found = providers(folder, text, keys)
+    found = providers(folder, text, dict.fromkeys(named, "k") | {"LOOMLOG_MOCK_ENABLED": "1"})
     models = build_models({name: found[name] for name in usable_ids(found.values())})
-    assert set(models) == {"anthropic", "openai", "deepseek", "mock", "mock-stable"}
+    keyed = {"anthropic", "openai", "deepseek", "gemini", "ollama"}
+    assert set(models) == keyed | {"ollama-local", "mock", "mock-stable"}
     assert models["openai"].capabilities.max_context_tokens == 99
+
+
+def test_every_option_a_driver_documents_is_known_and_others_are_warned_about(folder: Folder):
+    text = "providers: {ollama-local: {options: {num_ctx: 8192, num_gpu: 1, vision_models: [x], num_cxt: 1}}}"
+    (line,) = folder.warnings(text)
+    assert "num_cxt: the driver ollama does not read this option; did you mean num_ctx?" in line

@@ -24,6 +24,7 @@ TEXT = """\
 models:
   quick: {provider: mock, model: mock-generic, effort: low}
   newest: {provider: anthropic, model_pattern: "claude-*"}
+providers: {later: {driver: anthropic_oauth_dev}}
 provider_priority: [anthropic, openai, mock]
 tiers:
   low: [{provider: mock, model: library}]
@@ -46,7 +47,7 @@ volumes:
   out: {path: /out, mode: rw}
 agents:
   pinned: {provider: openai, model: o-9}
-  without-driver: {provider: gemini, model: g}
+  without-driver: {provider: later, model: g}
   aliased: {model: quick, effort: high}
   pattern: {model: newest}
   tiered: {tier: middle, effort: low}
@@ -147,7 +148,7 @@ def test_a_pin_on_an_unusable_provider_says_what_it_needs(configuration: Configu
     assert found.reason_code == "pin_unavailable"
     assert "needs OPENAI_API_KEY" in found.message
     found = unresolved(configuration, "without-driver")
-    assert "gemini/g is not usable (its driver gemini is not in this version)" in found.message
+    assert "later/g is not usable (its driver anthropic_oauth_dev is not in this version)" in found.message
 
 
 def test_a_user_tier_brings_its_models_its_order_and_its_patience(configuration: Configuration):
@@ -240,3 +241,46 @@ def test_the_canonical_form_refuses_what_has_no_form():
     with pytest.raises(ValueError, match="JSON compliant"):
         canonical_json({"x": float("nan")})
     assert canonical_json({"b": "ä", "a": [1.0, None]}) == '{"a":[1.0,null],"b":"ä"}'.encode()
+
+
+# --- models that cannot be called just now ---------------------------------------------------------------------------
+
+
+def down(*names: str):
+    return lambda provider, model: "it is stalled" if f"{provider}/{model}" in names else ""
+
+
+def test_a_tier_passes_over_what_cannot_be_called_and_keeps_it_for_later(configuration: Configuration):
+    agent = resolve_agent(configuration, "tiered", usable=ALL, why_not=down("anthropic/a-1", "openai/o-1"))
+    assert isinstance(agent, ResolvedAgent)
+    assert model(agent) == "openai/o-2"
+    assert [f"{other.provider}/{other.model}" for other in agent.fallbacks] == [
+        "anthropic/a-1",
+        "openai/o-1",
+        "mock/fallback",
+    ]
+
+
+def test_a_model_that_is_pinned_by_name_is_not_asked_about(configuration: Configuration):
+    agent = resolve_agent(configuration, "pinned", usable=ALL, why_not=down("openai/o-9"))
+    assert isinstance(agent, ResolvedAgent)
+    assert model(agent) == "openai/o-9"
+
+
+def test_a_pattern_that_is_pinned_is_unavailable_while_its_pick_is(configuration: Configuration):
+    found = resolve_agent(
+        configuration,
+        "pattern",
+        usable=ALL,
+        listings={"anthropic": ["claude-1"]},
+        why_not=down("anthropic/claude-1"),
+    )
+    assert isinstance(found, Unresolved)
+    assert (found.reason_code, "it is stalled" in found.message) == ("pin_unavailable", True)
+
+
+def test_a_tier_of_which_nothing_can_be_called_says_what_is_wrong_with_each(configuration: Configuration):
+    found = resolve_agent(configuration, "low", usable=ALL, why_not=down("mock/library"))
+    assert isinstance(found, Unresolved)
+    assert found.reason_code == "tier_unavailable"
+    assert "mock/library: it is stalled" in found.message

@@ -125,12 +125,12 @@ async def _request(reader: asyncio.StreamReader) -> Received:
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-def stream(frames: Iterable[bytes], *, finally_: str = "end") -> Answer:
-    """A 200 with server-sent events in chunks, then: end, close (no last chunk), reset, or stall."""
+def stream(frames: Iterable[bytes], *, finally_: str = "end", content_type: str = "text/event-stream") -> Answer:
+    """A 200 with a stream in chunks, then: end, close (no last chunk), reset, or stall."""
     pieces = list(frames)
 
     async def answer(peer: Peer) -> None:
-        await peer.head(200, content_type="text/event-stream", transfer_encoding="chunked")
+        await peer.head(200, content_type=content_type, transfer_encoding="chunked")
         for piece in pieces:
             await peer.chunk(piece)
         if finally_ == "end":
@@ -159,6 +159,21 @@ def error(code: int, message: str, **headers: str) -> Answer:
     """An error in the JSON shape both wires use."""
     body = json.dumps({"type": "error", "error": {"type": "some_error", "message": message}}).encode()
     return status(code, body, content_type="application/json", **headers)
+
+
+def routed(turn: Answer, **others: Answer) -> Answer:
+    """`turn` for the path of a turn, and others by the last word of theirs (`ps`, `show`, `tags`, `models`)."""
+
+    async def answer(peer: Peer) -> None:
+        last = peer.request.path.partition("?")[0].rpartition("/")[2]
+        await others.get(last, turn)(peer)
+
+    return answer
+
+
+def document(value: Any) -> Answer:
+    """A 200 with a JSON document."""
+    return status(200, json.dumps(value).encode(), content_type="application/json")
 
 
 async def silent(peer: Peer) -> None:

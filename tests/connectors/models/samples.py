@@ -145,3 +145,57 @@ OPENAI_CALLS = (
     ToolCall(id="call_2", name="Search", input="{}"),
 )
 OPENAI_USAGE = Usage(input_tokens=25, output_tokens=42, cache_read_input_tokens=11)
+
+
+def gemini_frame(*parts: dict[str, Any], finish: str = "", usage: bool = True, **values: Any) -> bytes:
+    candidate: dict[str, Any] = {"content": {"parts": list(parts), "role": "model"}, "index": 0}
+    chunk: dict[str, Any] = {"candidates": [candidate | ({"finishReason": finish} if finish else {})]}
+    if usage:
+        chunk["usageMetadata"] = {
+            "promptTokenCount": 36,
+            "cachedContentTokenCount": 11,
+            "candidatesTokenCount": 30,
+            "thoughtsTokenCount": 12,
+            "totalTokenCount": 78,
+        }
+    chunk |= {"modelVersion": "gemini-2.5-pro", "responseId": "r1"}
+    return f"data: {json.dumps(chunk | values, ensure_ascii=False)}\r\n\r\n".encode()
+
+
+def gemini_call(name: str, arguments: dict[str, Any], signature: str = "") -> dict[str, Any]:
+    part: dict[str, Any] = {"functionCall": {"name": name, "args": arguments}}
+    return part | ({"thoughtSignature": signature} if signature else {})
+
+
+GEMINI_FRAMES = [
+    gemini_frame({"text": "Let me ", "thought": True}),
+    gemini_frame({"text": "see – 🙂.", "thought": True}),
+    gemini_frame({"text": "I look "}),
+    gemini_frame({"text": "für Sie."}),
+    gemini_frame(gemini_call("Search", {"query": "später"}, "c2ln"), gemini_call("Search", {})),
+    gemini_frame({"text": ""}, finish="STOP"),
+]
+GEMINI_USAGE = Usage(input_tokens=25, output_tokens=42, cache_read_input_tokens=11)
+
+
+def ollama_line(message: dict[str, Any] | None = None, **values: Any) -> bytes:
+    line: dict[str, Any] = {"model": "qwen3:8b", "created_at": "2026-01-01T00:00:00Z"}
+    line["message"] = {"role": "assistant", "content": ""} | (message or {})
+    return json.dumps(line | {"done": False} | values, ensure_ascii=False).encode() + b"\n"
+
+
+def ollama_call(name: str, arguments: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"function": {"name": name, "arguments": arguments}, **more}]}
+
+
+OLLAMA_END = ollama_line(done=True, done_reason="stop", prompt_eval_count=36, eval_count=42, total_duration=1)
+OLLAMA_LINES = [
+    ollama_line({"thinking": "Let me "}),
+    ollama_line({"thinking": "see – 🙂."}),
+    ollama_line({"content": "I look "}),
+    ollama_line({"content": "für Sie."}),
+    ollama_line(ollama_call("Search", {"query": "später"})),
+    ollama_line(ollama_call("Search", {})),
+    OLLAMA_END,
+]
+OLLAMA_USAGE = Usage(input_tokens=36, output_tokens=42)

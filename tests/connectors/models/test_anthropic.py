@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -6,6 +7,7 @@ from connectors.errors import Permanent
 from connectors.models.anthropic import AnthropicModel, can_see
 from connectors.protocols import Reply
 from schemas.conversation import ImageBlock, Message
+from schemas.values import Sampling
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import FaultServer, Peer
 from tests.connectors.models.samples import request
@@ -75,6 +77,25 @@ async def test_a_listing_that_pages_for_ever_ends() -> None:
         model = AnthropicModel(base_url=server.url)
         assert len(await model.list_models()) == 20
         await model.close()
+
+
+async def test_sampling_that_a_thinking_model_refuses_is_dropped_and_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wishes = Sampling(temperature=0.5, top_p=0.9, stop=("x",))
+    asked = request(model="claude-sonnet-4-5", effort="high", max_tokens=20_000, sampling=wishes)
+    async with FaultServer(fault_server.stream(samples.ANTHROPIC_FRAMES)) as server:
+        model = AnthropicModel(base_url=server.url)
+        for _ in range(2):
+            assert [item async for item in model.stream(asked)]
+        assert [item async for item in model.stream(replace(asked, effort="", sampling=Sampling(top_k=3)))]
+        await model.close()
+    assert {"temperature", "top_p"}.isdisjoint(server.requests[0].json)
+    lines = [record.getMessage() for record in caplog.records if record.name == "loomlog.models"]
+    assert lines == [
+        "anthropic: temperature was dropped: claude-sonnet-4-5 does not take it while it thinks",
+        "anthropic: top_p was dropped: claude-sonnet-4-5 does not take it while it thinks",
+    ]
 
 
 async def test_its_capabilities() -> None:

@@ -56,6 +56,10 @@ def test_nothing_is_replayed_without_a_signature() -> None:
     assert unpack("", "hm", "text", CALLS) is None
 
 
+def test_the_layout_of_another_provider_is_not_replayed() -> None:
+    assert unpack('gemini:[["text",4,"c2ln"]]', "hm", "text", CALLS) is None
+
+
 def test_a_plain_signature_replays_thinking_first() -> None:
     assert unpack("sig", "hm", "text", CALLS) == [
         {"type": "thinking", "thinking": "hm", "signature": "sig"},

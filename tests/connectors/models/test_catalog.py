@@ -4,10 +4,14 @@ import pytest
 
 from connectors.errors import Permanent, Transient
 from connectors.models.anthropic import AnthropicModel
-from connectors.models.catalog import ProviderSpec, build_model, build_models
+from connectors.models.catalog import DRIVERS, ProviderSpec, build_model, build_models
+from connectors.models.gemini import GeminiModel
 from connectors.models.mock import MockModel
+from connectors.models.ollama import OllamaModel
 from connectors.models.openai import OpenAiModel
+from connectors.models.traits import capabilities_of
 from connectors.protocols import Model, Reply
+from schemas.conversation import ImageBlock, Message
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import FaultServer
 from tests.connectors.models.samples import called, request, results, user
@@ -18,6 +22,8 @@ async def test_every_driver_is_built_under_its_providers_id() -> None:
         ProviderSpec(id="anthropic", driver="anthropic", api_key="k"),
         ProviderSpec(id="openai", driver="openai", api_key="k"),
         ProviderSpec(id="deepseek", driver="deepseek", api_key="k"),
+        ProviderSpec(id="gemini", driver="gemini", api_key="k"),
+        ProviderSpec(id="ollama-local", driver="ollama", base_url="http://127.0.0.1:1"),
         ProviderSpec(id="gateway", driver="openai", base_url="http://127.0.0.1:1/v1"),
         ProviderSpec(id="mock", driver="mock"),
     ]
@@ -26,6 +32,8 @@ async def test_every_driver_is_built_under_its_providers_id() -> None:
         "anthropic": ("anthropic", AnthropicModel),
         "openai": ("openai", OpenAiModel),
         "deepseek": ("deepseek", OpenAiModel),
+        "gemini": ("gemini", GeminiModel),
+        "ollama-local": ("ollama-local", OllamaModel),
         "gateway": ("gateway", OpenAiModel),
         "mock": ("mock", MockModel),
     }
@@ -35,7 +43,7 @@ async def test_every_driver_is_built_under_its_providers_id() -> None:
 
 def test_an_unknown_driver_names_the_known_ones() -> None:
     with pytest.raises(
-        Permanent, match=r"x: no driver 'telepathy'; there are anthropic, openai, deepseek, mock"
+        Permanent, match=r"x: no driver 'telepathy'; there are anthropic, openai, deepseek, gemini, ollama, mock"
     ) as caught:
         build_models({"x": ProviderSpec(id="x", driver="telepathy")})
     assert caught.value.kind == "unsupported"
@@ -60,6 +68,11 @@ async def test_capabilities_can_be_changed_one_by_one() -> None:
         ("mock", {"options": {"rate_500": True}}),
         ("mock", {"options": {"stable": "yes"}}),
         ("openai", {"options": {"echo_reasoning": 1}}),
+        ("ollama", {"options": {"num_ctx": -1}}),
+        ("ollama", {"options": {"num_ctx": 4096.5}}),
+        ("ollama", {"options": {"num_gpu": "all"}}),
+        ("ollama", {"options": {"vision_models": "llava"}}),
+        ("gemini", {"base_url": "nowhere"}),
         ("openai", {"options": {"reasoning_models": "grok"}}),
         ("openai", {"capabilities": {"telepathy": True}}),
         ("openai", {"capabilities": {"supports_vision": 1}}),
@@ -103,6 +116,26 @@ async def test_reasoning_options_reach_the_wire() -> None:
     sent = server.requests[0].json
     assert sent["reasoning_effort"] == "low"
     assert sent["messages"][2]["reasoning_content"] == "hm"
+
+
+async def test_options_of_ollama_reach_the_wire() -> None:
+    options = {"num_ctx": 8192, "num_gpu": 3, "vision_models": ["mine"]}
+    image = Message(role="user", blocks=(ImageBlock(media_type="image/png", data="AA"),))
+    async with FaultServer(fault_server.stream(samples.OLLAMA_LINES)) as server:
+        model = build_model(ProviderSpec(id="x", driver="ollama", base_url=server.url, options=options))
+        assert [item async for item in model.stream(request(image, model="mine:7b"))]
+        await closed(model)
+    assert server.requests[0].json["options"] == {"num_ctx": 8192, "num_gpu": 3}
+
+
+async def test_every_driver_is_built_with_the_capabilities_that_routing_reads_without_it() -> None:
+    for driver in DRIVERS:
+        model = build_model(ProviderSpec(id="x", driver=driver, api_key="k"))
+        assert model.capabilities == capabilities_of(driver)
+        await closed(model)
+    model = build_model(ProviderSpec(id="x", driver="ollama", api_key="k", options={"num_ctx": 8192}))
+    assert model.capabilities == capabilities_of("ollama", {"num_ctx": 8192})
+    await closed(model)
 
 
 async def test_timeouts_reach_the_wire() -> None:

@@ -1,23 +1,40 @@
 """What can go wrong on the wire, once for each driver: the same fault must be the same failure."""
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from functools import partial
 from typing import Any
 
 import pytest
 
 from connectors.errors import OutsideError, Permanent, Transient
 from connectors.models.anthropic import AnthropicModel
+from connectors.models.deepseek import DEEPSEEK
+from connectors.models.gemini import GeminiModel
+from connectors.models.ollama import OllamaModel
 from connectors.models.openai import OpenAiModel
 from connectors.protocols import Model, ModelItem, Reply, TextDelta
+from schemas.conversation import ImageBlock, Message
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import Answer, FaultServer, Peer
 from tests.connectors.models.samples import request
 
 KEY = "sk-very-secret"
+
+
+NOTHING_LOADED = fault_server.document({"models": []})
+LISTED = {
+    "anthropic": {"data": [{"id": "one"}, {"id": 2}, 3, {"id": "two"}], "has_more": False},
+    "openai": {"data": [{"id": "one"}, {"id": 2}, 3, {"id": "two"}]},
+    "gemini": {"models": [{"name": "models/one"}, {"name": 2}, 3, {"name": "models/two"}]},
+    "ollama": {"models": [{"name": "one"}, {"name": 2}, 3, {"model": "two"}]},
+}
 
 
 @dataclass(frozen=True)
@@ -29,8 +46,19 @@ class Driver:
     """An error event inside a stream."""
     cut: int
     """After so many frames the turn is not complete."""
+    listed: Any
+    lines: bool = False
+    """Frames are lines of JSON, not events."""
+
+    def frame(self, data: bytes) -> bytes:
+        return data + b"\n" if self.lines else b"data: " + data + b"\n\n"
+
+    def stream(self, frames: Iterable[bytes], *, finally_: str = "end") -> Answer:
+        media_type = "application/x-ndjson" if self.lines else "text/event-stream"
+        return fault_server.stream(frames, finally_=finally_, content_type=media_type)
 
 
+OPENAI_OVERLOADED = b'data: {"error": {"type": "overloaded_error", "message": "Overloaded"}}\n\n'
 DRIVERS = [
     Driver(
         "anthropic",
@@ -38,13 +66,40 @@ DRIVERS = [
         samples.ANTHROPIC_FRAMES,
         samples.anthropic_frame("error", error={"type": "overloaded_error", "message": "Overloaded"}),
         len(samples.ANTHROPIC_FRAMES) - 1,
+        LISTED["anthropic"],
     ),
     Driver(
         "openai",
         OpenAiModel,
         samples.OPENAI_FRAMES,
-        b'data: {"error": {"type": "overloaded_error", "message": "Overloaded"}}\n\n',
+        OPENAI_OVERLOADED,
         len(samples.OPENAI_FRAMES) - 3,
+        LISTED["openai"],
+    ),
+    Driver(
+        "deepseek",
+        partial(OpenAiModel, dialect=DEEPSEEK),
+        samples.OPENAI_FRAMES,
+        OPENAI_OVERLOADED,
+        len(samples.OPENAI_FRAMES) - 3,
+        LISTED["openai"],
+    ),
+    Driver(
+        "gemini",
+        GeminiModel,
+        samples.GEMINI_FRAMES,
+        b'data: {"error": {"code": 529, "message": "Overloaded", "status": "UNAVAILABLE"}}\r\n\r\n',
+        len(samples.GEMINI_FRAMES) - 1,
+        LISTED["gemini"],
+    ),
+    Driver(
+        "ollama",
+        OllamaModel,
+        samples.OLLAMA_LINES,
+        b'{"error": {"code": 529, "message": "Overloaded"}}\n',
+        len(samples.OLLAMA_LINES) - 1,
+        LISTED["ollama"],
+        lines=True,
     ),
 ]
 
@@ -57,7 +112,7 @@ def driver(request: pytest.FixtureRequest) -> Driver:
 
 @asynccontextmanager
 async def talking(driver: Driver, answer: Answer, **changes: Any) -> AsyncIterator[tuple[Model, FaultServer]]:
-    async with FaultServer(answer) as server:
+    async with FaultServer(fault_server.routed(answer, ps=NOTHING_LOADED)) as server:
         values = {"header_timeout_s": 5.0, "idle_timeout_s": 5.0, "api_key": KEY} | changes
         model = driver.make(provider="some", base_url=server.url, **values)
         try:
@@ -81,7 +136,7 @@ async def failure_of(driver: Driver, answer: Answer, **changes: Any) -> OutsideE
 
 
 async def test_a_turn_is_deltas_and_then_one_reply(driver: Driver) -> None:
-    async with talking(driver, fault_server.stream(driver.frames)) as (model, _):
+    async with talking(driver, driver.stream(driver.frames)) as (model, _):
         *deltas, reply = await items_of(model)
     assert isinstance(reply, Reply)
     texts = [delta for delta in deltas if isinstance(delta, TextDelta)]
@@ -92,14 +147,14 @@ async def test_a_turn_is_deltas_and_then_one_reply(driver: Driver) -> None:
 
 
 async def test_turns_one_after_the_other_share_a_connection(driver: Driver) -> None:
-    async with talking(driver, fault_server.stream(driver.frames)) as (model, server):
+    async with talking(driver, driver.stream(driver.frames)) as (model, server):
         for _ in range(3):
             await items_of(model)
         assert server.connections == 1
 
 
 async def test_many_turns_at_once_do_not_mix(driver: Driver) -> None:
-    async with talking(driver, fault_server.stream(driver.frames)) as (model, _):
+    async with talking(driver, driver.stream(driver.frames)) as (model, _):
         replies = {repr(turn[-1]) for turn in await asyncio.gather(*(items_of(model) for _ in range(20)))}
     assert len(replies) == 1
 
@@ -108,7 +163,7 @@ async def test_a_frame_cut_in_the_middle_and_finished_later_is_whole(driver: Dri
     whole = b"".join(driver.frames)
 
     async def dribble(peer: Peer) -> None:
-        await peer.head(200, content_type="text/event-stream")
+        await peer.head(200, content_type="application/x-ndjson" if driver.lines else "text/event-stream")
         for at in range(0, len(whole), 7):
             await peer.send(whole[at : at + 7])
         peer.writer.close()
@@ -121,22 +176,22 @@ async def test_a_frame_cut_in_the_middle_and_finished_later_is_whole(driver: Dri
 
 @pytest.mark.parametrize("finally_", ["end", "close", "reset"])
 async def test_a_stream_that_ends_early_is_interrupted(driver: Driver, finally_: str) -> None:
-    failure = await failure_of(driver, fault_server.stream(driver.frames[: driver.cut], finally_=finally_))
+    failure = await failure_of(driver, driver.stream(driver.frames[: driver.cut], finally_=finally_))
     assert (type(failure), failure.kind) == (Transient, "interrupted")
 
 
 async def test_a_stream_that_ends_inside_a_frame_is_interrupted(driver: Driver) -> None:
     whole = b"".join(driver.frames[: driver.cut])
-    failure = await failure_of(driver, fault_server.stream([whole[:-5]]))
+    failure = await failure_of(driver, driver.stream([whole[:-5]]))
     assert (type(failure), failure.kind) == (Transient, "interrupted")
 
 
 async def test_an_empty_stream_is_interrupted(driver: Driver) -> None:
-    assert (await failure_of(driver, fault_server.stream([]))).kind == "interrupted"
+    assert (await failure_of(driver, driver.stream([]))).kind == "interrupted"
 
 
 async def test_an_error_inside_a_stream_keeps_what_came_before(driver: Driver) -> None:
-    answer = fault_server.stream([*driver.frames[: driver.cut], driver.overloaded])
+    answer = driver.stream([*driver.frames[: driver.cut], driver.overloaded])
     got: list[ModelItem] = []
 
     async def collect(model: Model) -> None:
@@ -184,7 +239,7 @@ async def test_a_retired_model_is_deprecated(driver: Driver) -> None:
 
 async def test_silence_before_headers_and_in_the_middle_are_told_apart(driver: Driver) -> None:
     before = await failure_of(driver, fault_server.silent, header_timeout_s=0.03)
-    middle = await failure_of(driver, fault_server.stream(driver.frames[:2], finally_="stall"), idle_timeout_s=0.03)
+    middle = await failure_of(driver, driver.stream(driver.frames[:2], finally_="stall"), idle_timeout_s=0.03)
     assert (before.kind, middle.kind) == ("timeout", "timeout")
     assert "no response headers" in str(before)
     assert "idle timeout" in str(middle)
@@ -192,24 +247,128 @@ async def test_silence_before_headers_and_in_the_middle_are_told_apart(driver: D
 
 async def test_a_reset_is_a_network_failure_before_and_interrupted_after_the_headers(driver: Driver) -> None:
     assert (await failure_of(driver, fault_server.resetting)).kind == "network"
-    late = fault_server.stream(driver.frames[:2], finally_="reset")
+    late = driver.stream(driver.frames[:2], finally_="reset")
     assert (await failure_of(driver, late)).kind == "interrupted"
 
 
-@pytest.mark.parametrize("garbage", [b"data: {nope\n\n", b"data: \xff\xfe\n\n", b"data: <html>\n\n", b"data: 1 2\n\n"])
-async def test_garbage_is_interrupted(driver: Driver, garbage: bytes) -> None:
-    failure = await failure_of(driver, fault_server.stream([*driver.frames[:2], garbage]))
+@pytest.mark.parametrize(
+    "garbage", [b"{nope", b"\xff\xfe", b"<html>", b"1 2", b'{"message": {"content": "half', b"nul"]
+)
+async def test_garbage_and_json_cut_short_are_interrupted(driver: Driver, garbage: bytes) -> None:
+    failure = await failure_of(driver, driver.stream([*driver.frames[:2], driver.frame(garbage)]))
     assert (type(failure), failure.kind) == (Transient, "interrupted")
 
 
 async def test_a_huge_line_is_interrupted(driver: Driver) -> None:
-    failure = await failure_of(driver, fault_server.stream([b"data: " + b"x" * 65_536] + [b"x" * 65_536] * 70))
+    beginning = b"" if driver.lines else b"data: "
+    failure = await failure_of(driver, driver.stream([beginning + b"x" * 65_536] + [b"x" * 65_536] * 70))
     assert (type(failure), failure.kind) == (Transient, "interrupted")
     assert str(4 << 20) in str(failure)
 
 
+async def test_a_refused_connection_is_a_network_failure(driver: Driver) -> None:
+    async with FaultServer(fault_server.silent) as server:
+        url = server.url
+    model = driver.make(provider="some", base_url=url, api_key=KEY)  # nobody listens there any more
+    try:
+        for call in (lambda: items_of(model), model.list_models, model.probe):
+            with pytest.raises(Transient) as caught:
+                await call()
+            assert (caught.value.kind, caught.value.status) == ("network", 0)
+            assert str(caught.value).startswith("some: ")
+    finally:
+        await model.close()
+
+
+async def test_a_stream_that_is_slow_but_never_silent_arrives_whole(driver: Driver) -> None:
+    whole = b"".join(driver.frames)
+    size = -(-len(whole) // 6)
+
+    async def slow(peer: Peer) -> None:
+        await peer.head(200, transfer_encoding="chunked")
+        for at in range(0, len(whole), size):
+            await peer.chunk(whole[at : at + size])
+            await asyncio.sleep(0.03)
+        await peer.send(b"0\r\n\r\n")
+
+    async with talking(driver, slow, header_timeout_s=1.0, idle_timeout_s=0.15) as (model, _):
+        began = time.monotonic()
+        reply = (await items_of(model))[-1]
+        assert time.monotonic() - began > 0.15  # longer than any one silence may be
+    assert isinstance(reply, Reply)
+    assert reply.text == "I look für Sie."
+
+
+def at(seconds: float) -> str:
+    return format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
+
+
+RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "details", "low", "high"),
+    [
+        ({"retry_after": "3"}, [], 3, 3),
+        ({"retry_after": "0.5"}, [], 0.5, 0.5),
+        ({"retry_after": at(3600)}, [], 3000, 3600),
+        ({"retry_after": at(-60)}, [], 0, 0),
+        ({"retry_after": "soon"}, [RETRY_INFO], 34.5, 34.5),
+        ({}, [{"@type": "other"}, RETRY_INFO], 34.5, 34.5),
+        ({"retry_after": "2"}, [RETRY_INFO], 2, 2),
+        ({"retry_after": "99999999"}, [], 86_400, 86_400),
+    ],
+)
+async def test_a_rate_limit_says_how_long_to_wait_in_every_form(
+    driver: Driver, headers: dict[str, str], details: list[Any], low: float, high: float
+) -> None:
+    body = json.dumps({"error": {"code": 429, "message": "slow down", "details": details}}).encode()
+    failure = await failure_of(driver, fault_server.status(429, body, **headers))
+    assert isinstance(failure, Transient)
+    assert (failure.kind, str(failure)) == ("rate_limited", "some 429: slow down")
+    assert failure.retry_after_s is not None
+    assert low <= failure.retry_after_s <= high
+
+
+async def test_a_rate_limit_without_a_word_about_waiting_leaves_it_open(driver: Driver) -> None:
+    failure = await failure_of(driver, fault_server.error(429, "slow down"))
+    assert isinstance(failure, Transient)
+    assert failure.retry_after_s is None
+
+
+@pytest.mark.parametrize("content_type", ["text/html", "text/html; charset=utf-8"])
+async def test_a_page_instead_of_a_stream_is_unavailable(driver: Driver, content_type: str) -> None:
+    failure = await failure_of(driver, fault_server.status(200, b"<html>Log in</html>", content_type=content_type))
+    assert (type(failure), failure.kind) == (Transient, "unavailable")
+
+
+@pytest.mark.parametrize("content_type", ["application/octet-stream", "text/plain", ""])
+async def test_a_stream_under_a_wrong_name_is_a_stream(driver: Driver, content_type: str) -> None:
+    answer = fault_server.stream(driver.frames, content_type=content_type)
+    async with talking(driver, answer) as (model, _):
+        reply = (await items_of(model))[-1]
+    assert isinstance(reply, Reply)
+    assert reply.text == "I look für Sie."
+
+
+async def test_an_error_keeps_the_words_of_the_provider(driver: Driver) -> None:
+    said = "messages.3: the tool_use ids were found without tool_result blocks"
+    failure = await failure_of(driver, fault_server.error(400, said))
+    assert str(failure) == f"some 400: {said}"
+
+
+async def test_an_image_for_a_model_that_cannot_see_is_refused_before_anything_is_sent(driver: Driver) -> None:
+    image = Message(role="user", blocks=(ImageBlock(media_type="image/png", data="AA"),))
+    async with talking(driver, driver.stream(driver.frames)) as (model, server):
+        model.capabilities = replace(model.capabilities, supports_vision=False)
+        with pytest.raises(Permanent, match="cannot see images") as caught:
+            [item async for item in model.stream(request(image, model="any"))]
+        assert caught.value.kind == "unsupported"
+        assert server.requests == []
+
+
 async def test_leaving_a_stream_closes_its_connection(driver: Driver) -> None:
-    async with talking(driver, fault_server.stream(driver.frames[: driver.cut], finally_="stall")) as (model, server):
+    async with talking(driver, driver.stream(driver.frames[: driver.cut], finally_="stall")) as (model, server):
         stream = model.stream(request())
         await anext(stream)
         await stream.aclose()  # type: ignore[attr-defined]  # the drivers' streams are generators
@@ -217,18 +376,50 @@ async def test_leaving_a_stream_closes_its_connection(driver: Driver) -> None:
 
 
 async def test_a_provider_that_keeps_the_connection_after_the_end_does_not_hold_the_reply(driver: Driver) -> None:
-    async with talking(driver, fault_server.stream(driver.frames, finally_="stall")) as (model, _):
+    async with talking(driver, driver.stream(driver.frames, finally_="stall")) as (model, _):
         began = time.monotonic()
         assert isinstance((await items_of(model))[-1], Reply)
         assert time.monotonic() - began < 2
 
 
 async def test_models_are_listed(driver: Driver) -> None:
-    body = b'{"data": [{"id": "one"}, {"id": 2}, 3, {"id": "two"}], "has_more": false}'
-    async with talking(driver, fault_server.status(200, body, content_type="application/json")) as (model, _):
+    async with talking(driver, fault_server.document(driver.listed)) as (model, _):
         assert await model.list_models() == ["one", "two"]
-    async with talking(driver, fault_server.status(200, b"[]", content_type="application/json")) as (model, _):
+    async with talking(driver, fault_server.document([])) as (model, _):
         assert await model.list_models() == []
+
+
+async def test_a_probe_is_one_small_question(driver: Driver) -> None:
+    async with talking(driver, fault_server.document(driver.listed)) as (model, server):
+        await model.probe()
+        [asked] = server.requests
+        assert (asked.method, asked.body) == ("GET", b"")
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure", "kind"),
+    [
+        (fault_server.error(401, "who are you"), Permanent, "unauthorised"),
+        (fault_server.error(503, "not now"), Transient, "unavailable"),
+        (fault_server.error(429, "slow down"), Transient, "rate_limited"),
+        (fault_server.status(200, b"<html>", content_type="text/html"), Transient, "unavailable"),
+        (fault_server.resetting, Transient, "network"),
+    ],
+)
+async def test_a_probe_that_fails_says_whether_to_come_back(
+    driver: Driver, answer: Answer, failure: type[OutsideError], kind: str
+) -> None:
+    async with talking(driver, answer) as (model, _):
+        with pytest.raises(failure) as caught:
+            await model.probe()
+        assert caught.value.kind == kind
+
+
+async def test_a_probe_does_not_wait_for_long(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.models.wire.PROBE_S", 0.03)
+    async with talking(driver, fault_server.silent) as (model, _):
+        with pytest.raises(Transient, match=r"no answer to GET .* within 0\.03 s"):
+            await model.probe()
 
 
 async def test_a_failed_listing_is_translated(driver: Driver) -> None:

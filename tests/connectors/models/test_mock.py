@@ -104,11 +104,31 @@ async def test_the_ledger_script_needs_its_tool() -> None:
         await turn(request(model="mock-ledger"))
 
 
+LISTED = [
+    "mock-generic",
+    "mock-reviewer",
+    "mock-a3x2",
+    "mock-ledger",
+    "mock-researcher",
+    "mock-editor",
+    "mock-evaluator",
+    "mock-mcp-caller",
+]
+
+
 async def test_an_unknown_model_names_those_that_exist() -> None:
-    with pytest.raises(Permanent, match="mock-generic, mock-reviewer, mock-a3x2, mock-ledger") as caught:
-        await turn(request(model="mock-researcher"))
+    with pytest.raises(Permanent, match=r"there are mock-generic, .*, mock-mcp-caller$") as caught:
+        await turn(request(model="mock-unknown"))
     assert (caught.value.kind, caught.value.status) == ("not_found", 404)
-    assert await MockModel().list_models() == ["mock-generic", "mock-reviewer", "mock-a3x2", "mock-ledger"]
+
+
+async def test_one_model_is_in_no_list_and_answers_all_the_same() -> None:
+    assert await MockModel().list_models() == LISTED
+    assert (await turn(request(model="mock-mem-search"))).tool_calls
+
+
+async def test_a_probe_never_fails_however_unreliable_the_calls_are() -> None:
+    await MockModel(knobs=MockKnobs(rate_429=1.0, rate_500=1.0)).probe()
 
 
 async def test_tokens_are_a_quarter_of_the_characters() -> None:

@@ -136,6 +136,19 @@ def test_arguments_may_be_an_object() -> None:
     assert calls_of(openai_frame({"tool_calls": [piece]})) == [("x", "Search", '{"query":"ü"}')]
 
 
+def test_small_pieces_of_text_are_joined_and_nothing_overtakes_them() -> None:
+    frames = [
+        *(openai_frame({"content": piece}) for piece in ("O", "n", "e", "\nt", "wo")),
+        openai_frame({"reasoning": "hm"}),
+        *(openai_frame({"content": piece}) for piece in ("a", "b")),
+        openai_call(0, "{}", "x", "Search"),
+        openai_frame({"content": "c"}),
+    ]
+    reply, deltas = played(openai_turn(*frames, finish="tool_calls"))
+    assert [delta.text for delta in deltas] == ["O", "ne\nt", "wo", "hm", "ab", "c"]
+    assert reply.text == "One\ntwoabc"
+
+
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_is_kept_apart_from_text(field: str) -> None:
     reply, deltas = played(openai_turn(openai_frame({field: "hm", "content": None}), openai_frame({"content": "yes"})))

@@ -7,7 +7,7 @@ from connectors.protocols import EffectClass
 from connectors.tools.registry import ToolOptions, build_tools, granted, specs_for
 from tests.connectors.tools.given import binding, context
 
-ALWAYS = ["Context", "Read", "Write", "Edit", "Glob", "Grep", "HTTP", "WebFetch"]
+ALWAYS = ["Agent", "Context", "Read", "Write", "Edit", "Glob", "Grep", "HTTP", "WebFetch"]
 
 
 def test_what_the_operator_did_not_enable_does_not_exist() -> None:

@@ -71,6 +71,19 @@ async def test_what_cannot_work_is_said_in_a_sentence(environ: Mapping[str, str]
     assert "Traceback" not in error
 
 
+async def test_a_tier_that_leads_nowhere_ends_the_start_and_a_key_that_only_runtimes_have_does_not(
+    tmp_path: Path,
+) -> None:
+    environ = {"LOOMLOG_KAFKA": "127.0.0.1:1", "LOOMLOG_POSTGRES": "postgresql://x@127.0.0.1:1/x"}
+    file = tmp_path / "loomlog.yaml"
+    said = []
+    for model in ("{ provider: mock, model: m }", "{ provider: openai, model: m }"):
+        file.write_text(f"provider_priority: [mock, openai]\ntiers: {{low: [{model}]}}\nagents: {{a: {{tier: low}}}}\n")
+        _, error = await ended({**environ, "LOOMLOG_CONFIG_FILES": str(file)}, tmp_path)
+        said.append("resolves to nothing" in error)
+    assert said == [True, False]
+
+
 @pytest.mark.integration
 async def test_a_process_serves_waits_for_what_is_missing_and_stops_quickly(
     kafka: str, postgres: str, tmp_path: Path

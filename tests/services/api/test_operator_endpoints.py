@@ -6,9 +6,13 @@ import pytest
 import pytest_asyncio
 
 from connectors.errors import Permanent, Transient
+from connectors.protocols import Outgoing
 from projections.cursors import CursorRow
+from schemas.codec import local_codec
+from schemas.stream_records import ModelMarked, ProviderProbed
 from services.api import operator_endpoints as module
 from services.api.app import build_app
+from services.commands import limits
 from services.commands.declined import away
 from tests.services.api.serving import Served, Wire, served, service_of
 from tests.services.commands.world import ACME, IVY, READER
@@ -199,13 +203,48 @@ async def test_a_provider_that_hangs_is_given_up(here: Served, monkeypatch: pyte
 async def test_clients_that_ask_for_the_resolver_and_the_state_get_an_answer(here: Served) -> None:
     matrix = (await here.client().get("/v1/_resolver")).json()
     assert matrix["providers"]["mock"]["reachable"] is True
-    assert (await here.client().post("/v1/_resolve/probe", json={})).status_code == 200
     assert (await here.client().get("/v1/_state")).json() == {
         "state": "running",
         "paused_runs_count": 0,
         "pauses": [],
     }
     assert (await here.client().get("/v1/_models")).json()["models"][0]["name"] == "quick"
+
+
+async def test_the_marks_of_runtimes_show_in_the_matrix_and_the_cascade(here: Served) -> None:
+    stalled = ModelMarked(provider="mock", model="mock-generic", mark="stalled", at_ms=1)
+    here.world.layer.providers.note(stalled)
+    matrix = (await here.client().get("/v1/_resolver")).json()
+    assert matrix["providers"]["mock"]["models"]["mock-generic"]["stalled"] is True
+    found = (await here.client().get("/v1/_routing")).json()
+    assert found["user_tiers"][0]["tiers"][0]["cascade"][0]["stalled"] is True
+
+
+async def test_a_probe_is_made_by_a_runtime_and_answers_with_the_matrix(here: Served) -> None:
+    probing = asyncio.create_task(here.client().post("/v1/_resolve/probe", json={}))
+    board = here.world.layer.providers
+    assert await board.until(lambda: bool(board.matrix.requested), timeout_s=5.0)
+    for name, provider in here.service.providers.items():
+        if provider.is_usable:
+            found = ProviderProbed(
+                provider=name, reachable=True, models=("m",), request_id=board.matrix.requested[-1], at_ms=5
+            )
+            here.world.log.put(board.topic, 0, [Outgoing(key=None, value=local_codec().encode(found))])
+    answer = await probing
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["providers"]["mock"]["models"]["m"]["listed"] is True
+    assert answer.json()["providers"]["mock"]["last_check"] == "1970-01-01T00:00:00.005Z"
+
+
+async def test_a_probe_that_no_runtime_answers_says_so(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PROBE_WAIT_S", 0.02)
+    answer = await here.client().post("/v1/_resolve/probe", json={})
+    assert (answer.status_code, answer.json()["code"]) == (503, "probe_unavailable")
+
+
+async def test_a_probe_and_the_matrix_are_for_administrators(here: Served) -> None:
+    assert (await here.client(READER).post("/v1/_resolve/probe", json={})).status_code == 403
+    assert (await here.client(READER).get("/v1/_resolver")).status_code == 403
 
 
 async def test_the_runs_under_way_are_counted_by_user_and_provider(here: Served) -> None:

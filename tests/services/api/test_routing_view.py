@@ -1,12 +1,16 @@
 from pathlib import Path
 
-from services.api.routing_view import aliases, provider_view, routing
+from schemas.stream_records import ModelMarked, ProviderProbed
+from services.api.routing_view import aliases, provider_view, resolver, routing
+from services.core.availability import Matrix
 from tests.services.api.serving import service_of
+
+NOW = 1_780_000_000_000
 
 
 def test_the_first_that_can_be_used_is_selected(tmp_path: Path) -> None:
     service = service_of(None, tmp_path)
-    view = routing(service.configuration, service.providers, is_admin=False)
+    view = routing(service.configuration, service.providers, Matrix(), now_ms=NOW, is_admin=False)
     (resilient,) = (plan for plan in view["user_tiers"] if plan["name"] == "resilient")
     cascades = {tier["tier"]: tier["cascade"] for tier in resilient["tiers"]}
     assert [step["selected"] for step in cascades["middle"]] == [True]
@@ -16,7 +20,7 @@ def test_the_first_that_can_be_used_is_selected(tmp_path: Path) -> None:
 def test_keys_never_show(tmp_path: Path) -> None:
     service = service_of(None, tmp_path)
     for provider in service.providers.values():
-        assert "api_key" not in provider_view(provider, is_admin=True)
+        assert "api_key" not in provider_view(provider, Matrix(), is_admin=True)
 
 
 def test_aliases_are_listed(tmp_path: Path) -> None:
@@ -28,3 +32,78 @@ def test_aliases_are_listed(tmp_path: Path) -> None:
         "model_pattern": None,
         "effort": None,
     }
+
+
+# --- with what is known of the models --------------------------------------------------------------------------------
+
+
+def after(*records: ModelMarked | ProviderProbed) -> Matrix:
+    matrix = Matrix()
+    for record in records:
+        matrix = matrix.after(record)
+    return matrix
+
+
+def first_step(folder: Path, matrix: Matrix, now_ms: int = NOW) -> dict[str, object]:
+    service = service_of(None, folder)
+    view = routing(service.configuration, service.providers, matrix, now_ms=now_ms, is_admin=True)
+    (plan,) = (plan for plan in view["user_tiers"] if plan["name"] == "default")
+    step: dict[str, object] = plan["tiers"][0]["cascade"][0]
+    assert step["provider"] == "mock"
+    return step
+
+
+STALLED = ModelMarked(provider="mock", model="mock-generic", mark="stalled", reason="unavailable", at_ms=NOW)
+LIMITED = ModelMarked(provider="mock", model="mock-generic", mark="rate_limited", until_ms=NOW + 10, at_ms=NOW)
+AWAY = ProviderProbed(provider="mock", reachable=False, error="refused", at_ms=NOW)
+LISTED = ProviderProbed(provider="mock", reachable=True, models=("mock-generic", "other"), at_ms=NOW)
+
+
+def test_a_cascade_tells_the_two_states_of_a_model_apart(tmp_path: Path) -> None:
+    stalled, limited = first_step(tmp_path, after(STALLED)), first_step(tmp_path, after(LIMITED))
+    assert (stalled["stalled"], stalled["rate_limited"], stalled["available"]) == (True, False, False)
+    assert (limited["stalled"], limited["rate_limited"], limited["available"]) == (False, True, False)
+    assert first_step(tmp_path, after(LIMITED), NOW + 10)["available"]
+
+
+def test_a_provider_that_does_not_answer_is_not_reachable(tmp_path: Path) -> None:
+    step = first_step(tmp_path, after(AWAY))
+    assert (step["reachable"], step["available"], step["selected"]) == (False, False, False)
+
+
+def test_a_step_has_the_fields_clients_know(tmp_path: Path) -> None:
+    assert set(first_step(tmp_path, Matrix())) == {
+        "provider",
+        "model",
+        "primary",
+        "available",
+        "selected",
+        "stalled",
+        "rate_limited",
+        "reachable",
+    }
+
+
+def test_the_matrix_has_every_provider_with_what_was_found_out(tmp_path: Path) -> None:
+    service = service_of(None, tmp_path)
+    found = resolver(service.providers, after(LISTED, STALLED), now_ms=NOW)["providers"]
+    assert set(found) == set(service.providers)
+    mock = found["mock"]
+    assert {"excluded", "reachable", "models", "last_check", "last_error"} <= set(mock)
+    assert (mock["excluded"], mock["reachable"], mock["last_error"]) == (False, True, None)
+    assert mock["last_check"] == "2026-05-28T20:26:40.000Z"
+    assert mock["models"]["mock-generic"]["stalled"]
+    assert mock["models"]["other"] == {
+        "listed": True,
+        "stalled": False,
+        "rate_limited": False,
+        "rate_limited_until": None,
+        "reason": None,
+    }
+    assert (found["anthropic"]["excluded"], found["anthropic"]["reachable"]) == (True, False)
+    assert "ANTHROPIC_API_KEY" in found["anthropic"]["last_error"]
+
+
+def test_a_provider_that_is_away_says_why(tmp_path: Path) -> None:
+    found = resolver(service_of(None, tmp_path).providers, after(AWAY), now_ms=NOW)["providers"]["mock"]
+    assert (found["reachable"], found["last_error"], found["models"]) == (False, "refused", {})

@@ -206,6 +206,9 @@ class ToldModel:
     async def list_models(self) -> list[str]:
         return []
 
+    async def probe(self) -> None:
+        """It is always there."""
+
     async def close(self) -> None:
         """Nothing to close."""
 

@@ -31,6 +31,7 @@ from schemas.run_commands import StartRun
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
+from services.runtime.availability import Availability
 from services.runtime.deltas import Previews
 from services.runtime.desk import Definitions, PastRun, RunDesk
 from services.runtime.main import Work, clock_ms
@@ -38,6 +39,7 @@ from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.shelf import Shelf
+from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import NO_TRACING, Tracing
@@ -96,6 +98,9 @@ class Scripted:
     async def list_models(self) -> list[str]:
         return []
 
+    async def probe(self) -> None:
+        """It is always there."""
+
     async def close(self) -> None:
         """Nothing is open."""
 
@@ -151,6 +156,8 @@ class SmallRuntime:
         previews_topic: str = "unused",
         tools: Mapping[str, Tool] | None = None,
         definitions: Definitions | None = None,
+        providers: Mapping[str, Provider] | None = None,
+        availability: Availability | None = None,
     ) -> None:
         family, codec = RunFamily(), local_codec()
         past = Past(family, codec, ranges, topics.events)
@@ -165,18 +172,19 @@ class SmallRuntime:
         self.previews = previews = Previews(
             codec, appender, topic=previews_topic, partitions=partitions, term_of=term_of
         )
+        models = ModelCalls(
+            {"mock": Provider(model=model)},
+            prices={},
+            currency="",
+            tools=shelf,
+            blobs=blobs,
+            previews=previews,
+            tracing=tracing,
+            clock_ms=clock_ms,
+            secrecy=secrecy,
+        )
         work = Work(
-            ModelCalls(
-                {"mock": Provider(model=model)},
-                prices={},
-                currency="",
-                tools=shelf,
-                blobs=blobs,
-                previews=previews,
-                tracing=tracing,
-                clock_ms=clock_ms,
-                secrecy=secrecy,
-            ),
+            models,
             ToolCalls(
                 shelf,
                 volumes={},
@@ -187,6 +195,7 @@ class SmallRuntime:
                 clock_ms=clock_ms,
                 secrecy=secrecy,
             ),
+            SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, secrecy=secrecy),
         )
         self.dead_letters = DeadLetters(codec, appender, topic=topics.dead_letters, service=name, clock_ms=clock_ms)
         self.calls = Calls(
@@ -203,7 +212,7 @@ class SmallRuntime:
                 partitions=partitions,
                 known_since_ms=known_since_ms,
                 forgotten_until=forgotten_until,
-                definitions=definitions or OneAgent(),
+                definitions=OneAgent() if definitions is None else definitions,
                 index=EmptyIndex(),
                 past=past,
                 tallies=tallies,

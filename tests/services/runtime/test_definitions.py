@@ -1,13 +1,16 @@
 """Agents of the configuration as what runs are pinned to."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from connectors.blobs import MemoryBlobs
 from connectors.configuration import Agent, Configuration, Unresolved, load, resolve_agent
 from connectors.configuration.model import ProviderBlock
-from schemas.values import AgentDefinition, VolumeGrant
+from schemas.stream_records import ModelMarked, ProviderProbed
+from schemas.values import AgentDefinition, ModelChoice, VolumeGrant
+from services.core.availability import Matrix
 from services.core.run.limits import RETRY_ATTEMPTS_MAX
 from services.core.run.orders import Refusal
 from services.runtime import definitions as definitions_module
@@ -106,6 +109,135 @@ def test_a_resolved_agent_is_kept_and_refusals_are_not(
     assert resolved == ["helper"]
 
 
+# --- with what is known of the models --------------------------------------------------------------------------------
+
+TIERED = """\
+provider_priority: [mock, mock-stable]
+user_tiers:
+  default: {fallback_on_error: true, max_fallback_attempts: 4, rate_limit_cooldown_ms: 5000}
+tiers:
+  low: [{provider: mock, model: small, effort: low}, {provider: mock-stable, model: small}]
+models:
+  newest: {provider: mock, model_pattern: "small-*"}
+agents:
+  tiered: {tier: low}
+  pinned: {provider: mock, model: small}
+  pattern: {model: newest}
+"""
+NOW = 1_000
+
+
+class Known:
+    """What definitions are told, and a clock."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        (folder / "loomlog.yaml").write_text(TIERED, encoding="utf-8")
+        configuration = load({}, working_directory=folder, paths=[]).configuration
+        self.matrix = Matrix()
+        self.now_ms = NOW
+        self.definitions = ConfiguredDefinitions(
+            configuration,
+            ["mock", "mock-stable"],
+            matrix=lambda: self.matrix,
+            clock_ms=lambda: self.now_ms,
+            **more,
+        )
+
+    def model(self, agent: str = "tiered") -> str:
+        found = self.definitions.resolve(agent, tenant="t", user_tier="")
+        return found.code if isinstance(found, Refusal) else f"{found.provider}/{found.model}"
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Known:
+    return Known(tmp_path)
+
+
+def test_a_run_starts_where_a_model_can_be_called(known: Known) -> None:
+    assert known.model() == "mock/small"
+    known.matrix = known.matrix.after(ModelMarked(provider="mock", model="small", mark="stalled", at_ms=NOW))
+    assert known.model() == "mock-stable/small"
+    assert known.model("pinned") == "mock/small"
+    known.matrix = known.matrix.after(ModelMarked(provider="mock", model="small", mark="recovered", at_ms=NOW))
+    assert known.model() == "mock/small"
+
+
+def test_the_end_of_a_rate_limit_is_noticed_without_a_record(known: Known) -> None:
+    mark = ModelMarked(provider="mock", model="small", mark="rate_limited", until_ms=NOW + 10, at_ms=NOW)
+    known.matrix = known.matrix.after(mark)
+    assert known.model() == "mock-stable/small"
+    known.now_ms = NOW + 9
+    assert known.model() == "mock-stable/small"
+    known.now_ms = NOW + 10
+    assert known.model() == "mock/small"
+
+
+def test_a_tier_of_which_nothing_can_be_called_is_unavailable(known: Known) -> None:
+    for provider in ("mock", "mock-stable"):
+        known.matrix = known.matrix.after(ProviderProbed(provider=provider, reachable=False, at_ms=NOW))
+    assert known.model() == "tier_unavailable"
+
+
+def test_a_pattern_means_the_newest_that_is_listed_and_a_move_is_said(
+    known: Known, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert known.model("pattern") == "pin_unavailable"
+    for models in (("small-1",), ("small-1", "small-2"), ("small-2",)):
+        known.matrix = known.matrix.after(ProviderProbed(provider="mock", reachable=True, models=models, at_ms=NOW))
+        assert known.model("pattern") == f"mock/{models[-1]}"
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == ["mock/small-* means small-2 from now on, and meant small-1"]
+
+
+def test_what_a_fallback_needs_is_pinned_with_the_run(tmp_path: Path) -> None:
+    found = Known(tmp_path, pins_after_success=True).definitions.resolve("tiered", tenant="t", user_tier="")
+    assert isinstance(found, AgentDefinition)
+    assert found.candidates == (
+        ModelChoice(provider="mock", model="small", effort="low"),
+        ModelChoice(provider="mock-stable", model="small"),
+    )
+    assert (found.fallback_on_error, found.max_fallback_attempts, found.rate_limit_cooldown_ms) == (True, 4, 5_000)
+    assert found.pin_after_success
+
+
+def test_a_pinned_model_has_no_candidates(known: Known) -> None:
+    found = known.definitions.resolve("pinned", tenant="t", user_tier="")
+    assert isinstance(found, AgentDefinition)
+    assert found.candidates == ()
+
+
+def test_a_definition_is_kept_while_nothing_changes(known: Known) -> None:
+    first = known.definitions.resolve("tiered", tenant="t", user_tier="")
+    known.now_ms += 10**6
+    assert known.definitions.resolve("tiered", tenant="t", user_tier="") is first
+
+
+@pytest.mark.parametrize(
+    ("model", "provider_and_model"),
+    [("", ("", "")), ("small", ("", "small")), ("summaries", ("mock", "m-2")), ("away", ("", ""))],
+)
+def test_the_model_of_a_summary_is_an_alias_or_one_of_the_agents_provider(
+    tmp_path: Path, model: str, provider_and_model: tuple[str, str]
+) -> None:
+    text = f"""
+models:
+  summaries: {{provider: mock, model: m-2}}
+  away: {{provider: openai, model: o-1}}
+agents:
+  helper:
+    provider: mock
+    model: m-1
+    compaction: {{enabled: true, keep_last_n: 2, model: "{model}"}}
+"""
+    (tmp_path / "loomlog.yaml").write_text(text, encoding="utf-8")
+    loaded = load({}, working_directory=tmp_path, paths=[]).configuration
+    found = ConfiguredDefinitions(loaded, {"mock"}).resolve("helper", tenant="t", user_tier="")
+    assert isinstance(found, AgentDefinition)
+    assert found.compaction is not None
+    assert (found.compaction.provider, found.compaction.model) == provider_and_model
+    assert (found.compaction.enabled, found.compaction.keep_last_n, found.compaction.keep_first) == (True, 2, True)
+
+
 async def test_code_agents_are_pinned_to_their_script_without_a_bound_of_turns_and_with_a_time_limit() -> None:
     short, long = "function run() {}", "function run() {} //" + "x" * INLINE_TEXT_BYTES
     agents = {
@@ -121,8 +253,8 @@ async def test_code_agents_are_pinned_to_their_script_without_a_bound_of_turns_a
         ["code-js", "mock"],
         unbounded=["code-js"],
         time_limits_s={"code-js": 120},
-        scripts=await stored_scripts(configuration, blobs),
     )
+    definitions.scripts.update(await stored_scripts(configuration, blobs))
     found = {name: definitions.resolve(name, tenant="t", user_tier="") for name in agents}
     assert all(isinstance(one, AgentDefinition) for one in found.values())
     pinned = {name: one for name, one in found.items() if isinstance(one, AgentDefinition)}

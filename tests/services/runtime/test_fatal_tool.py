@@ -47,6 +47,7 @@ main.TOPICS, main.GROUP = Topics.of("run", prefix), prefix
 main.DELTAS_TOPIC, main.TALLY_TOPIC = f"{prefix}.run.deltas", f"{prefix}.insights.runs"
 main.CONTROL_TOPIC = f"{prefix}.control.events"
 main.SUBJECTS_TOPIC = f"{prefix}.subject.keys"
+main.PROVIDERS_TOPIC = f"{prefix}.provider.events"
 uvloop.run(main.run(load(dict(os.environ), working_directory=folder)))
 """
 CONFIGURATION = """

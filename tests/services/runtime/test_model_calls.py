@@ -118,6 +118,10 @@ async def test_a_whole_turn_becomes_an_answer_with_everything_the_run_needs() ->
     assert (order.provider, order.model, order.max_context_tokens) == ("acme", "large-2", 1_000)
 
 
+async def test_the_window_of_the_model_counts_where_the_provider_says_it() -> None:
+    assert (await Work(replace(REPLY, max_context_tokens=16_384)).answered()).max_context_tokens == 16_384
+
+
 async def test_the_model_that_was_asked_is_named_when_the_provider_says_none() -> None:
     assert (await Work(replace(REPLY, model="")).answered()).model == "large"
 

@@ -63,6 +63,7 @@ async def test_a_run_goes_through_with_registry_ids_traces_and_metrics(
     monkeypatch.setattr(main, "TALLY_TOPIC", f"{topic_prefix}.insights.runs")
     monkeypatch.setattr(main, "CONTROL_TOPIC", f"{topic_prefix}.control.events")
     monkeypatch.setattr(main, "SUBJECTS_TOPIC", f"{topic_prefix}.subject.keys")
+    monkeypatch.setattr(main, "PROVIDERS_TOPIC", f"{topic_prefix}.provider.events")
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)
     registry = FakeRegistry()
     server = await asyncio.start_server(registry.serve, "127.0.0.1", 0)

@@ -108,6 +108,7 @@ async def test_over_a_real_broker_runs_stand_still_until_they_are_resumed_and_a_
         ("TALLY_TOPIC", f"{topic_prefix}.insights.runs"),
         ("CONTROL_TOPIC", control),
         ("SUBJECTS_TOPIC", f"{topic_prefix}.subject.keys"),
+        ("PROVIDERS_TOPIC", f"{topic_prefix}.provider.events"),
     ):
         monkeypatch.setattr(main, name, value)
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)

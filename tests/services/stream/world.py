@@ -143,6 +143,8 @@ class World:
     effect_delay: int = 0
     on_effect: Callable[[Any], Awaitable[None]] | None = None
     """Awaited before an effect returns, when set."""
+    script: Callable[[Any, Any, int], Any] | None = None
+    """Answers (effect, state, at_ms) instead of script.answer, when set and when what it gives is not None."""
     _readers: dict[int, TermReader] = field(default_factory=dict)
     _intents: set[tuple[str, Any]] = field(default_factory=set)
     _ended: set[str] = field(default_factory=set)
@@ -284,7 +286,7 @@ class World:
 
     async def effect(self, effect: Any, state: Any, tenant: str) -> Any:
         """One call, answered by the script."""
-        del state, tenant
+        del tenant
         self._look()
         assert (effect.run_id, effect.key) in self._intents, f"{effect} began before its intent was in the log"
         self.begun[effect.run_id, effect.key] += 1
@@ -292,7 +294,8 @@ class World:
             await asyncio.sleep(0)
         if self.on_effect is not None:
             await self.on_effect(effect)
-        return answer(effect, self.turns, self.now)
+        found = self.script(effect, state, self.now) if self.script is not None else None
+        return found or answer(effect, self.turns, self.now)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 

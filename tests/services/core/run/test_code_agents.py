@@ -7,10 +7,11 @@ import pytest
 from connectors.errors import CODE_AGENT_KINDS
 from schemas.conversation import TextBlock, ToolResultBlock
 from schemas.run_events import ModelCallRequested, RunFailed
-from schemas.values import AgentDefinition, BlobRef
+from schemas.values import AgentDefinition, BlobRef, Compaction
 from services.core.run.code_agents import is_code_agent
+from services.core.run.compacting import requested
 from services.core.run.orders import Input, Woken
-from services.core.run.state import AwaitingModel
+from services.core.run.state import AwaitingModel, Parked
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,
@@ -138,3 +139,15 @@ def test_the_same_text_sent_again_is_still_known_when_it_waited() -> None:
     text: Input = says("and then?", input_id="once")
     run.give(text)
     assert run.give(text) == []
+
+
+def test_the_record_that_a_script_goes_on_from_is_never_compacted() -> None:
+    definition = replace(SCRIPT, compaction=Compaction(enabled=True, keep_last_n=0))
+    run = begun(definition, interactive=True)
+    for _ in range(12):
+        run.give(answered(run.state, "", *calls("A")))
+        run.give(returned(run.state, 0, "x" * 10_000))
+    run.give(answered(run.state, "done"))
+    assert isinstance(run.state, Parked)
+    assert requested(run.state.facts, "self") is None
+    assert requested(replace(run.state.facts, definition=replace(DEFINITION, compaction=definition.compaction)), "self")

@@ -8,12 +8,21 @@ import pytest
 from schemas.conversation import Message, TextBlock, ToolUseBlock
 from schemas.run_events import (
     CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
+    FallbackSuppressed,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    ModelSwitched,
+    ResidentLeft,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -31,7 +40,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, Usage
+from schemas.values import BlobRef, Spawn, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -55,6 +64,7 @@ from tests.services.core.run.given import (
     begun,
     calls,
     cancelled,
+    compacting,
     completed,
     erred,
     parked,
@@ -68,6 +78,9 @@ STARTED = RunStarted(session_id="s_tok", agent_id="a_tok", definition=DEFINITION
 REPLIED = ModelReplied(
     turn=1, attempt=1, stop_reason="end_turn", usage=USAGE, provider="acme", model="large", duration_ms=1, text="x"
 )
+REQUESTED = CompactionRequested(
+    number=1, turn=2, trigger="manual", keep_n=0, keep_first=True, before_tokens=10, provider="acme", model="large"
+)
 EVERY: tuple[Event, ...] = (
     STARTED,
     RunRefused(code="c", message="m"),
@@ -75,11 +88,26 @@ EVERY: tuple[Event, ...] = (
     ModelCallRequested(turn=1, attempt=2, provider="acme", model="large"),
     REPLIED,
     ModelCallFailed(turn=1, attempt=1, kind="invalid", message="m", provider="acme", model="large"),
+    ModelSwitched(
+        turn=1,
+        attempt=1,
+        failed_provider="acme",
+        failed_model="large",
+        provider="other",
+        model="small",
+        number=1,
+        reason="retryable",
+    ),
+    FallbackSuppressed(turn=1, attempt=1, code="no_vision"),
     ToolCallRequested(turn=1, index=0, call_id="c0", effect_class="read"),
     ToolReturned(turn=1, index=0, call_id="c0"),
     ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
     ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
     CallNotBegun(kind="tool", turn=1, index=0, attempt=1),
+    ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="a", prompt="p"),)),
+    ChildRequested(turn=1, index=0, call_id="c0"),
+    ChildReturned(turn=1, index=0, call_id="c0"),
+    ResidentLeft(child_run_id="r_tok-x"),
     RunParked(since_turn=1),
     RunPauseRequested(scope="tenant"),
     RunPaused(turn=1),
@@ -91,6 +119,24 @@ EVERY: tuple[Event, ...] = (
     RunQuarantined(error="e", record_topic="t", record_offset=1),
     RunReleased(by="someone"),
     CommandRefused(code="c", message="m"),
+    REQUESTED,
+    CompactionFailed(
+        number=1, attempt=1, turn=6, trigger="manual", kind="k", usage=USAGE, provider="acme", model="large"
+    ),
+    ContextCompacted(
+        number=1,
+        attempt=1,
+        turn=6,
+        trigger="manual",
+        summary="s",
+        before_tokens=10,
+        after_tokens=5,
+        keep_n=0,
+        keep_first=True,
+        usage=USAGE,
+        provider="acme",
+        model="large",
+    ),
 )
 STATES: dict[str, Callable[[], Run]] = {
     "absent": Run,
@@ -99,6 +145,7 @@ STATES: dict[str, Callable[[], Run]] = {
     "awaiting tools": lambda: at_tools("A", "B"),
     "parked": parked,
     "paused": paused,
+    "compacting": compacting,
     "ended": completed,
 }
 LEGAL = {
@@ -108,6 +155,8 @@ LEGAL = {
         "ModelCallRequested",
         "ModelReplied",
         "ModelCallFailed",
+        "ModelSwitched",
+        "FallbackSuppressed",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
@@ -117,6 +166,7 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "awaiting tools": {
@@ -125,6 +175,7 @@ LEGAL = {
         "ToolReconcileRequested",
         "ToolOutcomeAsked",
         "CallNotBegun",
+        "ChildrenPlanned",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
@@ -134,9 +185,11 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "parked": {
+        "CompactionRequested",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
@@ -146,12 +199,28 @@ LEGAL = {
         "RunQuarantined",
         "RunRestored",
         "RunReleased",
+        "ResidentLeft",
         "CommandRefused",
     },
     "paused": {
         "RunPauseRequested",
         "RunResumed",
         "RunParked",
+        "InputReceived",
+        "RunCompleted",
+        "RunFailed",
+        "RunCancelled",
+        "RunQuarantined",
+        "RunRestored",
+        "RunReleased",
+        "ResidentLeft",
+        "CommandRefused",
+    },
+    "compacting": {
+        "ContextCompacted",
+        "CompactionFailed",
+        "ResidentLeft",
+        "RunPauseRequested",
         "InputReceived",
         "RunCompleted",
         "RunFailed",

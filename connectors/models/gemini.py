@@ -1,0 +1,101 @@
+"""The Gemini API (v1beta), streamed as server-sent events.
+
+Before: the runtime asks for a turn. After: gemini_request (what is sent), wire (how), gemini_reply (what came).
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from urllib.parse import quote, urlsplit
+
+from connectors.errors import Transient
+from connectors.models import foreign, gemini_request
+from connectors.models.exchange import check_key, check_vision, encoded
+from connectors.models.gemini_reply import GeminiTurn
+from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
+from connectors.protocols import Capabilities, ModelItem, ModelRequest
+
+BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
+CAPABILITIES = Capabilities(
+    max_context_tokens=2_000_000, supports_thinking=True, supports_vision=True, supports_effort=True
+)
+MODELS_A_PAGE = 1000
+MAX_PAGES = 20
+"""20,000 models; a gateway that pages for ever must end somewhere."""
+METHOD = "generateContent"
+"""Models that do not list it are for embeddings and the like."""
+
+
+class GeminiModel:
+    """Turns over POST {base_url}/models/{model}:streamGenerateContent?alt=sse.
+
+    Exhaust `stream` after its Reply to keep the connection for the next turn; leaving it earlier closes it.
+    At the vendor's own address a key is needed: calls without one raise Permanent(refused). Elsewhere none is.
+    The key travels in a header, never in the address, where proxies would write it down.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: str = "gemini",
+        api_key: str = "",
+        base_url: str = "",
+        header_timeout_s: float = HEADER_TIMEOUT_S,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+    ) -> None:
+        self.provider = provider
+        self.capabilities = CAPABILITIES
+        self._api_key = api_key
+        self._wire = Wire(
+            provider=provider,
+            base_url=base_url or BASE_URL,
+            headers={"x-goog-api-key": api_key} if api_key else {},
+            secret=api_key,
+            header_timeout_s=header_timeout_s,
+            idle_timeout_s=idle_timeout_s,
+        )
+        self._needs_key = self._wire.host == urlsplit(BASE_URL).hostname
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
+        check_key(self.provider, self._api_key, needed=self._needs_key)
+        sees = self.capabilities.supports_vision and gemini_request.can_see(request.model)
+        check_vision(self.provider, request, can_see=sees)
+        body = encoded(self.provider, gemini_request.body(request))
+        turn = GeminiTurn(self.provider, request, lambda error: self._wire.failed(error, body))
+        name = quote(gemini_request.bare(request.model), safe="")
+        events = self._wire.events(
+            f"/models/{name}:streamGenerateContent?alt=sse", body, idempotency_key=request.sent_key
+        )
+        async with aclosing(events):
+            async for event in events:
+                for delta in turn.take(event):
+                    yield delta
+                if turn.finished:
+                    yield turn.reply()
+                    await self._wire.drained(events)
+                    return
+        if not turn.complete:
+            raise Transient(f"{self.provider}: the stream ended without a finish reason", kind="interrupted")
+        yield turn.reply()
+
+    async def list_models(self) -> list[str]:
+        check_key(self.provider, self._api_key, needed=self._needs_key)
+        names: list[str] = []
+        token = ""
+        for _ in range(MAX_PAGES):
+            page = foreign.fields(await self._wire.get_json(f"/models?pageSize={MODELS_A_PAGE}{token}"))
+            for entry in map(foreign.fields, foreign.items(page.get("models"))):
+                methods = entry.get("supportedGenerationMethods", [METHOD])
+                if METHOD in foreign.items(methods):
+                    names.append(gemini_request.bare(foreign.text(entry.get("name"))))
+            following = foreign.text(page.get("nextPageToken"))
+            if not following:
+                break
+            token = f"&pageToken={quote(following, safe='')}"
+        return [name for name in names if name]
+
+    async def probe(self) -> None:
+        check_key(self.provider, self._api_key, needed=self._needs_key)
+        await self._wire.probe("/models?pageSize=1")
+
+    async def close(self) -> None:
+        await self._wire.close()

@@ -1,0 +1,152 @@
+"""A ModelRequest as the body of POST /models/{model}:streamGenerateContent.
+
+Pure: the same request gives the same bytes. Gemini pairs results with calls by the name of the function, in order, and
+by id where it gave one; it wants them as the whole next turn, so the rest of a user's message follows in one of its
+own. The system prompt is a
+field, not a message. A tool without arguments has no schema at all, and every other schema goes through gemini_schema.
+What a model lacks is dropped, not an error (parity 1.18).
+
+Before: gemini. After: the wire.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from connectors.models import gemini_thoughts
+from connectors.models.exchange import MADE_UP, arguments_for_wire, data_of, text_of
+from connectors.models.gemini_schema import sanitised
+from connectors.models.tool_schema import flattened
+from connectors.protocols import ModelRequest, ToolSpec
+from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from schemas.values import Sampling
+
+MAX_STOPS = 5
+"""The API refuses more; ours allows 8, the first ones count."""
+FIRST_WITHOUT_PENALTIES = (2, 5)
+"""From this version on the API answers penalties with 400."""
+MAX_SEED = (1 << 31) - 1
+_BLIND = re.compile(r"gemini-pro\Z|gemini-1\.0-pro(?!-vision)|gemma-3-1b|text-|embedding-|aqa\Z")
+
+
+def body(request: ModelRequest) -> dict[str, object]:
+    """The body, ready for JSON."""
+    names = {block.id: block.name for _, block in _calls(request.messages)}
+    own = {block.id for message, block in _calls(request.messages) if _named_by_gemini(message, block)}
+    signs = gemini_thoughts.version(request.model) >= gemini_thoughts.FIRST_SIGNED
+    contents: list[dict[str, Any]] = []
+    for message in request.messages:
+        if message.role == "assistant":
+            contents += _turn("model", _assistant(message, own, signs=signs))
+        else:
+            contents += _turn("user", [_result(block, names, own) for block in message.blocks if _is_result(block)])
+            contents += _turn("user", list(_said(message)))
+    result: dict[str, object] = {"contents": contents}
+    system = [{"text": block.text} for block in request.system if block.text.strip()]
+    if system:
+        result["systemInstruction"] = {"parts": system}
+    if request.tools:
+        result["tools"] = [{"functionDeclarations": [_tool(tool) for tool in request.tools]}]
+    generation = _generation(request)
+    if generation:
+        result["generationConfig"] = generation
+    return result
+
+
+def can_see(model: str) -> bool:
+    """Whether a model takes images; all do but the first and the smallest."""
+    return not _BLIND.match(bare(model).lower())
+
+
+def bare(model: str) -> str:
+    """The name without the "models/" that the API puts in front of it."""
+    return model.removeprefix("models/")
+
+
+def _turn(role: str, parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"role": role, "parts": list(parts)}] if parts else []
+
+
+def _is_result(block: object) -> bool:
+    return isinstance(block, ToolResultBlock)
+
+
+def _calls(messages: Sequence[Message]) -> Iterator[tuple[Message, ToolUseBlock]]:
+    return ((message, block) for message in messages for block in message.blocks if isinstance(block, ToolUseBlock))
+
+
+def _named_by_gemini(message: Message, block: ToolUseBlock) -> bool:
+    """Whether a call's id is Gemini's: the newest models give some and want them back; others know no ids."""
+    return message.reasoning_signature.startswith(gemini_thoughts.MARK) and not block.id.startswith(MADE_UP)
+
+
+def _result(block: Any, names: Mapping[str, str], own: Collection[str]) -> dict[str, Any]:
+    text = text_of(block)
+    said = {"error": text or "the tool failed without a message"} if block.is_error else {"output": text}
+    answered: dict[str, Any] = {"name": block.name or names.get(block.tool_use_id, ""), "response": said}
+    return {"functionResponse": {**_id(block.tool_use_id, own), **answered}}
+
+
+def _id(call_id: str, own: Collection[str]) -> dict[str, str]:
+    return {"id": call_id} if call_id in own else {}
+
+
+def _said(message: Message) -> Iterator[dict[str, Any]]:
+    for block in message.blocks:
+        if isinstance(block, TextBlock) and text_of(block):
+            yield {"text": text_of(block)}
+        elif isinstance(block, ImageBlock):
+            yield {"inlineData": {"mimeType": block.media_type, "data": data_of(block)}}
+
+
+def _assistant(message: Message, own: Collection[str], *, signs: bool) -> list[dict[str, Any]]:
+    """The parts as Gemini gave them when the message carries its signature; otherwise its text and calls alone."""
+    calls = {block.id: _call(block, own) for block in message.blocks if isinstance(block, ToolUseBlock)}
+    text = "".join(text_of(block) for block in message.blocks if isinstance(block, TextBlock))
+    replayed = gemini_thoughts.unpack(message.reasoning_signature, message.reasoning, text, calls)
+    if replayed is not None:
+        return replayed
+    parts = ([{"text": text}] if text else []) + list(calls.values())
+    if signs and calls:  # the first call of a step must be signed
+        first = parts[len(parts) - len(calls)]
+        first["thoughtSignature"] = gemini_thoughts.FOREIGN_SIGNATURE
+    return parts
+
+
+def _call(block: ToolUseBlock, own: Collection[str]) -> dict[str, Any]:
+    arguments = orjson.Fragment(arguments_for_wire(block.input))
+    return {"functionCall": {**_id(block.id, own), "name": block.name, "args": arguments}}
+
+
+def _tool(tool: ToolSpec) -> dict[str, object]:
+    declared: dict[str, object] = {"name": tool.name, "description": tool.description}
+    parameters = sanitised(flattened(tool.input_schema))
+    if parameters:
+        declared["parameters"] = parameters
+    return declared
+
+
+def _generation(request: ModelRequest) -> dict[str, object]:
+    result: dict[str, object] = {"maxOutputTokens": request.max_tokens} if request.max_tokens else {}
+    budget = gemini_thoughts.budget_tokens(request.model, request.effort, request.max_tokens)
+    if budget is not None:
+        result["thinkingConfig"] = {"thinkingBudget": budget, **({"includeThoughts": True} if budget else {})}
+    if request.sampling is not None:
+        result.update(_sampling(request.sampling, gemini_thoughts.version(request.model)))
+    return result
+
+
+def _sampling(sampling: Sampling, version: tuple[int, int]) -> dict[str, object]:
+    penalties = version < FIRST_WITHOUT_PENALTIES
+    wishes: dict[str, object | None] = {
+        "temperature": sampling.temperature,
+        "topP": sampling.top_p,
+        "topK": sampling.top_k,
+        "frequencyPenalty": sampling.frequency_penalty if penalties else None,
+        "presencePenalty": sampling.presence_penalty if penalties else None,
+        "seed": None if sampling.seed is None else sampling.seed & MAX_SEED,
+        "stopSequences": [stop for stop in sampling.stop if stop][:MAX_STOPS] or None,
+    }
+    return {name: value for name, value in wishes.items() if value is not None}

@@ -1,0 +1,175 @@
+"""Tool schemas in the words Gemini knows.
+
+Gemini takes a part of OpenAPI's schema and answers 400 for every word outside it, so a tool that works everywhere else
+breaks there. What can be said in its words is said: a constant is a choice of one, a type that may be null is
+`nullable`, alternatives are `anyOf`, references are written out. The rest is dropped. As with `flattened`, what comes
+out accepts more than what went in; the tool checks its arguments itself.
+
+What Gemini refuses besides unknown words, each seen as a 400: a schema without a type; an array without items; an
+object with an empty `properties`; choices that are no strings; formats other than its own; a required name without a
+property; words beside `anyOf`.
+
+Before: gemini_request. After: nothing; it is pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from connectors.models import foreign
+
+WORDS = frozenset(
+    {"title", "description", "nullable", "minItems", "maxItems", "minLength", "maxLength", "pattern", "minimum"}
+    | {"maximum", "minProperties", "maxProperties", "propertyOrdering"}
+)
+"""Words that are passed on as they are; the others that Gemini knows are treated below."""
+FORMATS: Mapping[str, frozenset[str]] = {
+    "string": frozenset({"enum", "date-time"}),
+    "integer": frozenset({"int32", "int64"}),
+    "number": frozenset({"float", "double"}),
+}
+TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object"})
+MAX_DEPTH = 24
+"""Deeper, and in a circle of references, an object of anything stands for the rest."""
+MAX_NODES = 2_000
+"""References written out can grow a small schema beyond all measure; past this many, objects of anything again."""
+ANYTHING: Mapping[str, Any] = {"type": "object"}
+
+
+def sanitised(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a tool as Gemini takes it; empty for a tool without arguments, whose schema must be left out."""
+    clean = _Cleaning(schema).node(schema, (), 0)
+    return clean if clean.get("properties") else {}
+
+
+class _Cleaning:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._nodes = 0
+
+    def node(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> dict[str, Any]:
+        """One schema. `path` are the references being written out around it."""
+        self._nodes += 1
+        if depth > MAX_DEPTH or self._nodes > MAX_NODES:
+            return dict(ANYTHING)
+        schema, path = self._written_out(schema, path, depth)
+        branches, nullable = _branches(schema)
+        if branches:
+            return self._either(schema, branches, nullable, path, depth)
+        return self._single(schema, nullable, path, depth)
+
+    def _either(
+        self,
+        schema: Mapping[str, Any],
+        branches: list[Mapping[str, Any]],
+        nullable: bool,
+        path: tuple[str, ...],
+        depth: int,
+    ) -> dict[str, Any]:
+        clean: list[dict[str, Any]] = []
+        for branch in branches:
+            form = self.node(branch, path, depth + 1)
+            if schema.get("description") and "description" not in form:
+                form["description"] = schema["description"]
+            if nullable:
+                form["nullable"] = True
+            if form not in clean:
+                clean.append(form)
+        return clean[0] if len(clean) == 1 else {"anyOf": clean}
+
+    def _single(self, schema: Mapping[str, Any], nullable: bool, path: tuple[str, ...], depth: int) -> dict[str, Any]:
+        kind = _type_of(schema)
+        clean: dict[str, Any] = {"type": kind}
+        clean.update({word: value for word, value in schema.items() if word in WORDS})
+        if nullable:
+            clean["nullable"] = True
+        choices = _choices(schema)
+        if kind == "string" and choices:
+            clean["enum"] = choices
+        if foreign.text(schema.get("format")) in FORMATS.get(kind, ()):
+            clean["format"] = schema["format"]
+        if kind == "array":
+            items = foreign.fields(schema.get("items"))
+            clean["items"] = self.node(items, path, depth + 1) if items else {"type": "string"}
+        if kind == "object":
+            properties = foreign.fields(schema.get("properties"))
+            forms = {name: self.node(foreign.fields(form), path, depth + 1) for name, form in properties.items()}
+            wanted = map(foreign.text, foreign.items(schema.get("required")))
+            required = [name for name in dict.fromkeys(wanted) if name in forms]
+            clean.update({"properties": forms} if forms else {})
+            clean.update({"required": required} if required else {})
+        return clean
+
+    def _written_out(
+        self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int
+    ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        """The schema without `$ref` and `allOf`. Words beside a reference win over those it points to."""
+        while "$ref" in schema or "allOf" in schema:
+            depth += 1
+            self._nodes += 1
+            if depth > MAX_DEPTH or self._nodes > MAX_NODES:
+                return ANYTHING, path
+            beside = {word: value for word, value in schema.items() if word not in ("$ref", "allOf")}
+            reference = foreign.text(schema.get("$ref"))
+            if reference in path:
+                return ANYTHING, path
+            parts = [foreign.fields(part) for part in foreign.items(schema.get("allOf"))]
+            clean = [self._written_out(part, path, depth)[0] for part in parts]
+            if reference:
+                path = (*path, reference)
+                clean.append(self._target(reference))
+            schema = _merged([*clean, beside])
+        return schema, path
+
+    def _target(self, reference: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self._root
+        for step in reference.removeprefix("#/").split("/") if reference.startswith("#/") else ():
+            found = foreign.fields(found.get(step))
+        return found if found is not self._root else foreign.EMPTY
+
+
+def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The words of all parts, later ones winning; properties and required names of all of them together."""
+    merged: dict[str, Any] = {}
+    for part in parts:
+        merged.update(part)
+    properties = {name: form for part in parts for name, form in foreign.fields(part.get("properties")).items()}
+    required = [name for part in parts for name in foreign.items(part.get("required"))]
+    merged.update({"properties": properties} if properties else {})
+    merged.update({"required": required} if required else {})
+    return merged
+
+
+def _branches(schema: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], bool]:
+    """The alternatives of a schema without null, and whether null is one."""
+    found = [foreign.fields(branch) for word in ("anyOf", "oneOf") for branch in foreign.items(schema.get(word))]
+    types = schema.get("type")
+    if not found and isinstance(types, list) and len([kind for kind in types if kind != "null"]) > 1:
+        rest = {word: value for word, value in schema.items() if word != "type"}
+        found = [{**rest, "type": kind} for kind in types]
+    branches = [branch for branch in found if branch.get("type") != "null"]
+    nullable = len(branches) < len(found) or (isinstance(types, list) and "null" in types)
+    return branches, nullable or schema.get("nullable") is True
+
+
+def _type_of(schema: Mapping[str, Any]) -> str:
+    """The type that is said, or the one the other words stand for; text for a schema that says nothing, because a
+    model can write anything in it."""
+    said = schema.get("type")
+    for kind in said if isinstance(said, list) else [said]:
+        if isinstance(kind, str) and kind.lower() in TYPES:
+            return kind.lower()
+    if isinstance(schema.get("properties"), dict):
+        return "object"
+    if "items" in schema:
+        return "array"
+    values = foreign.items(schema.get("enum")) or [schema.get("const", "")]
+    for kind, python in (("boolean", bool), ("integer", int), ("number", float)):
+        if all(isinstance(value, python) for value in values):
+            return kind
+    return "string"
+
+
+def _choices(schema: Mapping[str, Any]) -> list[str]:
+    """The strings to choose from; an empty one is no choice to Gemini."""
+    values = foreign.items(schema.get("enum")) or ([schema["const"]] if "const" in schema else [])
+    return list(dict.fromkeys(filter(None, map(foreign.text, values))))

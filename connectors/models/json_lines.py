@@ -1,0 +1,67 @@
+"""Lines of JSON (NDJSON) from bytes that may be cut anywhere: one line is one frame of the stream.
+
+The same care as for server-sent events (sse.py) and the same ServerEvent, so that everything behind it is one code.
+Two things differ. Empty lines are nothing. What is left when the bytes end is a frame as well, because servers leave
+out the last line end; if it was cut, it is no JSON, and the fold says so.
+
+Before: wire. After: ollama_reply.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from connectors.models.sse import BYTE_ORDER_MARK, MAX_FRAME_BYTES, FrameTooLarge, ServerEvent
+
+
+class LineParser:
+    """Feed it chunks, it gives the lines that became complete. One parser for one response."""
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[ServerEvent]:
+        """Frames completed by this chunk. Raises FrameTooLarge."""
+        frames: list[ServerEvent] = []
+        *whole, rest = chunk.split(b"\n")
+        for piece in whole:
+            self._keep(piece)
+            frames += self._taken()
+        self._keep(rest)
+        return frames
+
+    def end(self) -> list[ServerEvent]:
+        """The last line, when the bytes ended without a line end."""
+        return self._taken()
+
+    def _keep(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._max_frame_bytes:
+            raise FrameTooLarge(f"a line of more than {self._max_frame_bytes} bytes")
+        if piece:
+            self._pieces.append(piece)
+
+    def _taken(self) -> list[ServerEvent]:
+        line = b"".join(self._pieces)
+        self._pieces.clear()
+        self._size = 0
+        if self._at_start and line:
+            self._at_start = False
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        line = line.strip()
+        return [ServerEvent(name="message", data=line)] if line else []
+
+
+async def json_lines(
+    chunks: AsyncGenerator[bytes], max_frame_bytes: int = MAX_FRAME_BYTES
+) -> AsyncGenerator[ServerEvent]:
+    """The lines of a response body. Closes the chunks when it is left. Raises FrameTooLarge."""
+    parser = LineParser(max_frame_bytes)
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            for frame in parser.feed(chunk):
+                yield frame
+        for frame in parser.end():
+            yield frame

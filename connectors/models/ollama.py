@@ -1,0 +1,230 @@
+"""Ollama's own chat API, for a server of one's own and for the hosted one.
+
+A server of one's own loads a model with a window it chooses by its memory, and cuts a prompt that does not fit without
+a word. So the window of a turn is looked for: the one that is pinned by `num_ctx`, else the one /api/ps reports for the
+loaded model, else what the vendor's host says about it, else OLLAMA_WINDOW, which is advertised and never asked for.
+A prompt that is probably too long for it is said in the log.
+
+What a model can do is asked once in a while (/api/show), and only where it matters: `think` on a model that has no
+thinking is an error to Ollama, and to us a wish that is dropped (runtime parity 1.18). When these questions are not
+answered the turn goes on without.
+
+Before: the runtime asks for a turn. After: ollama_request (what is sent), wire (how), ollama_reply (what came).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import urlsplit
+
+import orjson
+
+from connectors.errors import OutsideError, Transient
+from connectors.models import foreign, ollama_request
+from connectors.models.exchange import check_key, check_vision, encoded
+from connectors.models.ollama_reply import OllamaTurn
+from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
+from connectors.protocols import Capabilities, ModelItem, ModelRequest
+
+log = logging.getLogger("loomlog.models")
+
+BASE_URL = "https://ollama.com"
+OLLAMA_WINDOW = 4096
+"""What a server gives a model when nobody asks for more and its memory is small; prompts are safe below it."""
+LOCAL_TIMEOUT_S = 600.0
+"""For servers of one's own: reading a long prompt on a CPU takes minutes without a byte."""
+QUESTION_S = 2.0
+"""A question about a model must not hold up a turn for longer; without an answer the turn goes on."""
+ANSWER_KEPT_S = 60.0
+"""The window of a loaded model changes only when somebody loads it again."""
+DESCRIPTION_KEPT_S = 3600.0
+"""What a model can do changes only when another one gets its name."""
+UNLOADED_KEPT_S = 1.0
+"""A model that is not loaded will be in a moment, by this very turn."""
+MAX_KEPT = 256
+"""Models whose answers are remembered; past it all are forgotten and asked for again."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """What /api/show says of a model; None and 0 where it says nothing, as old servers do."""
+
+    thinks: bool | None = None
+    max_context_tokens: int = 0
+
+
+class OllamaModel:
+    """Turns over POST {base_url}/api/chat.
+
+    Exhaust `stream` after its Reply to keep the connection for the next turn; leaving it earlier closes it.
+    At the vendor's own address a key is needed: calls without one raise Permanent(refused). Elsewhere none is.
+    `num_ctx` 0 pins no window; `num_gpu` -1 leaves the number of layers to the server.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: str = "ollama",
+        api_key: str = "",
+        base_url: str = "",
+        num_ctx: int = 0,
+        num_gpu: int = -1,
+        vision_models: Sequence[str] = (),
+        header_timeout_s: float = HEADER_TIMEOUT_S,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.provider = provider
+        self.capabilities = capabilities(num_ctx)
+        self._api_key = api_key
+        self._num_ctx = num_ctx
+        self._num_gpu = num_gpu
+        self._vision_models = tuple(vision_models)
+        self._wire = Wire(
+            provider=provider,
+            base_url=(base_url or BASE_URL).rstrip("/").removesuffix("/api"),
+            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            secret=api_key,
+            header_timeout_s=header_timeout_s,
+            idle_timeout_s=idle_timeout_s,
+            lines=True,
+        )
+        self._is_hosted = self._wire.host == urlsplit(BASE_URL).hostname
+        self._windows: _Kept[int] = _Kept(clock)
+        self._descriptions: _Kept[Described] = _Kept(clock)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
+        check_key(self.provider, self._api_key, needed=self._is_hosted)
+        sees = self.capabilities.supports_vision and ollama_request.can_see(request.model, self._vision_models)
+        check_vision(self.provider, request, can_see=sees)
+        thinks = True
+        if ollama_request.think(request.model, request.effort):
+            thinks = (await self._described(request.model)).thinks is not False
+        window = await self._window(request.model)
+        self._warn_when_too_long(request, window)
+        body = encoded(
+            self.provider,
+            ollama_request.body(request, thinks=thinks, num_ctx=self._num_ctx, num_gpu=self._num_gpu),
+        )
+        turn = OllamaTurn(self.provider, request, lambda error: self._wire.failed(error, body))
+        events = self._wire.events("/api/chat", body, idempotency_key=request.sent_key)
+        async with aclosing(events):
+            async for event in events:
+                for delta in turn.take(event):
+                    yield delta
+                if turn.finished:
+                    yield turn.reply(window)
+                    await self._wire.drained(events)
+                    return
+        raise Transient(f"{self.provider}: the stream ended without its last line", kind="interrupted")
+
+    async def list_models(self) -> list[str]:
+        """The models that are installed; the API has no pages."""
+        check_key(self.provider, self._api_key, needed=self._is_hosted)
+        listed = foreign.fields(await self._wire.get_json("/api/tags"))
+        entries = map(foreign.fields, foreign.items(listed.get("models")))
+        names = [foreign.text(entry.get("name")) or foreign.text(entry.get("model")) for entry in entries]
+        return [name for name in names if name]
+
+    async def probe(self) -> None:
+        check_key(self.provider, self._api_key, needed=self._is_hosted)
+        await self._wire.probe("/api/tags")
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+    async def _window(self, model: str) -> int:
+        said = self.capabilities.max_context_tokens
+        if said != OLLAMA_WINDOW or self._num_ctx:
+            return said  # pinned, or said in the configuration
+        if self._is_hosted:
+            return (await self._described(model)).max_context_tokens or OLLAMA_WINDOW
+        return await self._windows.get(model, lambda: self._loaded_window(model)) or OLLAMA_WINDOW
+
+    async def _loaded_window(self, model: str) -> tuple[int, float]:
+        """The window the model is loaded with, 0 when that is not known, and how long this holds."""
+        try:
+            async with asyncio.timeout(QUESTION_S):
+                loaded = foreign.fields(await self._wire.get_json("/api/ps"))
+        except (TimeoutError, OutsideError) as error:
+            log.info("%s: which window %s has is not known: %s", self.provider, model, error or "no answer in time")
+            return 0, ANSWER_KEPT_S
+        for entry in map(foreign.fields, foreign.items(loaded.get("models"))):
+            if _tagged(model) in (entry.get("name"), entry.get("model")):
+                return foreign.count(entry.get("context_length")), ANSWER_KEPT_S
+        return 0, UNLOADED_KEPT_S
+
+    async def _described(self, model: str) -> Described:
+        return await self._descriptions.get(model, lambda: self._asked_about(model))
+
+    async def _asked_about(self, model: str) -> tuple[Described, float]:
+        try:
+            async with asyncio.timeout(QUESTION_S):
+                shown = foreign.fields(await self._wire.post_json("/api/show", orjson.dumps({"model": model})))
+        except (TimeoutError, OutsideError) as error:
+            log.info("%s: what %s can do is not known: %s", self.provider, model, error or "no answer in time")
+            return Described(), ANSWER_KEPT_S
+        abilities = shown.get("capabilities")
+        lengths = [
+            foreign.count(value)
+            for name, value in foreign.fields(shown.get("model_info")).items()
+            if name.endswith(".context_length")
+        ]
+        thinks = "thinking" in abilities if isinstance(abilities, list) else None
+        return Described(thinks=thinks, max_context_tokens=max(lengths, default=0)), DESCRIPTION_KEPT_S
+
+    def _warn_when_too_long(self, request: ModelRequest, window: int) -> None:
+        estimate = ollama_request.estimated_tokens(request)
+        if estimate > window:
+            log.warning(
+                "%s: the prompt of %s is about %d tokens and the window of %s is %d: the server will cut the beginning."
+                " Raise num_ctx or shorten the conversation",
+                self.provider,
+                request.call_id,
+                estimate,
+                request.model,
+                window,
+            )
+
+
+def capabilities(num_ctx: int = 0) -> Capabilities:
+    """Of the provider; the window is the least a model has, and each Reply says its own."""
+    return Capabilities(
+        max_context_tokens=num_ctx or OLLAMA_WINDOW,
+        supports_thinking=True,
+        supports_vision=True,
+        supports_effort=True,
+    )
+
+
+def _tagged(model: str) -> str:
+    """The name as Ollama lists it: a name without a tag means its `latest`."""
+    return model if ":" in model.rpartition("/")[2] else f"{model}:latest"
+
+
+class _Kept(Generic[T]):
+    """Answers by model, each for as long as `lasts` says; one question about a model at a time."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._answers: dict[str, tuple[float, T]] = {}
+        self._asking: dict[str, asyncio.Lock] = {}
+
+    async def get(self, model: str, ask: Callable[[], Awaitable[tuple[T, float]]]) -> T:
+        """The answer about a model; `ask` gives a new one and for how many seconds it holds."""
+        async with self._asking.setdefault(model, asyncio.Lock()):
+            until, known = self._answers.get(model, (0.0, None))
+            if known is not None and self._clock() < until:
+                return known
+            answer, lasts_s = await ask()
+            if len(self._answers) >= MAX_KEPT:
+                self._answers.clear()
+                self._asking.clear()
+            self._answers[model] = (self._clock() + lasts_s, answer)
+            return answer

@@ -1,0 +1,145 @@
+"""A ModelRequest as the body of POST /api/chat.
+
+Pure: the same request gives the same bytes. Bounds and sampling are `options`; the context window is among them only
+when it is pinned, because asking for another one makes Ollama load the model again. Results are messages of role tool
+with the tool's name, images are plain base64 beside a user's text, arguments are objects.
+
+Which models see is known by their names only: the wire does not tell before it fails, and an image that a blind model
+ignores is worse than a refusal. A provider's option `vision_models` adds names.
+
+Before: ollama. After: the wire.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from connectors.models.exchange import arguments_for_wire, data_of, text_of
+from connectors.models.tool_schema import flattened
+from connectors.protocols import ModelRequest, ToolSpec
+from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from schemas.values import Sampling
+
+CHARACTERS_A_TOKEN = 4
+"""For the estimate whether a prompt fits; off by up to half for code and for languages other than English."""
+VISION_MODELS = (
+    *("llava", "bakllava", "moondream", "minicpm-v", "llama3.2-vision", "llama4", "gemma3", "gemma4", "qwen2.5vl"),
+    *("qwen2-vl", "qwen3-vl", "qwen3.5", "mistral-small3.1", "mistral-small3.2", "mistral-large-3", "ministral-3"),
+    *("granite3.2-vision", "kimi-k2.5", "gemini-3", "deepseek-ocr", "devstral-small-2"),
+)
+"""Beginnings of the names of models with vision in Ollama's library."""
+BLIND_MODELS = ("gemma3:270m", "gemma3:1b")
+LEVELLED_MODELS = ("gpt-oss",)
+"""Models that take how much to think instead of whether."""
+
+
+def body(request: ModelRequest, *, thinks: bool = True, num_ctx: int = 0, num_gpu: int = -1) -> dict[str, object]:
+    """The body, ready for JSON. `thinks` False leaves thinking out, for models that have none."""
+    messages: list[dict[str, Any]] = []
+    system = "\n\n".join(block.text for block in request.system if block.text)
+    if system:
+        messages.append({"role": "system", "content": system})
+    for message in request.messages:
+        messages += [_assistant(message)] if message.role == "assistant" else _user(message)
+    result: dict[str, object] = {"model": request.model, "messages": messages, "stream": True}
+    if request.tools:
+        result["tools"] = [_tool(tool) for tool in request.tools]
+    wish = think(request.model, request.effort)
+    if wish is not None and (thinks or wish is False):
+        result["think"] = wish
+    options = _options(request, num_ctx=num_ctx, num_gpu=num_gpu)
+    if options:
+        result["options"] = options
+    return result
+
+
+def think(model: str, effort: str) -> bool | str | None:
+    """What `think` is for an effort (runtime parity 2.4); None leaves it to the model."""
+    if effort not in ("low", "medium", "high"):
+        return None
+    if bare(model).startswith(LEVELLED_MODELS):
+        return effort
+    return effort != "low"
+
+
+def can_see(model: str, extra: Sequence[str] = ()) -> bool:
+    """Whether a model takes images; `extra` are beginnings of further names."""
+    name = bare(model)
+    if name.startswith(tuple(extra)):
+        return True
+    return (name.startswith(VISION_MODELS) or "vision" in name or "-vl" in name) and not name.startswith(BLIND_MODELS)
+
+
+def bare(model: str) -> str:
+    """The name in small letters without the owner or the host in front."""
+    return model.lower().rpartition("/")[2]
+
+
+def estimated_tokens(request: ModelRequest) -> int:
+    """About how many tokens the model has to read: system, conversation and tools; images are left out."""
+    total = sum(len(block.text) for block in request.system)
+    for message in request.messages:
+        for block in message.blocks:
+            if isinstance(block, (TextBlock, ToolResultBlock)):
+                total += len(block.text)
+            elif isinstance(block, ToolUseBlock):
+                total += len(block.input)
+    total += sum(len(tool.description) + len(orjson.dumps(tool.input_schema)) for tool in request.tools)
+    return total // CHARACTERS_A_TOKEN
+
+
+def _tool(tool: ToolSpec) -> dict[str, object]:
+    function = {"name": tool.name, "description": tool.description, "parameters": flattened(tool.input_schema)}
+    return {"type": "function", "function": function}
+
+
+def _user(message: Message) -> list[dict[str, Any]]:
+    result: list[dict[str, Any]] = [
+        {"role": "tool", "tool_name": block.name, "content": text_of(block)}
+        for block in message.blocks
+        if isinstance(block, ToolResultBlock)
+    ]
+    texts = [text_of(block) for block in message.blocks if isinstance(block, TextBlock)]
+    images = [data_of(block) for block in message.blocks if isinstance(block, ImageBlock)]
+    if texts or images or not result:
+        said: dict[str, Any] = {"role": "user", "content": "\n".join(texts)}
+        result.append({**said, "images": images} if images else said)
+    return result
+
+
+def _assistant(message: Message) -> dict[str, Any]:
+    """Reasoning without a signature goes back: models that think in the open want it after a tool call."""
+    text = "".join(text_of(block) for block in message.blocks if isinstance(block, TextBlock))
+    result: dict[str, Any] = {"role": "assistant", "content": text}
+    if message.reasoning and not message.reasoning_signature:
+        result["thinking"] = message.reasoning
+    calls = [
+        {"function": {"name": block.name, "arguments": orjson.Fragment(arguments_for_wire(block.input))}}
+        for block in message.blocks
+        if isinstance(block, ToolUseBlock)
+    ]
+    return {**result, "tool_calls": calls} if calls else result
+
+
+def _options(request: ModelRequest, *, num_ctx: int, num_gpu: int) -> dict[str, object]:
+    wishes: dict[str, object | None] = {
+        "num_ctx": num_ctx or None,
+        "num_gpu": num_gpu if num_gpu >= 0 else None,
+        "num_predict": request.max_tokens or None,
+    }
+    if request.sampling is not None:
+        wishes |= _sampling(request.sampling)
+    return {name: value for name, value in wishes.items() if value is not None}
+
+
+def _sampling(sampling: Sampling) -> dict[str, object | None]:
+    return {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "seed": sampling.seed,
+        "stop": list(sampling.stop) or None,
+    }

@@ -1,0 +1,93 @@
+"""What one model can do, asked of driver and name: pure, without a driver object, a key or a network.
+
+Routing asks it about models it may go to (an image in the conversation and a target that cannot see do not fit), and
+the drivers ask the same functions before a request is sent, so the two cannot disagree. A name tells enough, because
+the wires do not say more before they fail; where the configuration says something about a provider, `sees` puts that
+on top.
+
+A *thinking model* is here one that demands its own reasoning in the history and refuses a conversation that another
+model began. It has a sibling that does not think, and only its driver declares such models (runtime parity 1.9).
+
+After: routing, catalog.
+"""
+
+from collections.abc import Callable, Mapping
+
+from connectors.models import (
+    anthropic,
+    code_js,
+    deepseek,
+    foreign,
+    gemini,
+    gemini_request,
+    mock,
+    ollama,
+    ollama_request,
+    openai,
+)
+from connectors.models.openai_request import OPENAI
+from connectors.models.openai_request import can_see as openai_sees
+from connectors.protocols import Capabilities
+
+NOTHING_KNOWN = Capabilities(supports_vision=False)
+_CAPABILITIES: Mapping[str, Callable[[Mapping[str, object]], Capabilities]] = {
+    "anthropic": lambda options: anthropic.CAPABILITIES,
+    "openai": lambda options: openai.capabilities(OPENAI),
+    "deepseek": lambda options: openai.capabilities(deepseek.DEEPSEEK),
+    "gemini": lambda options: gemini.CAPABILITIES,
+    "ollama": lambda options: ollama.capabilities(foreign.count(options.get("num_ctx"))),
+    "mock": lambda options: mock.CAPABILITIES,
+    "code-js": lambda options: code_js.CAPABILITIES,
+}
+_SEES: Mapping[str, Callable[[str, Mapping[str, object]], bool]] = {
+    "anthropic": lambda model, options: anthropic.can_see(model),
+    "openai": lambda model, options: openai_sees(model, OPENAI),
+    "deepseek": lambda model, options: False,
+    "gemini": lambda model, options: gemini_request.can_see(model),
+    "ollama": lambda model, options: ollama_request.can_see(model, vision_models(options)),
+    "mock": lambda model, options: True,
+    "code-js": lambda model, options: False,
+}
+_NO_OPTIONS: Mapping[str, object] = {}
+_NO_CHANGES: Mapping[str, bool | int] = {}
+
+
+def capabilities_of(driver: str, options: Mapping[str, object] = _NO_OPTIONS) -> Capabilities:
+    """Of a driver as it is built, before what the configuration changes; nothing for an unknown one."""
+    known = _CAPABILITIES.get(driver)
+    return known(options) if known else NOTHING_KNOWN
+
+
+def supports_vision(driver: str, model: str, options: Mapping[str, object] = _NO_OPTIONS) -> bool:
+    """Whether a model of a driver takes images. `options` are the provider's (Ollama's `vision_models`)."""
+    asked = _SEES.get(driver)
+    return asked is not None and asked(model, options)
+
+
+def sees(driver: str, model: str, options: Mapping[str, object], changes: Mapping[str, bool | int]) -> bool:
+    """The same for a configured provider: `changes` is what its file says about capabilities. The provider and the
+    model must both see."""
+    provider_sees = changes.get("supports_vision", capabilities_of(driver, options).supports_vision)
+    return bool(provider_sees) and supports_vision(driver, model, options)
+
+
+def has_native_prompt_cache(driver: str, changes: Mapping[str, bool | int] = _NO_CHANGES) -> bool:
+    """Whether leaving a provider of this driver leaves a prompt cache that was paid for."""
+    return bool(changes.get("native_prompt_cache", capabilities_of(driver).native_prompt_cache))
+
+
+def is_thinking_model(driver: str, model: str) -> bool:
+    """Whether a model demands its own reasoning in the history; see above."""
+    return non_thinking_sibling(driver, model) != model
+
+
+def non_thinking_sibling(driver: str, model: str) -> str:
+    """The model to go to where that reasoning is missing; the same one when it needs none."""
+    return deepseek.non_thinking_sibling(model) if driver == "deepseek" else model
+
+
+def vision_models(options: Mapping[str, object]) -> tuple[str, ...]:
+    """The option of a provider that names models with vision; entries that are no text are left out."""
+    listed = options.get("vision_models")
+    names = listed if isinstance(listed, (list, tuple)) else []
+    return tuple(name.lower() for name in names if isinstance(name, str) and name)

@@ -1,0 +1,162 @@
+"""Agent: sub-agents. The tool only reads what the model wants; the runtime starts the children as runs of their own.
+
+    spawn            one child, and its last words
+    parallel_spawn   1 to 32 children, a few at a time; results in the order they were asked for
+    open             a resident child: it stands still after each answer, for further texts
+    send poll cancel close    of a resident child, by its child_run_id
+
+Reading has no effect, so a call that is lost before its plan is in the log is simply read again.
+
+Before: registry.py. After: services/core/run/children.py decides, services/runtime/kin.py starts and asks.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.protocols import ChildrenWanted, EffectClass, ToolContext, ToolResult
+from connectors.tools.answers import Refusal, refused
+from connectors.tools.arguments import checked
+from schemas.values import Spawn
+
+OPS = ("spawn", "parallel_spawn", "open", "send", "poll", "cancel", "close")
+SPAWNS_MAX = 32
+"""Children of one call (parity: reference runtime 3.4); services/core/run/limits.py holds it as well."""
+WAIT_MAX_MS = 10 * 60_000
+"""A model that wants to wait longer polls again."""
+IDLE_TTL_S = 30 * 60
+"""Seconds after which a resident child that nobody asks is closed, when `open` says nothing."""
+IDLE_TTL_MAX_S = 24 * 60 * 60
+NAME = {"type": "string", "description": "Name of the agent.", "minLength": 1, "maxLength": 128}
+PROMPT = {"type": "string", "description": "What the sub-agent is told.", "minLength": 1}
+DEF_ID = {"type": "string", "description": "A version of the agent's definition; leave out for the present one."}
+COMPACTION = {
+    "type": "object",
+    "description": "Overrides for the sub-agent's context compaction.",
+    "properties": {
+        "enabled": {"type": "boolean", "description": "Whether it compacts."},
+        "target_percentage": {"type": "integer", "description": "Size after it.", "minimum": 10, "maximum": 50},
+        "keep_last_n": {"type": "integer", "description": "Messages kept at the end.", "minimum": 0, "maximum": 100},
+        "keep_first": {"type": "boolean", "description": "Keep the first message."},
+        "autocompact_at_pct": {"type": "integer", "description": "When to begin.", "minimum": 50, "maximum": 95},
+        "model": {"type": "string", "description": "Model that summarises.", "maxLength": 128},
+    },
+}
+SPAWN_PROPERTIES: Mapping[str, Any] = {"name": NAME, "prompt": PROMPT, "def_id": DEF_ID, "compaction": COMPACTION}
+CHILD = {"type": "string", "description": "child_run_id of a resident sub-agent.", "minLength": 1, "maxLength": 128}
+TIMEOUT = {
+    "type": "integer",
+    "description": "Milliseconds to wait. 0: send waits for the answer, poll looks once.",
+    "minimum": 0,
+    "maximum": WAIT_MAX_MS,
+}
+IDLE_TTL = {
+    "type": "integer",
+    "description": "open: seconds without a text after which the sub-agent is closed.",
+    "minimum": 1,
+    "maximum": IDLE_TTL_MAX_S,
+}
+ONE_SPAWN: Mapping[str, Any] = {
+    "type": "object",
+    "properties": SPAWN_PROPERTIES,
+    "required": ["name", "prompt"],
+    "additionalProperties": False,
+}
+SPAWNS = {
+    "type": "array",
+    "description": "parallel_spawn: the sub-agents to start.",
+    "minItems": 1,
+    "maxItems": SPAWNS_MAX,
+    "items": ONE_SPAWN,
+}
+
+
+def _shape(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+    op = {"type": "string", "description": "What to do; spawn without it.", "enum": OPS}
+    return {
+        "type": "object",
+        "properties": {"op": op, **properties},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "spawn": _shape(SPAWN_PROPERTIES, "name", "prompt"),
+    "parallel_spawn": _shape({"spawns": SPAWNS}, "spawns"),
+    "open": _shape({**SPAWN_PROPERTIES, "idle_ttl_seconds": IDLE_TTL}, "name", "prompt"),
+    "send": _shape({"child_run_id": CHILD, "prompt": PROMPT, "timeout_ms": TIMEOUT}, "child_run_id", "prompt"),
+    "poll": _shape({"child_run_id": CHILD, "timeout_ms": TIMEOUT}, "child_run_id"),
+    "cancel": _shape({"child_run_id": CHILD}, "child_run_id"),
+    "close": _shape({"child_run_id": CHILD}, "child_run_id"),
+}
+"""What each operation takes; anything else is refused, so that a misplaced argument is heard of."""
+
+
+class Agent:
+    """Protocols Tool and Planner."""
+
+    name = "Agent"
+    description = (
+        "Starts sub-agents and talks to them. op spawn (default) runs one and returns its last words; parallel_spawn "
+        "runs up to 32 of them and returns {results:[{index,agent,ok,output,error}]}; open starts a resident one that "
+        "waits for further texts, then send, poll, cancel and close address it by its child_run_id."
+    )
+    side_effect_class = "state"
+    timeout_s: float = 30.0
+    """For reading the call; children take as long as they take."""
+    input_schema: Mapping[str, Any] = _shape(
+        {
+            **SPAWN_PROPERTIES,
+            "spawns": SPAWNS,
+            "child_run_id": CHILD,
+            "timeout_ms": TIMEOUT,
+            "idle_ttl_seconds": IDLE_TTL,
+        }
+    )
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+        return EffectClass.PURE
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        wanted = self.plan(arguments)
+        if isinstance(wanted, ToolResult):
+            return wanted
+        return ToolResult(text="Agent was not called: sub-agents belong to a run.", is_error=True)
+
+    def plan(self, arguments: Mapping[str, Any]) -> ChildrenWanted | ToolResult:
+        try:
+            return _wanted(arguments)
+        except Refusal as reason:
+            return refused(reason)
+
+
+def _wanted(arguments: Mapping[str, Any]) -> ChildrenWanted:
+    op = arguments.get("op") or "spawn"
+    if op not in OPS:
+        raise Refusal(f'Agent was not called: "op" is "{str(op)[:60]}", expected is one of {", ".join(OPS)}.')
+    given = checked("Agent", arguments, SHAPES[op])
+    if op == "parallel_spawn":
+        spawns = tuple(
+            _spawn(checked(f"Agent (spawns[{place}])", item, ONE_SPAWN)) for place, item in enumerate(given["spawns"])
+        )
+        return ChildrenWanted(op=op, spawns=spawns)
+    if op in ("spawn", "open"):
+        ttl_s = given.get("idle_ttl_seconds", IDLE_TTL_S) if op == "open" else 0
+        return ChildrenWanted(op=op, spawns=(_spawn(given),), idle_ttl_s=ttl_s)
+    return ChildrenWanted(
+        op=op,
+        child_run_id=given["child_run_id"],
+        prompt=given.get("prompt", ""),
+        timeout_ms=given.get("timeout_ms", 0),
+    )
+
+
+def _spawn(given: Mapping[str, Any]) -> Spawn:
+    compaction = given.get("compaction")
+    return Spawn(
+        agent=given["name"],
+        prompt=given["prompt"],
+        def_id=given.get("def_id", ""),
+        compaction=json.dumps(compaction, sort_keys=True) if compaction else "",
+    )

@@ -1,0 +1,234 @@
+"""Which models can be called now: the fold of loom.provider.events, one matrix for all processes.
+
+A cell is a model of a provider. It has two states of its own, kept apart because they heal differently:
+
+    stalled        a call failed at the provider; until a call succeeds there, or the provider answers a probe
+    rate limited   it was called too often; until a time, and no probe shortens it: that would only bring the storm back
+
+The provider says the rest when it is probed: whether it answers, and which models it lists. What nobody has asked about
+is taken to be well, and a provider that lists nothing has said nothing about its models.
+
+Before: schemas.stream_records. After: services/stream/providers.py keeps one matrix for a process.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from schemas.stream_records import ModelMarked, ProbeRequested, ProviderProbed
+from services.core.run.falling_back import FALLS_BACK, class_of
+
+RATE_LIMITED, STALLED, RECOVERED = "rate_limited", "stalled", "recovered"
+"""Marks of a model."""
+COOLDOWN_DEFAULT_MS = 30_000
+COOLDOWN_MS = (1_000, 600_000)
+"""How long a rate limit is taken to last: at least and at most, whatever a plan says (parity)."""
+CELLS_MAX = 10_000
+"""Cells one matrix keeps: models are named by the configuration, so more is somebody's mistake."""
+ERROR_MAX = 500
+"""Characters of an error that are kept; it is shown to operators."""
+REQUESTS_KEPT = 20
+"""Probes on demand that are remembered; whoever asked waits for seconds."""
+_RELEASE_DATE = re.compile(r"-20\d{6}\Z")
+
+ProviderRecord = ModelMarked | ProviderProbed | ProbeRequested
+
+
+class WrongMark(Exception):
+    """A record that says nothing anybody knows; the text says what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What calls have shown of a model. Times in UTC milliseconds, 0 = never."""
+
+    stalled_at_ms: int = 0
+    limited_until_ms: int = 0
+    reason: str = ""
+    """Kind of the last failure."""
+
+    @property
+    def stalled(self) -> bool:
+        return self.stalled_at_ms > 0
+
+
+WELL = Cell()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """What the last probe of a provider gave."""
+
+    reachable: bool
+    models: tuple[str, ...]
+    """As it lists them; of a provider that was not reached, those it listed before."""
+    checked_at_ms: int
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One model at one time."""
+
+    reachable: bool
+    listed: bool
+    stalled: bool
+    rate_limited: bool
+
+    @property
+    def available(self) -> bool:
+        return self.reachable and self.listed and not self.stalled and not self.rate_limited
+
+    @property
+    def why_not(self) -> str:
+        """Everything that stands against it, for people; empty when nothing does."""
+        found = (
+            (not self.reachable, "its provider does not answer"),
+            (not self.listed, "its provider does not list it"),
+            (self.stalled, "it is stalled"),
+            (self.rate_limited, "it is rate limited"),
+        )
+        return " and ".join(words for is_so, words in found if is_so)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """What is known of all models. Cells in which nothing is wrong are left out."""
+
+    cells: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
+    providers: Mapping[str, Probed] = field(default_factory=dict)
+    requested: tuple[str, ...] = ()
+    """Ids of the latest probes that were asked for, oldest first, also those that have been answered."""
+    answered: Mapping[str, str] = field(default_factory=dict)
+    """Provider -> the newest of them it was probed for, which answers the older ones too."""
+
+    def after(self, record: ProviderRecord) -> "Matrix":
+        """The matrix after one record. Raises WrongMark."""
+        match record:
+            case ModelMarked():
+                return self._marked(record)
+            case ProviderProbed():
+                return self._probed(record)
+            case ProbeRequested(request_id=request):
+                if request in self.requested:
+                    return self
+                return replace(self, requested=(*self.requested, request)[-REQUESTS_KEPT:])
+
+    def cell(self, provider: str, model: str) -> Cell:
+        return self.cells.get((provider, model), WELL)
+
+    def standing(self, provider: str, model: str, now_ms: int) -> Standing:
+        """How a model is at that time."""
+        probed = self.providers.get(provider)
+        cell = self.cell(provider, model)
+        return Standing(
+            reachable=probed is None or probed.reachable,
+            listed=probed is None or not probed.models or is_listed(model, probed.models),
+            stalled=cell.stalled,
+            rate_limited=cell.limited_until_ms > now_ms,
+        )
+
+    def has_answered(self, request_id: str, provider: str) -> bool:
+        """Whether the provider has been probed for that request, or for a later one."""
+        newest = self.answered.get(provider, "")
+        if newest not in self.requested or request_id not in self.requested:
+            return False
+        return self.requested.index(newest) >= self.requested.index(request_id)
+
+    def listings(self) -> dict[str, tuple[str, ...]]:
+        """Provider -> the models it lists."""
+        return {name: probed.models for name, probed in self.providers.items()}
+
+    def next_change_ms(self, now_ms: int) -> int:
+        """When the next rate limit ends, so that something is different without a record; 0 = no limit is in force."""
+        ends = [cell.limited_until_ms for cell in self.cells.values() if cell.limited_until_ms > now_ms]
+        return min(ends, default=0)
+
+    def stalled_at(self, provider: str) -> int:
+        """Since when some model of the provider is stalled; 0 = none is."""
+        found = [cell.stalled_at_ms for (name, _), cell in self.cells.items() if name == provider and cell.stalled]
+        return min(found, default=0)
+
+    def _marked(self, mark: ModelMarked) -> "Matrix":
+        place = (mark.provider, mark.model)
+        cell = self.cell(*place)
+        match mark.mark:
+            case "rate_limited":
+                # Two owners may see the same storm: the later end counts.
+                until_ms = max(cell.limited_until_ms, mark.until_ms)
+                now = replace(cell, limited_until_ms=until_ms, reason=mark.reason)
+            case "stalled":
+                now = replace(cell, stalled_at_ms=cell.stalled_at_ms or max(mark.at_ms, 1), reason=mark.reason)
+            case "recovered":
+                now = replace(cell, stalled_at_ms=0)
+            case _:
+                raise WrongMark(f"the mark {mark.mark[:60]!r}: expected {RATE_LIMITED}, {STALLED} or {RECOVERED}")
+        return self._with_cell(place, now, mark.at_ms)
+
+    def _with_cell(self, place: tuple[str, str], cell: Cell, at_ms: int) -> "Matrix":
+        # A limit that has ended says nothing any more; leaving it out keeps the matrix as small as what is wrong.
+        others = {
+            other: kept
+            for other, kept in self.cells.items()
+            if other != place and (kept.stalled or kept.limited_until_ms > at_ms)
+        }
+        is_well = not cell.stalled and cell.limited_until_ms <= at_ms
+        if not is_well and len(others) >= CELLS_MAX:
+            raise WrongMark(f"{CELLS_MAX} models are marked already; {place[0][:60]}/{place[1][:60]} is left out")
+        return replace(self, cells=others if is_well else {**others, place: cell})
+
+    def _probed(self, probe: ProviderProbed) -> "Matrix":
+        before = self.providers.get(probe.provider)
+        models = probe.models if probe.models or probe.reachable or before is None else before.models
+        found = Probed(
+            reachable=probe.reachable, models=models, checked_at_ms=probe.at_ms, error=probe.error[:ERROR_MAX]
+        )
+        cells = self.cells
+        if probe.reachable:
+            cells = {
+                place: replace(cell, stalled_at_ms=0) if place[0] == probe.provider else cell
+                for place, cell in cells.items()
+                if place[0] != probe.provider or cell.limited_until_ms > probe.at_ms
+            }
+        answered = self.answered
+        if probe.request_id in self.requested and not self.has_answered(probe.request_id, probe.provider):
+            answered = {**answered, probe.provider: probe.request_id}
+        return replace(self, cells=cells, providers={**self.providers, probe.provider: found}, answered=answered)
+
+
+def mark_of_failure(
+    matrix: Matrix, provider: str, model: str, kind: str, *, cooldown_ms: int, at_ms: int, by: str
+) -> ModelMarked | None:
+    """What a call that failed for good says of its model; None when that is known already, or says nothing of it.
+
+    A request that is wrong in itself, or a key that is refused, is no matter of the model.
+    """
+    cell = matrix.cell(provider, model)
+    if kind == "rate_limited":
+        if cell.limited_until_ms > at_ms:
+            return None
+        least_ms, most_ms = COOLDOWN_MS
+        until_ms = at_ms + min(max(cooldown_ms or COOLDOWN_DEFAULT_MS, least_ms), most_ms)
+        return ModelMarked(
+            provider=provider, model=model, mark=RATE_LIMITED, until_ms=until_ms, reason=kind, by=by, at_ms=at_ms
+        )
+    if cell.stalled or class_of(kind) not in FALLS_BACK:
+        return None
+    return ModelMarked(provider=provider, model=model, mark=STALLED, reason=kind, by=by, at_ms=at_ms)
+
+
+def mark_of_success(matrix: Matrix, provider: str, model: str, *, at_ms: int, by: str) -> ModelMarked | None:
+    """What a call that was answered says of its model: something only when it was stalled."""
+    if not matrix.cell(provider, model).stalled:
+        return None
+    return ModelMarked(provider=provider, model=model, mark=RECOVERED, by=by, at_ms=at_ms)
+
+
+def is_listed(model: str, listed: Collection[str]) -> bool:
+    """Whether a list means the model: by its name, with a release date, or with the tag `latest`.
+
+    Vendors answer to a name without a date and list it with one only.
+    """
+    if model in listed:
+        return True
+    return any(_RELEASE_DATE.sub("", name) == model or name == f"{model}:latest" for name in listed)

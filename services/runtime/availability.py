@@ -1,0 +1,130 @@
+"""What calls show of models, told to every process; and which other models a run could go to now.
+
+A mark is made when a call has failed for good, that is when no retry of it follows: the first 429 of a busy second
+must not shut a model for everybody. It counts here at once and is appended in the background, never on the way of a
+call. Only changes are written: a healthy call writes nothing.
+
+Before: model_calls.py, with what came back. After: services/stream/providers.py, in every process.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from connectors.errors import UnknownOutcome
+from connectors.protocols import LogAppender, Outgoing
+from schemas.codec import Codec
+from schemas.stream_records import ModelMarked
+from services.core.availability import RATE_LIMITED, mark_of_failure, mark_of_success
+from services.core.run.decide import retry_wait_ms
+from services.core.run.orders import Alternative, ModelErred
+from services.core.run.state import AwaitingModel
+from services.stream.providers import PARTITION, ProviderBoard
+
+log = logging.getLogger("loomlog.runtime")
+
+RETRY_S = 1.0
+"""Between tries to append marks while the broker is away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a fallback has to know of the models of one provider.
+
+    `sees`: whether a model takes images. `sibling`: the one to ask in place of a model that needs reasoning which is
+    not there; the same name when it needs none.
+    """
+
+    sees: Callable[[str], bool]
+    sibling: Callable[[str], str] = str
+    keeps_cache: bool = False
+
+
+class Availability:
+    """One for each process. `traits` are those of the providers this process can call."""
+
+    def __init__(
+        self,
+        board: ProviderBoard,
+        traits: Mapping[str, Traits],
+        *,
+        codec: Codec,
+        appender: LogAppender,
+        clock_ms: Callable[[], int],
+        name: str,
+    ) -> None:
+        self._board = board
+        self._traits = traits
+        self._codec = codec
+        self._appender = appender
+        self._clock_ms = clock_ms
+        self._name = name
+        self._unwritten: dict[tuple[str, str, bool], ModelMarked] = {}
+        """The latest mark of each model and state; the second state is the rate limit."""
+        self._grown = asyncio.Event()
+
+    def answered(self, provider: str, model: str) -> None:
+        """A call was answered."""
+        if self._board.matrix.cells:
+            self._say(mark_of_success(self._board.matrix, provider, model, at_ms=self._clock_ms(), by=self._name))
+
+    def erred(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
+        """A call failed; the order with what else could be called, when no retry will follow."""
+        if retry_wait_ms(state, order) is not None:
+            return order
+        definition = state.facts.definition
+        mark = mark_of_failure(
+            self._board.matrix,
+            state.provider,
+            state.model,
+            order.kind,
+            cooldown_ms=definition.rate_limit_cooldown_ms,
+            at_ms=order.at_ms,
+            by=self._name,
+        )
+        self._say(mark)
+        left = self._traits.get(state.provider)
+        return replace(
+            order, alternatives=self._alternatives(state, order.at_ms), leaves_cache=bool(left and left.keeps_cache)
+        )
+
+    async def run(self) -> None:
+        """Appends what was marked, until cancelled."""
+        while True:
+            await self._grown.wait()
+            self._grown.clear()
+            marks, self._unwritten = self._unwritten, {}
+            records = [Outgoing(key=None, value=self._codec.encode(mark)) for mark in marks.values()]
+            try:
+                await self._appender.append(self._board.topic, PARTITION, records)
+            except UnknownOutcome as error:
+                log.warning("marks of models are appended again: %s", error)
+                self._unwritten = {**marks, **self._unwritten}
+                self._grown.set()
+                await asyncio.sleep(RETRY_S)
+
+    def _alternatives(self, state: AwaitingModel, now_ms: int) -> tuple[Alternative, ...]:
+        if not state.facts.definition.fallback_on_error:
+            return ()
+        found = []
+        for choice in state.facts.definition.candidates:
+            traits = self._traits.get(choice.provider)
+            if traits is not None and self._board.matrix.standing(choice.provider, choice.model, now_ms).available:
+                sibling = traits.sibling(choice.model)
+                found.append(
+                    Alternative(
+                        choice=choice,
+                        sees_images=traits.sees(choice.model),
+                        sibling=sibling if sibling != choice.model else "",
+                    )
+                )
+        return tuple(found)
+
+    def _say(self, mark: ModelMarked | None) -> None:
+        if mark is None:
+            return
+        log.info("%s/%s is %s: %s", mark.provider, mark.model, mark.mark, mark.reason or "a call was answered")
+        self._board.note(mark)
+        self._unwritten[mark.provider, mark.model, mark.mark == RATE_LIMITED] = mark
+        self._grown.set()

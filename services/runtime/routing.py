@@ -1,0 +1,108 @@
+"""The parts of a runtime that decide which model a run goes to, opened together.
+
+Before: main.py. After: definitions.py for runs that start, availability.py for calls that fail, prober.py beside them.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+
+from connectors.configuration import Loaded, Provider, check_tiers, patterns_of, providers_of, usable_ids
+from connectors.configuration.routing import CODE_DRIVER
+from connectors.kafka import KafkaOptions, KafkaTail, open_tail
+from connectors.models.catalog import build_models
+from connectors.models.deepseek import non_thinking_sibling
+from connectors.protocols import LogAppender, LogRanges, LogTail, Model
+from schemas.codec import Codec
+from services.runtime.availability import Availability, Traits
+from services.runtime.definitions import ConfiguredDefinitions
+from services.runtime.prober import Prober
+from services.stream.providers import PARTITION, ProviderBoard
+
+
+class Routing:
+    """One for each process; `models` are the drivers of the providers it can call."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        environ: Mapping[str, str],
+        *,
+        codec: Codec,
+        appender: LogAppender,
+        clock_ms: Callable[[], int],
+        name: str,
+        topic: str,
+    ) -> None:
+        providers = providers_of(loaded.configuration, loaded.settings, environ)
+        usable = usable_ids(providers.values())
+        self.providers = {name: provider for name, provider in providers.items() if provider.is_usable}
+        self.models: dict[str, Model] = build_models(self.providers)
+        self.board = ProviderBoard(codec, topic)
+        self.availability = Availability(
+            self.board,
+            {name: traits_of(self.providers[name], model) for name, model in self.models.items()},
+            codec=codec,
+            appender=appender,
+            clock_ms=clock_ms,
+            name=name,
+        )
+        self.definitions = ConfiguredDefinitions(
+            loaded.configuration,
+            usable,
+            matrix=lambda: self.board.matrix,
+            clock_ms=clock_ms,
+            pins_after_success=loaded.settings.fallback_pin_after_success,
+            unbounded=[name for name, model in self.models.items() if model.capabilities.unbounded_iterations],
+            time_limits_s={
+                name: loaded.settings.code_agents_run_timeout_seconds
+                for name, provider in self.providers.items()
+                if provider.driver == CODE_DRIVER
+            },
+        )
+        self._by_pattern = sorted({provider for provider, _ in patterns_of(loaded.configuration)} & set(self.models))
+        self.prober = Prober(
+            self.board,
+            self.models,
+            codec=codec,
+            appender=appender,
+            clock_ms=clock_ms,
+            name=name,
+            interval_s=loaded.settings.resolve_probe_interval_ms / 1000,
+        )
+
+    async def open(self, stack: AsyncExitStack, ranges: LogRanges, kafka: KafkaOptions) -> KafkaTail:
+        """Reads what is known of the models; the tail from there on. Raises Transient."""
+        await self.board.catch_up(ranges)
+        # A pattern means nothing until its provider has listed its models once.
+        listed = self.board.matrix.listings()
+        await self.prober.probe(tuple(name for name in self._by_pattern if not listed.get(name)))
+        tail = await open_tail(kafka, self.board.topic, {PARTITION: self.board.next_offset})
+        stack.push_async_callback(tail.close)
+        return tail
+
+    def begin(
+        self, tasks: asyncio.TaskGroup, tail: LogTail, *, is_prober: Callable[[], bool]
+    ) -> list[asyncio.Task[None]]:
+        """What has to be kept running. `is_prober`: this process is the one that probes now."""
+        return [
+            tasks.create_task(self.board.follow(tail), name="providers"),
+            tasks.create_task(self.availability.run(), name="marks of models"),
+            tasks.create_task(self.prober.run(is_prober), name="prober"),
+        ]
+
+
+def checked_tiers(loaded: Loaded, environ: Mapping[str, str]) -> list[str]:
+    """What is odd about the tiers. Raises ConfigurationProblem when one resolves to nothing."""
+    providers = providers_of(loaded.configuration, loaded.settings, environ)
+    return check_tiers(loaded.configuration, usable_ids(providers.values()))
+
+
+def traits_of(provider: Provider, model: Model) -> Traits:
+    """What a fallback has to know of a provider's models."""
+    thinks_aloud = provider.driver == "deepseek"
+    return Traits(
+        sees=lambda name: model.capabilities.supports_vision,
+        sibling=non_thinking_sibling if thinks_aloud else str,
+        keeps_cache=model.capabilities.native_prompt_cache,
+    )

@@ -1,0 +1,95 @@
+"""A vendor nobody wrote a driver for, by configuration only: from the text of a file to the bytes on the wire."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from connectors.configuration import ConfigurationProblem, load, providers_of, usable_ids
+from connectors.errors import Permanent
+from connectors.models.catalog import build_model
+from connectors.protocols import Model, Reply
+from schemas.conversation import ImageBlock, Message
+from tests.connectors.models import fault_server, samples
+from tests.connectors.models.fault_server import FaultServer
+from tests.connectors.models.samples import called, request, results, user
+
+GATEWAY = """
+providers:
+  gateway:
+    driver: openai
+    base_url: {url}/openai/v1/
+    api_key_env: GATEWAY_API_KEY
+    max_concurrent: 3
+    options: {{ echo_reasoning: true, reasoning_models: [grok-4], idle_timeout_ms: 1500 }}
+    capabilities: {{ supports_vision: false, max_context_tokens: 32768, supports_thinking: true }}
+"""
+KEYLESS = "providers: {{box: {{driver: openai, base_url: '{url}'}}}}"
+
+
+def gateway(tmp_path: Path, text: str, environ: Mapping[str, str]) -> tuple[Model, frozenset[str]]:
+    (tmp_path / "loomlog.yaml").write_text(text)
+    loaded = load(environ, working_directory=tmp_path)
+    providers = providers_of(loaded.configuration, loaded.settings, environ)
+    [ours] = [provider for name, provider in providers.items() if name in ("gateway", "box")]
+    return build_model(ours), usable_ids(providers.values())
+
+
+async def last(model: Model, *messages: Message, name: str) -> Reply:
+    *_, reply = [item async for item in model.stream(request(*messages, model=name, effort="high", max_tokens=99))]
+    assert isinstance(reply, Reply)
+    return reply
+
+
+async def test_address_key_options_and_capabilities_come_from_the_file(tmp_path: Path) -> None:
+    async with FaultServer(fault_server.stream(samples.OPENAI_FRAMES)) as server:
+        environ = {"GATEWAY_API_KEY": "sk-gateway"}
+        model, usable = gateway(tmp_path, GATEWAY.format(url=server.url), environ)
+        conversation = (user("a"), called("c", reasoning="hm"), results(("c", "b")))
+        assert (await last(model, *conversation, name="grok-4-fast")).text == "I look für Sie."
+        await model.close()
+    assert "gateway" in usable
+    [sent] = server.requests
+    assert (sent.path, sent.headers["authorization"]) == ("/openai/v1/chat/completions", "Bearer sk-gateway")
+    assert (sent.json["reasoning_effort"], sent.json["max_completion_tokens"]) == ("high", 99)
+    assert sent.json["messages"][2]["reasoning_content"] == "hm"
+    assert model.provider == "gateway"
+    assert (model.capabilities.max_context_tokens, model.capabilities.supports_thinking) == (32_768, True)
+
+
+async def test_an_image_is_refused_where_the_file_says_there_is_no_vision(tmp_path: Path) -> None:
+    async with FaultServer(fault_server.stream(samples.OPENAI_FRAMES)) as server:
+        model, _ = gateway(tmp_path, GATEWAY.format(url=server.url), {"GATEWAY_API_KEY": "k"})
+        image = Message(role="user", blocks=(ImageBlock(media_type="image/png", data="AA"),))
+        with pytest.raises(Permanent, match="gateway: the conversation holds an image"):
+            await last(model, image, name="grok-4")
+        await model.close()
+    assert server.requests == []
+
+
+async def test_without_its_key_it_is_not_usable_and_without_a_keys_name_it_needs_none(tmp_path: Path) -> None:
+    async with FaultServer(fault_server.stream(samples.OPENAI_FRAMES)) as server:
+        keyed, usable = gateway(tmp_path, GATEWAY.format(url=server.url), {})
+        assert "gateway" not in usable
+        await keyed.close()
+        model, usable = gateway(tmp_path, KEYLESS.format(url=server.url), {})
+        assert "box" in usable
+        await last(model, user("a"), name="llama")
+        await model.close()
+    assert "authorization" not in server.requests[0].headers
+    assert (server.requests[0].path, server.requests[0].json["max_tokens"]) == ("/chat/completions", 99)
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_a_gateway_that_lists_no_models_lists_nothing_and_is_there(tmp_path: Path, status: int) -> None:
+    async with FaultServer(fault_server.error(status, "no such thing")) as server:
+        model, _ = gateway(tmp_path, KEYLESS.format(url=server.url), {})
+        assert await model.list_models() == []
+        await model.probe()
+        await model.close()
+
+
+async def test_the_key_is_a_name_in_the_file_and_its_value_is_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationProblem, match="NAME of an environment variable") as caught:
+        gateway(tmp_path, "providers: {box: {driver: openai, api_key_env: sk-abc-secret}}", {})
+    assert "sk-abc-secret" not in str(caught.value)
