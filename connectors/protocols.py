@@ -217,6 +217,11 @@ class ToolContext:
     attempt: int = 1
     """Of the call; more than 1 when one before was lost with its process."""
     compaction: Compaction | None = None
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Secrets that came with the run's request, by name; connectors/tools/references.py has that of the bearer.
+
+    For the other side of a call only: never in a result, an error or a log line. What echoes one is masked before it is
+    appended."""
 
 
 @frozen_on_paper

@@ -31,7 +31,9 @@ from schemas.run_events import (
     ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -249,7 +251,14 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunRestored():
             if event.events == values["told_events"]:
                 values["told_events"] = 0
-        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked() | FallbackSuppressed():
+        case (
+            ToolReconcileRequested()
+            | CallNotBegun()
+            | ToolOutcomeAsked()
+            | FallbackSuppressed()
+            | LimitReached()
+            | HookActed()
+        ):
             pass
         case ChildrenPlanned() | ChildReturned() | ResidentLeft():
             pass

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Index, func, select
+from sqlalchemy import Index, case, func, select
 
 from connectors.postgres import Reader
 from projections.frames import moment
@@ -111,9 +111,15 @@ def _day(number: int) -> str:
 
 
 async def usage_report(
-    reader: Reader, tenant: Scope, group_by: Sequence[str], *, since_day: str = "", until_day: str = ""
+    reader: Reader,
+    tenant: Scope,
+    group_by: Sequence[str],
+    *,
+    user_id: str | None = None,
+    since_day: str = "",
+    until_day: str = "",
 ) -> list[dict[str, Any]]:
-    """Sums by the dimensions asked for and by currency; days YYYY-MM-DD, both included.
+    """Sums by the dimensions asked for and by currency, of one user when given; days YYYY-MM-DD, both included.
 
     Each row has the dimensions, `currency` and SUMS as keys. Raises ValueError for an unknown dimension and for a
     report of more than REPORT_MAX rows.
@@ -123,6 +129,8 @@ async def usage_report(
         raise ValueError(f"cannot group usage by {', '.join(unknown)}: expected some of {', '.join(DIMENSIONS)}")
     columns = [usage.c[name] for name in dict.fromkeys([*group_by, "currency"])]
     conditions = [within(usage.c.tenant, tenant)]
+    if user_id is not None:
+        conditions.append(usage.c.user_id == user_id)
     if since_day:
         conditions.append(usage.c.day >= since_day)
     if until_day:
@@ -141,11 +149,15 @@ async def usage_report(
     return [dict(zip(names, [*row[: -len(SUMS)], *map(int, row[-len(SUMS) :])], strict=True)) for row in found]
 
 
-async def tokens_since(reader: Reader, tenant: Scope, since_day: str, *, user_id: str = "") -> int:
-    """Tokens in and out from that day on, cached ones included; of one user when given. For monthly limits."""
-    counted = sum(usage.c[name] for name in SUMS if name.endswith("_tokens"))
+async def spent_since(
+    reader: Reader, tenant: Scope, since_day: str, *, user_id: str | None, currency: str
+) -> tuple[int, int]:
+    """Tokens of all kinds from that day on, and the cost in millionths of that currency; of one user when given."""
+    tokens = sum(usage.c[name] for name in SUMS if name.endswith("_tokens"))
+    micros = case((usage.c.currency == currency, usage.c.cost_micros), else_=0)
     conditions = [within(usage.c.tenant, tenant), usage.c.day >= since_day]
-    if user_id:
+    if user_id is not None:
         conditions.append(usage.c.user_id == user_id)
-    found = await reader.fetch(select(func.coalesce(func.sum(counted), 0)).where(*conditions))
-    return int(found[0][0])
+    sums = (func.coalesce(func.sum(tokens), 0), func.coalesce(func.sum(micros), 0))
+    found = await reader.fetch(select(*sums).where(*conditions))
+    return int(found[0][0]), int(found[0][1])

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
-from schemas import run_commands, run_events, stream_events, stream_records
+from schemas import budget_commands, budget_events, run_commands, run_events, stream_events, stream_records
 from schemas.decoding import NOT_THIS_WAY, QuickDecoder, quick_decoder
 from schemas.making import maker
 from schemas.values import Envelope
@@ -60,7 +60,7 @@ class UnknownSchema(Undecodable):
 
 CLASSES: dict[str, type[Any]] = {
     record.SCHEMA: record
-    for module in (run_commands, run_events, stream_events, stream_records)
+    for module in (budget_commands, budget_events, run_commands, run_events, stream_events, stream_records)
     for record in module.RECORDS
 }
 

@@ -12,7 +12,9 @@ from schemas.values import (
     CommandEnvelope,
     Compaction,
     DefinitionOverrides,
+    HookAct,
     ImportOrigin,
+    LimitNotice,
     RunPosition,
     Sampling,
     Segment,
@@ -148,6 +150,10 @@ class ForkRun:
     """Hash of the request under an idempotency key."""
     seed: str = ''
     """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
+    the run ends.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -165,6 +171,7 @@ class ForkRun:
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
             "seed": self.seed,
+            "credentials": self.credentials,
         }
 
     @classmethod
@@ -184,6 +191,7 @@ class ForkRun:
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
             seed=value["seed"],
+            credentials=tuple(value["credentials"]),
         )
 
 
@@ -236,6 +244,8 @@ class HandOverModelReply:
     """Of the cost."""
     traceparent: str = ''
     """Span of the call."""
+    notices: tuple[LimitNotice, ...] = ()
+    """Soft limits on spending that are reached now that the call is counted."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -259,6 +269,7 @@ class HandOverModelReply:
             "currency": self.currency,
             "duration_ms": self.duration_ms,
             "traceparent": self.traceparent,
+            "notices": [item.to_avro() for item in self.notices],
         }
 
     @classmethod
@@ -284,6 +295,7 @@ class HandOverModelReply:
             currency=value["currency"],
             duration_ms=value["duration_ms"],
             traceparent=value["traceparent"],
+            notices=tuple(LimitNotice.from_avro(item) for item in value["notices"]),
         )
 
 
@@ -307,7 +319,7 @@ class HandOverToolResult:
     attempt: int
     """Attempt that returned."""
     outcome: str
-    """ok, error, timeout or cancelled."""
+    """ok, error, timeout, cancelled or denied."""
     text: str = ''
     """Result the model sees."""
     text_blob: BlobRef | None = None
@@ -318,6 +330,8 @@ class HandOverToolResult:
     """Time of the call."""
     asks_compaction: bool = False
     """The run asked for a compaction with this call; it comes before the next turn."""
+    hook_acts: tuple[HookAct, ...] = ()
+    """What hooks did about the call."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -332,6 +346,7 @@ class HandOverToolResult:
             "outcome": self.outcome,
             "duration_ms": self.duration_ms,
             "asks_compaction": self.asks_compaction,
+            "hook_acts": [item.to_avro() for item in self.hook_acts],
         }
 
     @classmethod
@@ -348,6 +363,7 @@ class HandOverToolResult:
             outcome=value["outcome"],
             duration_ms=value["duration_ms"],
             asks_compaction=value["asks_compaction"],
+            hook_acts=tuple(HookAct.from_avro(item) for item in value["hook_acts"]),
         )
 
 
@@ -644,6 +660,10 @@ class StartRun:
     """Data from the body of a trigger, untrusted; values are JSON texts."""
     seed: str = ''
     """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
+    the run ends.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -670,6 +690,7 @@ class StartRun:
             "web_search_filter": self.web_search_filter,
             "payload_metadata": self.payload_metadata,
             "seed": self.seed,
+            "credentials": self.credentials,
         }
 
     @classmethod
@@ -698,6 +719,7 @@ class StartRun:
             web_search_filter=value["web_search_filter"],
             payload_metadata=value["payload_metadata"],
             seed=value["seed"],
+            credentials=tuple(value["credentials"]),
         )
 
 

@@ -11,7 +11,9 @@ from schemas.values import (
     AgentDefinition,
     BlobRef,
     ForkPoint,
+    HookAct,
     ImportOrigin,
+    LimitNotice,
     ParentCall,
     RunPosition,
     Segment,
@@ -192,6 +194,8 @@ class ChildrenPlanned:
     """Of a child that is opened: seconds parked after which it is closed."""
     is_sealed: bool = False
     """Texts of the children are encrypted."""
+    is_looked_at: bool = False
+    """Hooks look at the result of the call."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -206,6 +210,7 @@ class ChildrenPlanned:
             "timeout_ms": self.timeout_ms,
             "idle_ttl_s": self.idle_ttl_s,
             "is_sealed": self.is_sealed,
+            "is_looked_at": self.is_looked_at,
         }
 
     @classmethod
@@ -222,6 +227,7 @@ class ChildrenPlanned:
             timeout_ms=value["timeout_ms"],
             idle_ttl_s=value["idle_ttl_s"],
             is_sealed=value["is_sealed"],
+            is_looked_at=value["is_looked_at"],
         )
 
 
@@ -489,6 +495,46 @@ class FallbackSuppressed:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HookActed:
+    """A hook changed a tool call, or could not be asked about it. Decided together with the result of the call,
+    and before it.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.run.events.HookActed"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn."""
+    call_id: str
+    """Id of the call."""
+    act: HookAct
+    """Which hook, and what it did."""
+    attempt: int = 1
+    """Attempt it was asked about."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "act": self.act.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            act=HookAct.from_avro(value["act"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputReceived:
     """A user text for a run under way."""
 
@@ -514,6 +560,28 @@ class InputReceived:
             text=value["text"],
             source=value["source"],
             input_id=value["input_id"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitReached:
+    """A limit on spending was reached; told at most once for each scope and severity."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.LimitReached"
+
+    notice: LimitNotice
+    """Which, and how far."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "notice": self.notice.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            notice=LimitNotice.from_avro(value["notice"]),
         )
 
 
@@ -1056,6 +1124,8 @@ class RunRefused:
     """As asked."""
     agent: str = ''
     """As asked."""
+    limit: LimitNotice | None = None
+    """The limit that was reached, with the code token_limit_exceeded."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1064,6 +1134,7 @@ class RunRefused:
             "agent": self.agent,
             "code": self.code,
             "message": self.message,
+            "limit": None if self.limit is None else self.limit.to_avro(),
         }
 
     @classmethod
@@ -1074,6 +1145,7 @@ class RunRefused:
             agent=value["agent"],
             code=value["code"],
             message=value["message"],
+            limit=None if value["limit"] is None else LimitNotice.from_avro(value["limit"]),
         )
 
 
@@ -1210,6 +1282,10 @@ class RunStarted:
     """Data from the body of a trigger, untrusted; values are JSON texts."""
     seed: str = ''
     """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials that came with the request of the run, or of the run its tree began with; their
+    values are kept outside the log, sealed, until that run ends.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1236,6 +1312,7 @@ class RunStarted:
             "web_search_filter": self.web_search_filter,
             "payload_metadata": self.payload_metadata,
             "seed": self.seed,
+            "credentials": self.credentials,
         }
 
     @classmethod
@@ -1264,6 +1341,7 @@ class RunStarted:
             web_search_filter=value["web_search_filter"],
             payload_metadata=value["payload_metadata"],
             seed=value["seed"],
+            credentials=tuple(value["credentials"]),
         )
 
 
@@ -1415,7 +1493,7 @@ class ToolReturned:
     is_error: bool = False
     """The model is told that it failed."""
     outcome: str = 'ok'
-    """ok, error, timeout, cancelled or outcome_unknown."""
+    """ok, error, timeout, cancelled, denied (by a hook) or outcome_unknown."""
     duration_ms: int = 0
     """Time of the call."""
     settled_by: str = ''
@@ -1465,7 +1543,9 @@ RECORDS = (
     CompactionRequested,
     ContextCompacted,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -1488,4 +1568,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | InputReceived | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

@@ -543,6 +543,60 @@ class ForkPoint:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HookAct:
+    """What one hook did about one tool call."""
+
+    SCHEMA: ClassVar[str] = "loom.values.HookAct"
+
+    hook_id: str
+    """Id of the registration."""
+    owner: str
+    """Who registered it."""
+    name: str
+    """Its name under that owner."""
+    phase: str
+    """pre or post."""
+    act: str
+    """denied, rewrote_input, widened_hosts, rewrote_result, or unavailable: it gave no usable answer."""
+    input: str = ''
+    """JSON text the tool was given; only with the last rewrote_input of a call."""
+    url: str = ''
+    """Where the call goes, as far as its input says; with widened_hosts."""
+    hosts_added: tuple[str, ...] = ()
+    """Hosts this one call may reach besides the run's; a leading dot takes in subdomains."""
+    reason: str = ''
+    """Why it is unavailable."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "hook_id": self.hook_id,
+            "owner": self.owner,
+            "name": self.name,
+            "phase": self.phase,
+            "act": self.act,
+            "input": self.input,
+            "url": self.url,
+            "hosts_added": self.hosts_added,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            hook_id=value["hook_id"],
+            owner=value["owner"],
+            name=value["name"],
+            phase=value["phase"],
+            act=value["act"],
+            input=value["input"],
+            url=value["url"],
+            hosts_added=tuple(value["hosts_added"]),
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOrigin:
     """Where an imported run happened. Its events are repeated here under this log's own terms and hash chain."""
 
@@ -586,6 +640,56 @@ class ImportOrigin:
             events=value["events"],
             tail_digest=value["tail_digest"],
             bundle_sha256=value["bundle_sha256"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitNotice:
+    """A limit that was reached, as whoever meets it is told."""
+
+    SCHEMA: ClassVar[str] = "loom.values.LimitNotice"
+
+    scope: str
+    """Whose limit: operator, tenant or user."""
+    scope_id: str
+    """The tenant or the user; empty for operator."""
+    severity: str
+    """soft: told and no more; hard: nothing more is spent."""
+    window: str = 'month'
+    """What is counted together: month, a UTC calendar month."""
+    unit: str = 'tokens'
+    """What is counted: tokens, or micros (millionths of the currency)."""
+    used: int = 0
+    """So much is used, in units; 0 when it is not for the reader of the record."""
+    limit: int = 0
+    """The limit in units; 0 when it is not for the reader of the record."""
+    message: str = ''
+    """A sentence for people."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "severity": self.severity,
+            "window": self.window,
+            "unit": self.unit,
+            "used": self.used,
+            "limit": self.limit,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            severity=value["severity"],
+            window=value["window"],
+            unit=value["unit"],
+            used=value["used"],
+            limit=value["limit"],
+            message=value["message"],
         )
 
 
@@ -808,7 +912,9 @@ RECORDS = (
     DefinitionOverrides,
     Envelope,
     ForkPoint,
+    HookAct,
     ImportOrigin,
+    LimitNotice,
     ModelChoice,
     ParentCall,
     RunPosition,

@@ -175,6 +175,32 @@ class RemoteToolBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextPluginBlock:
+    """context_plugins[]: changes the conversation on its way to a provider; they run in their order."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    name: Literal["redact"]
+    enabled: Switch = True
+    redact_tool_input: Switch = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermitHostWiden:
+    """hooks.permit_host_widen: whose hooks may open hosts for a call, as `tenant:owner` or `owner`."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    owners: Words = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HooksBlock:
+    """hooks: what the operator decides about hooks; they are registered over the API."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    permit_host_widen: PermitHostWiden = field(default_factory=PermitHostWiden)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkillBlock:
     """skills.<name>: an inline skill."""
 
@@ -213,6 +239,8 @@ class Configuration:
     remote_tools: Mapping[RemoteToolName, RemoteToolBlock] = field(default_factory=dict)
     skills: Mapping[str, SkillBlock] = field(default_factory=dict)
     principals: Mapping[str, PrincipalBlock] = field(default_factory=dict)
+    hooks: HooksBlock = field(default_factory=HooksBlock)
+    context_plugins: tuple[ContextPluginBlock, ...] = ()
 
 
 _ADAPTER = TypeAdapter(Configuration)

@@ -18,6 +18,7 @@ JSON = "application/json"
 
 STATUS: Mapping[str, int] = {
     "bad_request": 400,
+    "invalid_registration": 400,
     "confirm_mismatch": 400,
     "empty_source": 400,
     "unknown_agent": 400,
@@ -76,7 +77,10 @@ STATUS: Mapping[str, int] = {
     "import_pending": 503,
     "pause_pending": 503,
     "compact_pending": 503,
+    "limit_pending": 503,
     "encryption_off": 503,
+    "credentials_off": 503,
+    "credentials_unavailable": 503,
     "quarantine_pending": 503,
     "not_yet": 503,
     "too_many_streams": 503,

@@ -14,11 +14,17 @@ from schemas.values import Compaction, ContentBlock, Sampling, Segment
 from services.commands import limits
 from services.commands.forks import OVERRIDES, ForkRequest
 from services.commands.requests import BEARER, CREDENTIAL_NAME, RunRequest
+from services.core.budget.limits import AMOUNT_MAX
 from services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
 AgentName = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")]
+BEARER_PATTERN = BEARER.pattern.replace(r"\Z", "$")
+CREDENTIALS = (
+    "Secrets by name for the servers a run talks to: sealed outside the log until it ends. "
+    f"Names match {CREDENTIAL_NAME.pattern[:-2]}."
+)
 Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_BYTES_MAX)]
 
 
@@ -93,12 +99,11 @@ class MessageBody(Body):
     agent_id: Id | None = Field(None, description="Handle of your choice; 409 agent_id_in_use while it is live.")
     user_tier: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Plan of the user.")
     user_bearer: str | None = Field(
-        None, pattern=BEARER.pattern.replace(r"\Z", "$"), description="For MCP servers; never stored."
-    )
-    user_credentials: dict[str, str] | None = Field(
         None,
-        description=f"For MCP servers; never stored. Names match {CREDENTIAL_NAME.pattern[:-2]}.",
+        pattern=BEARER_PATTERN,
+        description="The credential `default`; for the servers a run talks to, never logged.",
     )
+    user_credentials: dict[str, str] | None = Field(None, description=CREDENTIALS)
     parent_context: dict[str, str | None] | None = Field(
         None, description=f"Opaque lineage, values of at most {limits.PARENT_CONTEXT_VALUE_BYTES} bytes."
     )
@@ -143,6 +148,8 @@ class ForkBody(Body):
     segments: list[SegmentBody] | None = Field(None, max_length=limits.SEGMENTS_MAX)
     agent_id: Id | None = Field(None, description="Handle of your choice; 409 agent_id_in_use while it is live.")
     interactive: bool | None = Field(None, description="Park instead of completing; as the origin when absent.")
+    user_bearer: str | None = Field(None, pattern=BEARER_PATTERN, description="As for a run; the origin's is not used.")
+    user_credentials: dict[str, str] | None = Field(None, description=CREDENTIALS)
     idempotency_key: str | None = Field(
         None,
         min_length=1,
@@ -206,6 +213,32 @@ class PauseBody(Body):
     )
     agent: AgentName | None = Field(None, description="For agent.")
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+
+
+class LimitBody(Body):
+    """What an account may spend in a calendar month of UTC; what is not said has no limit."""
+
+    scope: Literal["operator", "tenant", "user"]
+    tenant_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The caller's without it.")
+    scope_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The user; the tenant itself.")
+    soft_limit: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Tokens; told, and nothing else happens.")
+    hard_limit: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Tokens; then no call begins.")
+    soft_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Millionths of the currency.")
+    hard_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="The same; never exceeded.")
+    strict: bool | None = Field(None, description="hard_limit is never exceeded either: worst cases must fit.")
+
+
+class HookBody(Body):
+    """A hook: who is asked about which tool calls. The same owner and name again replaces it."""
+
+    owner: str
+    name: str
+    phase: str = Field(description="pre: before the call; post: after it.")
+    callback_url: str = Field(description="http or https; asked with one signed POST.")
+    agents: list[str] | None = Field(None, description="Names; without any, all agents.")
+    tools: list[str] | None = Field(None, description="Names, or beginnings with a star; without any, all tools.")
+    fail_mode: str | None = Field(None, description="open (without it): pass when there is no answer; closed: deny.")
+    timeout_ms: int | None = Field(None, description="Longest wait, at most 60,000; 5,000 without it.")
 
 
 class ResumeBody(Body):
@@ -284,6 +317,8 @@ def fork_request(body: ForkBody, *, idempotency_key: str, traceparent: str) -> F
         agent_id=body.agent_id or "",
         interactive=body.interactive,
         idempotency_key=idempotency_key or body.idempotency_key or "",
+        user_bearer=body.user_bearer or "",
+        user_credentials=body.user_credentials or {},
         traceparent=traceparent,
     )
 

@@ -110,6 +110,38 @@ ANSWERS: dict[str, Any] = {
             "compacted": {"type": "boolean"},
         },
     },
+    "HookMade": {
+        "type": "object",
+        "required": ["id", "signing_secret"],
+        "properties": {"id": TEXT, "signing_secret": MAYBE_TEXT},
+    },
+    "HookList": {
+        "type": "object",
+        "required": ["hooks"],
+        "properties": {
+            "hooks": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["id", "owner", "name", "phase", "agents", "tools", "callback_url", "fail_mode"],
+                    "properties": {
+                        "id": TEXT,
+                        "tenant_id": TEXT,
+                        "owner": TEXT,
+                        "name": TEXT,
+                        "phase": {"enum": ["pre", "post"]},
+                        "agents": {"type": "array", "items": TEXT},
+                        "tools": {"type": "array", "items": TEXT},
+                        "callback_url": TEXT,
+                        "fail_mode": {"enum": ["open", "closed"]},
+                        "timeout_ms": NUMBER,
+                        "registered_at": {"type": "string", "format": "date-time"},
+                    },
+                },
+            }
+        },
+    },
+    "HookRemoved": {"type": "object", "required": ["deleted"], "properties": {"deleted": TEXT}},
     "Resolved": {
         "type": "object",
         "required": ["run_id", "call", "repeated"],

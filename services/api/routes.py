@@ -17,11 +17,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from services.api import (
+    budget_endpoints,
     bulk_endpoints,
     document_endpoints,
     erasure_endpoints,
     event_endpoints,
     history_endpoints,
+    hook_endpoints,
     operator_endpoints,
     pause_endpoints,
     run_endpoints,
@@ -33,7 +35,9 @@ from services.api.bodies import (
     CancelBody,
     ErasureBody,
     ForkBody,
+    HookBody,
     InputBody,
+    LimitBody,
     MessageBody,
     PauseBody,
     ReasonBody,
@@ -47,6 +51,7 @@ from services.api.bodies import (
 from services.api.service import Service
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
+from services.core.access.scopes import TENANT as TENANT_SCOPE
 
 Answer = Response | ASGIApp
 Handler = Callable[[Service, Caller, Request], Awaitable[Any]]
@@ -438,6 +443,73 @@ ROUTES: tuple[Route, ...] = (
         access=ADMIN,
         handler=operator_endpoints.concurrency,
         says="How many runs are under way, by user and provider.",
+    ),
+    Route(
+        method="POST",
+        path="/v1/hooks",
+        access=TENANT_SCOPE,
+        handler=hook_endpoints.register,
+        says="Register a hook: it is asked about tool calls before or after they are made.",
+        body=HookBody,
+        answer="HookMade",
+    ),
+    Route(
+        method="GET",
+        path="/v1/hooks",
+        access=TENANT_SCOPE,
+        handler=hook_endpoints.listed,
+        says="The registered hooks, in the order in which they are asked.",
+        answer="HookList",
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/hooks/{hook_id}",
+        access=TENANT_SCOPE,
+        handler=hook_endpoints.remove,
+        says="Remove a hook; calls under way end with it.",
+        answer="HookRemoved",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_usage",
+        access=RUNS_READ,
+        handler=budget_endpoints.usage,
+        says="What was used and what it cost, over whole UTC days; rows split by currency.",
+        query=(
+            Query(name="group_by", says="tenant, user, provider, model, source, agent, day with commas between."),
+            Query(name="from", says="From the day of this time on."),
+            Query(name="to", says="Before this time; its day counts when it has begun."),
+            TENANT,
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/v1/_limits",
+        access=RUNS_READ,
+        handler=budget_endpoints.list_limits,
+        says="Limits on spending, and what is used of them this month.",
+        query=(TENANT,),
+    ),
+    Route(
+        method="PUT",
+        path="/v1/_limits",
+        access=TENANT_SCOPE,
+        handler=budget_endpoints.set_limit,
+        says="Limit what the installation, a tenant or a user spends in a month; replaces what was said before.",
+        body=LimitBody,
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/_limits",
+        access=TENANT_SCOPE,
+        handler=budget_endpoints.remove_limit,
+        says="Take the limits of an account away.",
+        query=(
+            Query(name="scope", says="operator, tenant or user."),
+            Query(name="tenant", says="The caller's without it."),
+            Query(name="scope_id", says="The user."),
+        ),
+        status=204,
     ),
     Route(
         method="GET",

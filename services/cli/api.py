@@ -97,6 +97,10 @@ class Api:
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         return await self._answer("POST", path, json=body, headers=headers, timeout=timeout)
 
+    async def put(self, path: str, body: Mapping[str, Any]) -> Answer:
+        """The answer to a write that replaces. Raises Refusal or Unreachable."""
+        return await self._answer("PUT", path, json=body)
+
     async def delete(self, path: str) -> Answer:
         """The answer to a removal. Raises Refusal or Unreachable."""
         return await self._answer("DELETE", path)

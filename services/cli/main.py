@@ -25,6 +25,8 @@ MODULES: Mapping[str, str] = {
     "pause": "services.cli.pausing:pause",
     "resume": "services.cli.pausing:resume",
     "state": "services.cli.pausing:state",
+    "limits": "services.cli.budgets:limits_app",
+    "usage": "services.cli.budgets:usage",
     "routing": "services.cli.routing:routing",
     "snapshot": "services.cli.snapshots:snapshot_app",
     "events": "services.cli.events:events_app",

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from services.cli.following import RECONNECTED, WAITING, Frame
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD
-from services.cli.wording import arguments, counted, duration, first_line, number, one_line, size
+from services.cli.wording import arguments, counted, duration, first_line, hook_words, number, one_line, size
 
 CALLS_SHOWN = 6
 """Results of one tool in one turn that get a line; a reviewer searches for thirty things at once."""
@@ -116,12 +116,19 @@ class RunView:
                 return [*self._end_turn(), Text(line, style=ODD)]
             case "compaction_failed":
                 return [*self._end_turn(), Text(one_line(str(data.get("error", "")), self.columns), style=ODD)]
+            case "limit":
+                met = _mapping(data.get("limit"))
+                told = Text(str(met.get("message", "")), style=BAD if met.get("severity") == "hard" else ODD)
+                return [*self._said(), *self._end_turn(), told]
             case "outcome_unknown":
                 asked = _mapping(data.get("outcome_unknown"))
                 self.status = "waiting for an operator"
                 line = f"nobody knows what became of call {asked.get('call')} ({asked.get('name') or '?'})"
                 hint = "loomlog runs resolve RUN --call " + f"{asked.get('call')} --as done|not-done"
                 return [*self._end_turn(), Text(line, style=ODD), Text(hint, style=DIM)]
+            case "hook_acted" | "host_widened":
+                act = _mapping(data.get("hook_acted") or data.get("host_widening"))
+                return [Text(INDENT + one_line(hook_words(act), self.columns - len(INDENT)), style=ODD)]
             case "done":
                 self.status = "cancelled" if data.get("stop_reason") == "cancelled" else "completed"
                 return [*self._said(), *self._end_turn()]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from connectors.errors import OutsideError, Permanent
+from schemas.values import LimitNotice
 
 RETRY_LATER_S = 5
 """What a caller is told who met a bound: runs take seconds, so sooner is of no use (parity: reference surfaces 0.5)."""
@@ -18,12 +19,14 @@ CODES = frozenset(
     {
         # what was asked
         "bad_request",
+        "invalid_registration",
         "confirm_mismatch",
         "unknown_agent",
         "unsupported_media_type",
         "payload_too_large",
         "empty_text",
         "encryption_off",
+        "credentials_off",
         "idempotency_key_reused",
         # who asked
         "unauthorized",
@@ -73,6 +76,7 @@ CODES = frozenset(
         "log_unavailable",
         "projection_unavailable",
         "blobs_unavailable",
+        "credentials_unavailable",
         "starting",
         "run_pending",
         "input_pending",
@@ -81,6 +85,7 @@ CODES = frozenset(
         "import_pending",
         "pause_pending",
         "compact_pending",
+        "limit_pending",
         "quarantine_pending",
         "not_yet",
         "internal",
@@ -115,8 +120,11 @@ def bad_request(message: str) -> Declined:
     return Declined("bad_request", message)
 
 
-def refused(code: str, message: str) -> Declined:
-    """What the owner of a run decided. A code of a newer owner that this process does not know is shown as it is."""
+def refused(code: str, message: str, limit: LimitNotice | None = None) -> Declined:
+    """What the owner of a run decided. A code of a newer owner that this process does not know is shown as it is.
+
+    `limit`: the one on spending that was reached.
+    """
     known = REFUSALS.get(code, code)
     if known not in CODES:
         return Declined("bad_request", f"{code}: {message}")
@@ -124,15 +132,20 @@ def refused(code: str, message: str) -> Declined:
         "backpressure",
         "per_user_quota_exhausted",
         "provider_concurrency_exhausted",
-        "token_limit_exceeded",
     )
-    return Declined(known, message, retry_after_s=RETRY_LATER_S if waits else None)
+    details = None if limit is None else {k: v for k, v in limit.to_avro().items() if k != "severity"}
+    return Declined(known, message, retry_after_s=RETRY_LATER_S if waits else None, details=details)
 
 
 def away(what: str, error: OutsideError) -> Declined:
-    """Something outside does not answer. `what` is log, projection or blobs; the details are for logs, not callers."""
+    """Something outside does not answer: log, projection, blobs or credentials. Its details are not for callers."""
     hint = "it is not set up rightly; see the logs" if isinstance(error, Permanent) else "try again in a moment"
-    names = {"log": "the log", "projection": "the read models", "blobs": "the blob store"}
+    names = {
+        "log": "the log",
+        "projection": "the read models",
+        "blobs": "the blob store",
+        "credentials": "the store of credentials",
+    }
     return Declined(
         f"{what}_unavailable", f"{names[what]} cannot be reached ({error.kind}); {hint}", retry_after_s=RETRY_SOON_S
     )

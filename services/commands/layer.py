@@ -14,7 +14,9 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     histories replay, at, compare, export
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
+    hooks     register, listed, remove
     pausing   pause, resume, state   (wider than a run; control has those of one run)
+    budgets   limits, set, remove, usage
     probing   probe                  (of the providers of models)
     erasing   report, erase, subjects, wrap_anew
 
@@ -29,6 +31,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
+from connectors.run_credentials import RunCredentials
+from connectors.secret_key import SecretKey
 from connectors.state_files import StateFiles
 from schemas.codec import Codec
 from schemas.ids import fresh_token, partition_key
@@ -36,6 +40,7 @@ from services.commands import limits
 from services.commands.audit_log import AuditLog
 from services.commands.authentication import Gate
 from services.commands.barrier import Barrier
+from services.commands.budgets import Budgets
 from services.commands.bulk import Bulk
 from services.commands.compactions import Compactions
 from services.commands.content import Content
@@ -44,6 +49,7 @@ from services.commands.erasing import Erasing
 from services.commands.follow import Sources
 from services.commands.forks import Forks
 from services.commands.histories import Histories
+from services.commands.hooks import Hooks
 from services.commands.hub import Hub
 from services.commands.imports import Imports
 from services.commands.pausing import Pausing
@@ -54,8 +60,15 @@ from services.commands.reads import Reads
 from services.commands.restoring import Restoring
 from services.commands.runs import Runs
 from services.commands.snapshots import Snapshots
+from services.stream.budget_clerk import BudgetClerk
+from services.stream.budget_family import BudgetFamily
+from services.stream.budget_family import topics_of as budget_topics
+from services.stream.budgets import BudgetBoard
+from services.stream.family import Topics
+from services.stream.hooks import HookBoard
 from services.stream.pauses import PauseBoard
 from services.stream.providers import ProviderBoard
+from services.stream.snapshot import Snapshots as BooksSnapshots
 from services.stream.subject_keys import SubjectKeys
 
 log = logging.getLogger(__name__)
@@ -67,13 +80,15 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family, and those of pauses wider than a run, of keys of subjects, of providers."""
+    """The topics of the run family and of budgets, and of wider pauses, hooks, keys of subjects, providers."""
 
     commands: str
     events: str
     previews: str
     control: str
+    hooks: str
     subjects: str
+    budgets: Topics
     providers: str
 
     @classmethod
@@ -83,7 +98,9 @@ class RunTopics:
             events=f"{prefix}.run.events",
             previews=f"{prefix}.run.deltas",
             control=f"{prefix}.control.events",
+            hooks=f"{prefix}.hook.events",
             subjects=f"{prefix}.subject.keys",
+            budgets=budget_topics(prefix),
             providers=f"{prefix}.provider.events",
         )
 
@@ -126,8 +143,11 @@ class CommandLayer:
         compaction_wait_s: float = limits.COMPACTION_WAIT_S,
         on_batch: Callable[[int], None] = lambda records: None,
         keys: SubjectKeys | None = None,
+        secret: SecretKey | None = None,
+        credentials: RunCredentials | None = None,
     ) -> None:
-        """`keys` None: content is not encrypted."""
+        """`keys` None: content is not encrypted. `secret` None: callbacks are not signed. `credentials` None: requests
+        that bring some are refused."""
         self.keys = keys
         self.gate = gate
         self.hub = hub
@@ -148,6 +168,8 @@ class CommandLayer:
         self.pausing = Pausing(
             sources, self.pauses, appender, codec, topic=topics.control, clock_ms=clock_ms, fresh_token=new_token
         )
+        self.hook_board = HookBoard(codec, topics.hooks)
+        self.hooks = Hooks(self.hook_board, appender, codec, clock_ms=clock_ms, fresh_token=new_token, secret=secret)
         self.providers = ProviderBoard(codec, topics.providers)
         self.probing = Probing(self.providers, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.runs = Runs(
@@ -158,6 +180,7 @@ class CommandLayer:
             fresh_token=new_token,
             decision_wait_s=decision_wait_s,
             admit=self.pausing.admit,
+            credentials=credentials,
         )
         self.forks = Forks(self.runs, self.reads, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = Imports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
@@ -171,6 +194,13 @@ class CommandLayer:
         self.compactions = Compactions(
             self.runs, self.control, self.reads, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )
+        family = BudgetFamily()
+        saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
+        self.books = BudgetBoard(codec, topics.budgets, saved, ranges)
+        self.clerk = BudgetClerk(
+            self.books, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
+        )
+        self.budgets = Budgets(sources, self.clerk, clock_ms=clock_ms, wait_s=control_wait_s)
         self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
         self.bulk = Bulk(self.reads, self.control, clock_ms=clock_ms)
         self.audit = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
@@ -181,6 +211,7 @@ class CommandLayer:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.publisher.run(), name="publisher")
             group.create_task(self.hub.run(events, previews), name="hub")
+            group.create_task(self.clerk.run(), name="commands for the books")
             for task in beside:
                 group.create_task(_awaited(task))
 

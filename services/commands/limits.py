@@ -30,6 +30,11 @@ WHERE_CHARACTERS_MAX = 1_024
 IDEMPOTENCY_KEY_MAX = 255
 """Characters of an Idempotency-Key; more than a UUID or two."""
 
+CREDENTIALS_MAX = 64
+"""That come with one request; each is for another server the run talks to."""
+CREDENTIAL_CHARACTERS_MAX = 16 * 1024
+"""Of one of them: longer than the headers that servers accept."""
+
 # --- waits -----------------------------------------------------------------------------------------------------------
 
 PUBLISH_WAIT_S = 5.0

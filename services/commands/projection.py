@@ -7,12 +7,12 @@ Before: reads.py, follow.py, runs.py. After: projections/*.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from connectors.errors import OutsideError, Permanent, Transient
 from connectors.postgres import Reader
-from projections import audit, cursors, runs, transcript
+from projections import audit, cursors, runs, transcript, usage
 from projections.audit import AuditRow
 from projections.cursors import CursorRow, Position
 from projections.frames import FrameMemory
@@ -39,6 +39,12 @@ class Projection(Protocol):
     async def frames(self, scope: Scope, run_id: str, *, from_seq: int, limit: int) -> list[TranscriptRow]: ...
     async def follow_from(self, scope: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None: ...
     async def cursors(self) -> list[CursorRow]: ...
+    async def usage(
+        self, scope: Scope, group_by: Sequence[str], *, user_id: str | None, since_day: str, until_day: str
+    ) -> list[dict[str, Any]]: ...
+    async def spent_since(
+        self, scope: Scope, since_day: str, *, user_id: str | None, currency: str
+    ) -> tuple[int, int]: ...
 
 
 class Positions(Protocol):
@@ -95,6 +101,18 @@ class SqlProjection:
 
     async def cursors(self) -> list[CursorRow]:
         return await self._ask("cursors", cursors.list_cursors(self._reader))
+
+    async def usage(
+        self, scope: Scope, group_by: Sequence[str], *, user_id: str | None, since_day: str, until_day: str
+    ) -> list[dict[str, Any]]:
+        asked = usage.usage_report(
+            self._reader, scope, group_by, user_id=user_id, since_day=since_day, until_day=until_day
+        )
+        return await self._ask("usage", asked)
+
+    async def spent_since(self, scope: Scope, since_day: str, *, user_id: str | None, currency: str) -> tuple[int, int]:
+        asked = usage.spent_since(self._reader, scope, since_day, user_id=user_id, currency=currency)
+        return await self._ask("what was spent", asked)
 
     async def _ask(self, what: str, asked: Coroutine[Any, Any, Answer]) -> Answer:
         """The answer, or Declined within the bound. A query that is given up is left to end by itself: the driver

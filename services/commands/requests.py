@@ -4,8 +4,7 @@ A transport fills in a RunRequest; types are right then (its own edge saw to tha
 sizes, roles, images, sampling. What needs the configuration or the log (does the agent exist, is the session busy) is
 not decided here but by the owner of the run.
 
-The two credentials are accepted, checked and then not used by this version, because nothing in it could use them: they
-are dropped before anything is written, so they never reach the log.
+The two credentials are secrets: runs.py puts their values outside the log, and only their names go on from here.
 
 Before: a transport. After: runs.py.
 """
@@ -22,6 +21,7 @@ from typing import Any
 import orjson
 
 from connectors.sealing import TOKEN, has_tokens
+from connectors.tools.references import BEARER as BEARER_NAME
 from schemas.ids import ID_PATTERN
 from schemas.values import Compaction, ContentBlock, Sampling, Segment
 from services.commands import limits
@@ -30,6 +30,7 @@ from services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
 AGENT_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*\Z")
 CREDENTIAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+DEFAULT_CREDENTIAL = "default"
 BEARER = re.compile(r"[A-Za-z0-9._\-+/=]{16,512}\Z")
 IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}\Z")
 """Visible ASCII: what a header can carry."""
@@ -81,6 +82,15 @@ class RunRequest:
     user_credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     traceparent: str = ""
     """Trace context of the caller; one that is not well formed is left out, as the standard says."""
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """All of them by name. The bearer has a name of its own, and is `default` unless something else is."""
+        found = dict(self.user_credentials)
+        if self.user_bearer:
+            found[BEARER_NAME] = self.user_bearer
+            found.setdefault(DEFAULT_CREDENTIAL, self.user_bearer)
+        return found
 
 
 def checked(request: RunRequest) -> RunRequest:
@@ -254,13 +264,19 @@ def _check_name(name: str, value: str) -> None:
 
 
 def _check_credentials(request: RunRequest) -> None:
+    if len(request.user_credentials) > limits.CREDENTIALS_MAX:
+        raise bad_request(f"user_credentials: {len(request.user_credentials)}, at most {limits.CREDENTIALS_MAX}")
     for name in request.user_credentials:
         if not CREDENTIAL_NAME.match(name):
             raise bad_request(f"user_credentials: name {_shown(name)}: expected 1 to 64 of letters, digits, _ and -")
     # The values are secrets: messages never repeat them.
     for value in request.user_credentials.values():
-        if not value or len(value) > limits.INLINE_BYTES:
-            raise bad_request(f"user_credentials: a value is empty or longer than {limits.INLINE_BYTES} characters")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise bad_request("user_credentials: a value holds half of a surrogate pair")
+        if not value or len(value) > limits.CREDENTIAL_CHARACTERS_MAX:
+            raise bad_request(
+                f"user_credentials: a value is empty or longer than {limits.CREDENTIAL_CHARACTERS_MAX} characters"
+            )
     if request.user_bearer and not BEARER.match(request.user_bearer):
         raise bad_request("user_bearer: expected 16 to 512 of letters, digits and . _ - + / =")
 

@@ -14,7 +14,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, assert_never
 
 from connectors.errors import Transient
@@ -41,7 +41,7 @@ from schemas.run_commands import (
     StartRun,
 )
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunRestored, RunStarted
-from schemas.values import AgentDefinition, RunPosition
+from schemas.values import AgentDefinition, LimitNotice, RunPosition
 from services.core.pauses import PauseTable
 from services.core.run.importing import is_import
 from services.core.run.orders import (
@@ -60,6 +60,7 @@ from services.core.run.orders import (
 )
 from services.core.run.react import Kin
 from services.core.run.state import Ended, Pause, conversation
+from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.hand_over import order_of
 from services.runtime.kin import KinDesk
 from services.runtime.relatives import Relatives
@@ -102,6 +103,13 @@ class Definitions(Protocol):
     """Resolves an agent by name to what a run is pinned to."""
 
     def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal: ...
+
+
+class StartBudgets(Protocol):
+    """What the desk must know of limits on spending; services.runtime.spending.Spending."""
+
+    def applies(self, tenant: str, user_id: str) -> bool: ...
+    async def exhausted(self, tenant: str, user_id: str) -> LimitNotice | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +161,12 @@ class RunDesk:
         tracing: Tracing = NO_TRACING,
         pauses: Callable[[], PauseTable] | None = None,
         secrecy: Secrecy = IN_CLEAR,
+        budgets: StartBudgets | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self._secrecy = secrecy
+        self._budgets = budgets
+        self._credentials = credentials
         self._number = number
         self._partitions = partitions
         self.issued_until_ms = known_since_ms
@@ -239,6 +251,7 @@ class RunDesk:
                 if state.facts.parent is not None:
                     self._kin.ended(aggregate.id, state.facts.parent.run_id)
                 self._tallies.ended(aggregate, state, self._number)
+                self._credentials.ended(state.facts)
         self._remember(
             PastRun(
                 run_id=aggregate.id,
@@ -341,6 +354,8 @@ class RunDesk:
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
         match command:
             case StartRun():
+                if self._budgets is not None and self._budgets.applies(command.envelope.tenant, command.user_id):
+                    return self._start_in_budget(self._budgets, record, command, partition)
                 return self._start(record, command, partition)
             case ForkRun():
                 return self._fork(record, command, partition)
@@ -436,6 +451,18 @@ class RunDesk:
             )
 
         return Prepared(found, order, command.envelope.command_id, despite_quarantine=True)
+
+    async def _start_in_budget(
+        self, budgets: StartBudgets, record: LogRecord, command: StartRun, partition: Partition
+    ) -> Prepared:
+        """The start of a run to which limits apply, with the one under which nothing is left. Raises Transient."""
+        exhausted = await budgets.exhausted(command.envelope.tenant, command.user_id)
+        starting = self._start(record, command, partition)
+        prepared = starting if isinstance(starting, Prepared) else await starting
+        order = prepared.order
+        if exhausted is not None and order is not None:
+            prepared.order = lambda: replace(order(), exhausted=exhausted)
+        return prepared
 
     def _start(
         self, record: LogRecord, command: StartRun, partition: Partition

@@ -98,6 +98,7 @@ def command_of(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverMo
                 currency=order.currency,
                 duration_ms=order.duration_ms,
                 traceparent=order.traceparent,
+                notices=order.notices,
             )
         case ToolDone():
             return HandOverToolResult(
@@ -112,6 +113,7 @@ def command_of(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverMo
                 outcome=order.outcome,
                 duration_ms=order.duration_ms,
                 asks_compaction=order.asks_compaction,
+                hook_acts=order.hook_acts,
             )
         case _:
             return None
@@ -131,6 +133,7 @@ def order_of(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> Mo
             outcome=command.outcome,
             duration_ms=command.duration_ms,
             asks_compaction=command.asks_compaction,
+            hook_acts=command.hook_acts,
         )
     calls = len(command.tool_calls)
     if len(command.effect_classes) != calls or len(command.reconcilable) not in (0, calls):
@@ -155,4 +158,5 @@ def order_of(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> Mo
         currency=command.currency,
         duration_ms=command.duration_ms,
         traceparent=command.traceparent,
+        notices=command.notices,
     )

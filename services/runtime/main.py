@@ -43,21 +43,27 @@ from schemas.codec import Codec
 from services.core.run.orders import EffectResult
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
+from services.runtime.budgets import HostedBudgets, hosted_budgets
+from services.runtime.context_plugins import ContextPlugins, Redact, secrets_of
+from services.runtime.credentials import Credentials
 from services.runtime.definitions import stored_scripts
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
 from services.runtime.hand_over import HandOver
+from services.runtime.hooks import Hooks
 from services.runtime.index import ProjectedIndex
 from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.redaction import Redaction
+from services.runtime.registered_hooks import RegisteredHooks, opened_credentials
 from services.runtime.remote_tools import Remote, open_remote
 from services.runtime.routing import Routing, checked_tiers
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import GROUP, MissingSetting, RuntimeSettings, runtime_settings
 from services.runtime.shelf import Shelf
+from services.runtime.spending import Budgets
 from services.runtime.standing_by import StandingBy, standing_by
 from services.runtime.start_paused import pause_once
 from services.runtime.summary_calls import SummaryCalls
@@ -65,6 +71,7 @@ from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import Tracing, open_tracing
 from services.runtime.web import ADDRESS, bound_socket, serve
+from services.stream.budget_family import topics_of
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
@@ -83,11 +90,15 @@ TOPICS = Topics.of("run")
 DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"
 SUBJECTS_TOPIC = "loom.subject.keys"
+BUDGET_TOPICS = topics_of()
+HOOKS_TOPIC = "loom.hook.events"
 PROVIDERS_TOPIC = "loom.provider.events"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
 NO_TOOLS: Mapping[str, Tool] = {}
+INSIDE = frozenset({"code-js"})
+"""Drivers that send nothing to anybody, so context plugins do not apply (runtime parity 5.9)."""
 WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
 """Drivers whose 429s are not waited for (runtime parity 2.9)."""
 
@@ -163,7 +174,10 @@ def calls_of(
     tracing: Tracing,
     previews: Previews,
     secrecy: Secrecy,
+    budgets: Budgets | None = None,
     routing: Routing,
+    hooks: Hooks,
+    credentials: Credentials,
     more_tools: Mapping[str, Tool] = NO_TOOLS,
 ) -> Work:
     """The effects of this process."""
@@ -185,6 +199,7 @@ def calls_of(
                 model=model,
                 max_concurrent=routing.providers[name].max_concurrent,
                 retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
+                is_outside=routing.providers[name].driver not in INSIDE,
             )
             for name, model in routing.models.items()
         },
@@ -197,7 +212,9 @@ def calls_of(
         clock_ms=clock_ms,
         mask=redaction.text,
         secrecy=secrecy,
+        budgets=budgets,
         availability=routing.availability,
+        plugins=plugins_of(loaded, credentials),
     )
     return Work(
         model_calls,
@@ -211,9 +228,22 @@ def calls_of(
             clock_ms=clock_ms,
             mask=redaction.text,
             secrecy=secrecy,
+            hooks=hooks,
+            credentials=credentials,
         ),
         SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),
     )
+
+
+def plugins_of(loaded: Loaded, credentials: Credentials) -> ContextPlugins | None:
+    """What changes the conversation on its way to a provider; None when nothing does."""
+    secrets = secrets_of(os.environ, loaded.secrets)
+    plugins = tuple(
+        Redact(secrets, credentials=credentials, redact_tool_input=block.redact_tool_input)
+        for block in loaded.configuration.context_plugins
+        if block.enabled
+    )
+    return ContextPlugins(plugins) if plugins else None
 
 
 async def connected(kafka: KafkaOptions) -> KafkaAppender:
@@ -261,6 +291,9 @@ async def run(loaded: Loaded) -> None:
         control = await open_tail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
         stack.push_async_callback(control.close)
         providers = await routing.open(stack, ranges, settings.kafka)
+        hooks = RegisteredHooks(loaded, settings, codec=codec, clock_ms=clock_ms, topic=HOOKS_TOPIC)
+        registrations = await hooks.open(stack, ranges, settings.kafka)
+        credentials = opened_credentials(stack, settings)
         keys = await opened_keys(settings.wrapping, codec, appender, ranges, topic=SUBJECTS_TOPIC, clock_ms=clock_ms)
         erasures: KafkaTail | None = None
         if keys is not None:
@@ -291,6 +324,17 @@ async def run(loaded: Loaded) -> None:
         reader = await open_reader(settings.postgres, schema=PREFIX, max_connections=4)
         stack.push_async_callback(reader.close)
         index = ProjectedIndex(reader, TOPICS.events)
+        budgets = await hosted_budgets(
+            stack,
+            settings,
+            codec,
+            appender,
+            ranges,
+            BUDGET_TOPICS,
+            group_name=f"{GROUP}-budgets",
+            life=life,
+            clock_ms=clock_ms,
+        )
         await _serve(
             loaded,
             settings,
@@ -308,8 +352,12 @@ async def run(loaded: Loaded) -> None:
             erasures,
             life,
             beside,
+            budgets,
             routing,
             providers,
+            hooks,
+            registrations,
+            credentials,
             remote,
         )
 
@@ -331,8 +379,12 @@ async def _serve(
     erasures: KafkaTail | None,
     life: str,
     beside: StandingBy | None,
+    budgets: HostedBudgets,
     routing: Routing,
     providers: KafkaTail,
+    hooks: RegisteredHooks,
+    registrations: KafkaTail,
+    credentials: Credentials,
     remote: Remote | None,
 ) -> None:
     secrecy = Secrecy(keys)
@@ -355,7 +407,10 @@ async def _serve(
         tracing=watched,
         previews=previews,
         secrecy=secrecy,
+        budgets=budgets.spending,
         routing=routing,
+        hooks=hooks.hooks,
+        credentials=credentials,
         more_tools=remote.tools if remote is not None else NO_TOOLS,
     )
 
@@ -375,6 +430,8 @@ async def _serve(
             tracing=watched,
             pauses=lambda: board.table,
             secrecy=secrecy,
+            budgets=budgets.spending,
+            credentials=credentials,
         )
 
     letters: dict[str, Any] = {}
@@ -433,6 +490,11 @@ async def _serve(
         running = [
             tasks.create_task(host.run(), name="host"),
             tasks.create_task(board.follow(control), name="pauses"),
+            tasks.create_task(budgets.host.run(), name="owner of the books"),
+            tasks.create_task(budgets.board.follow(budgets.tail), name="the books"),
+            tasks.create_task(budgets.clerk.run(), name="commands for the books"),
+            tasks.create_task(hooks.board.follow(registrations), name="hooks"),
+            tasks.create_task(credentials.run(), name="credentials"),
             tasks.create_task(tallies.run(), name="tallies"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),

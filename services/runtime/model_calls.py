@@ -29,13 +29,15 @@ from connectors.protocols import (
 )
 from schemas.values import ToolCall, Usage
 from services.core.run.limits import FALLBACK_CAUSE_MAX
-from services.core.run.orders import ModelAnswered, ModelErred
+from services.core.run.orders import ModelAnswered, ModelErred, OverBudget
 from services.core.run.react import CallModel, Summarise
 from services.core.run.state import AwaitingModel, Compacting, Facts
 from services.runtime.availability import Availability
+from services.runtime.context_plugins import ContextPlugins, Outbound
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
+from services.runtime.spending import MAX_TOKENS_UNSAID, Budgets, CallPlace, NoBudgets, Worst, tokens_of, worst_case
 from services.runtime.tracing import Tracing
 from services.stream.subject_keys import Sealer
 
@@ -50,6 +52,8 @@ class Provider:
     model: Model
     max_concurrent: int = 0
     """0 = DEFAULT_MODEL_CALLS."""
+    is_outside: bool = True
+    """Context plugins apply; not for code agents, which run here."""
     retries_rate_limits: bool = True
 
 
@@ -79,15 +83,20 @@ class ModelCalls:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
         secrecy: Secrecy = IN_CLEAR,
+        budgets: Budgets | None = None,
         availability: Availability | None = None,
+        plugins: ContextPlugins | None = None,
     ) -> None:
         """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it.
 
         `availability` is told how calls went and knows what else could be called; without it nothing falls back.
+        `plugins` change what providers are sent (context_plugins.py).
         """
+        self._plugins = plugins
         self._availability = availability
         self._mask = mask
         self._secrecy = secrecy
+        self._budgets = NoBudgets() if budgets is None else budgets
         self._providers = dict(providers)
         self._prices = prices
         self._currency = currency
@@ -102,7 +111,9 @@ class ModelCalls:
             for name, provider in self._providers.items()
         }
 
-    async def run(self, effect: CallModel, state: AwaitingModel, tenant: str = "") -> ModelAnswered | ModelErred:
+    async def run(
+        self, effect: CallModel, state: AwaitingModel, tenant: str = ""
+    ) -> ModelAnswered | ModelErred | OverBudget:
         """The order that tells the core how the call went. Cancelling it closes the connection."""
         wait_ms = effect.not_before_ms - self._clock_ms() if effect.not_before_ms else 0
         if wait_ms > 0:
@@ -112,32 +123,91 @@ class ModelCalls:
         sealer: Sealer | Clear = CLEAR
         if provider is None:
             return self._erred(effect, state, self._unknown(effect.provider), began, sealer, retries_rate_limits=False)
+        user_id = state.facts.user_id
+        place = CallPlace(effect.run_id, str(effect.turn), effect.attempt)
+        hold = self._budgets.hold(place, tenant, user_id)
         try:
-            sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
+            sealer = await self._secrecy.sealer(tenant, user_id)
+            request: ModelRequest | None = None
+            if hold is not None:
+                request = await self._request(provider, effect, state, tenant)
+                request, worst = self._worst(effect.provider, request)
+                refused = await hold.reserve(worst)
+                if refused is not None:
+                    return OverBudget(at_ms=self._clock_ms(), turn=effect.turn, attempt=effect.attempt, notice=refused)
             async with self._slots[effect.provider]:
                 began = time.monotonic()
+                if hold is not None:
+                    hold.begun = True
                 with self._tracing.model_call(effect, state) as span:
-                    reply = await self._call(provider.model, effect, state, tenant, sealer)
+                    request = request or await self._request(provider, effect, state, tenant)
+                    reply = await self._call(provider.model, effect, request, sealer)
                     span.answered(reply)
                 if self._availability is not None:
                     self._availability.answered(effect.provider, effect.model)
-            return await self._answered(effect, provider.model, reply, began, span.traceparent, sealer)
+            hold = hold or self._budgets.hold(place, tenant, user_id)  # the first limit may be younger than the call
+            spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
+            notices = await hold.settle(tokens_of(reply.usage), spent_micros) if hold is not None else ()
+            answered = await self._answered(effect, provider.model, reply, began, span.traceparent, sealer)
+            return replace(answered, notices=notices) if notices else answered
         except (Transient, Permanent) as error:
+            if hold is not None:
+                hold.failed(error)
             return self._erred(effect, state, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
+        finally:
+            if hold is not None:
+                hold.close()
 
-    async def ask(self, effect: Summarise, request: ModelRequest, state: Compacting) -> Reply:
+    async def ask(self, effect: Summarise, request: ModelRequest, state: Compacting, tenant: str) -> Reply:
         """One answer beside the turns of a run, without previews. Raises Transient or Permanent."""
         provider = self._providers.get(effect.provider)
         if provider is None:
             raise self._unknown(effect.provider)
-        async with self._slots[effect.provider]:
-            with self._tracing.model_call(effect, state) as span:
-                async with aclosing(provider.model.stream(request)) as items:  # type: ignore[type-var]  # as below
-                    async for item in items:
-                        if isinstance(item, Reply):
-                            span.answered(item)
-                            return item
-                raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
+        place = CallPlace(effect.run_id, f"compact.{effect.number}", effect.attempt)
+        hold = self._budgets.hold(place, tenant, state.facts.user_id)
+        try:
+            if hold is not None:
+                request, worst = self._worst(effect.provider, request)
+                refused = await hold.reserve(worst)
+                if refused is not None:
+                    raise Permanent(f"token_limit_exceeded: {refused.message}", kind="refused")
+            async with self._slots[effect.provider]:
+                if hold is not None:
+                    hold.begun = True
+                reply = await self._summary(provider, effect, request, state, tenant)
+            if hold is not None:
+                await hold.settle(tokens_of(reply.usage), self.cost(effect.provider, effect.model, reply.usage)[0])
+            return reply
+        except (Transient, Permanent) as error:
+            if hold is not None:
+                hold.failed(error)
+            raise
+        finally:
+            if hold is not None:
+                hold.close()
+
+    async def _summary(
+        self, provider: Provider, effect: Summarise, request: ModelRequest, state: Compacting, tenant: str
+    ) -> Reply:
+        if self._plugins is not None and provider.is_outside:
+            system = tuple([block.text for block in request.system])
+            whole = Outbound(system=system, messages=tuple(request.messages))
+            sent = await self._plugins.applied(whole, state.facts, tenant)
+            blocks = tuple([SystemBlock(text=text) for text in sent.system])
+            request = replace(request, system=blocks, messages=sent.messages)
+        with self._tracing.model_call(effect, state) as span:
+            async with aclosing(provider.model.stream(request)) as items:  # type: ignore[type-var]  # as below
+                async for item in items:
+                    if isinstance(item, Reply):
+                        span.answered(item)
+                        return item
+        raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
+
+    def _worst(self, provider: str, request: ModelRequest) -> tuple[ModelRequest, Worst]:
+        """The request with a bound, and the most it may cost."""
+        request = replace(request, max_tokens=request.max_tokens or MAX_TOKENS_UNSAID)
+        price = self._prices.get((provider, request.model))
+        return request, worst_case(request, price, self._providers[provider].model.capabilities.max_context_tokens)
 
     def cost(self, provider: str, model: str, usage: Usage) -> tuple[int, str]:
         """What an answer costs, in millionths, and its currency; 0 and empty without a price."""
@@ -148,24 +218,30 @@ class ModelCalls:
         known = ", ".join(sorted(self._providers)) or "none"
         return Permanent(f"{provider}: no such provider in this runtime; it has {known}", kind="unsupported")
 
-    async def _call(
-        self, model: Model, effect: CallModel, state: AwaitingModel, tenant: str, sealer: Sealer | Clear
-    ) -> Reply:
+    async def _request(self, provider: Provider, effect: CallModel, state: AwaitingModel, tenant: str) -> ModelRequest:
         facts = state.facts
         system = await self._secrecy.texts(facts.system, tenant)
+        messages = await loaded(facts.messages, self._blobs, self._secrecy, tenant)
+        if self._plugins is not None and provider.is_outside:
+            sent = await self._plugins.applied(Outbound(system=system, messages=messages), facts, tenant)
+            system, messages = sent.system, sent.messages
         definition = facts.definition
-        request = ModelRequest(
+        return ModelRequest(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
             idempotency_key=idempotency_key(effect, state),
             model=effect.model,
             system=tuple(SystemBlock(text=text, cacheable=index == 0) for index, text in enumerate(system)),
-            messages=await loaded(facts.messages, self._blobs, self._secrecy, tenant),
+            messages=messages,
             tools=self._tools.specs(definition.tools),
             max_tokens=definition.max_tokens,
             effort=facts.current.effort,
             sampling=definition.sampling,
-            script=await self._script(effect, facts, tenant) if model.capabilities.metadata_via_input else None,
+            script=await self._script(effect, facts, tenant)
+            if provider.model.capabilities.metadata_via_input
+            else None,
         )
+
+    async def _call(self, model: Model, effect: CallModel, request: ModelRequest, sealer: Sealer | Clear) -> Reply:
         reply: Reply | None = None
         with self._previews.of(effect, sealer.text) as preview:
             async with aclosing(model.stream(request)) as items:  # type: ignore[type-var]  # drivers are generators

@@ -50,7 +50,7 @@ class SummaryCalls:
         sealer: Sealer | Clear = CLEAR
         try:
             sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
-            reply = await self._models.ask(effect, await self._request(effect, state, tenant), state)
+            reply = await self._models.ask(effect, await self._request(effect, state, tenant), state, tenant)
         except (Transient, Permanent) as error:
             return SummaryFailed(
                 at_ms=self._clock_ms(),

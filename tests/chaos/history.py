@@ -188,6 +188,7 @@ class Story:
             case (
                 "RunParked"
                 | "InputReceived"
+                | "LimitReached"
                 | "CommandRefused"
                 | "RunRestored"
                 | "ModelSwitched"

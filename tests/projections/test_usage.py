@@ -1,10 +1,11 @@
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import func, select
 
 from projections import usage as usage_module
 from projections.tables import EVERY_TENANT
-from projections.usage import SUMS, UsageRow, added, tokens_since, usage, usage_report
+from projections.usage import SUMS, UsageRow, added, spent_since, usage, usage_report
 from schemas.values import Usage
 from tests.projections.stories import COMPACTED, NOT_COMPACTED, Partition, a3x2, completed, failed, replied, started
 from tests.projections.test_folding import records_of
@@ -107,7 +108,16 @@ async def test_a_report_that_would_be_cut_is_refused(reader, spent, monkeypatch)
         await usage_report(reader, "default", ["user_id"])
 
 
-async def test_tokens_are_counted_for_limits(reader, spent):
-    assert await tokens_since(reader, "default", "2026-05-01") == 121 + 121 + 122
-    assert await tokens_since(reader, "default", "2026-05-29", user_id="ada") == 122
-    assert await tokens_since(reader, "default", "2026-06-01") == 0
+async def test_a_report_of_one_user_has_nothing_of_others(reader, spent):
+    rows = await usage_report(reader, "default", ["user_id"], user_id="bob")
+    assert [(row["user_id"], row["calls"]) for row in rows] == [("bob", 1)]
+
+
+async def test_what_was_spent_is_summed_for_limits(reader, spent):
+    everything = await spent_since(reader, "default", "2026-05-01", user_id=None, currency="USD")
+    assert everything[0] == 121 + 121 + 122
+    [[micros]] = await reader.fetch(select(func.sum(usage.c.cost_micros)).where(usage.c.tenant == "default"))
+    assert everything[1] == micros > 0
+    assert await spent_since(reader, "default", "2026-05-29", user_id="ada", currency="USD") == (122, 0)
+    assert (await spent_since(reader, "default", "2026-05-01", user_id=None, currency="EUR"))[1] == 0
+    assert await spent_since(reader, "default", "2026-06-01", user_id=None, currency="USD") == (0, 0)

@@ -76,10 +76,12 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
     caplog.set_level("INFO")
     monkeypatch.setattr(main, "TOPICS", Topics.of("run", topic_prefix))
     monkeypatch.setattr(main, "GROUP", topic_prefix)
+    monkeypatch.setattr(main, "BUDGET_TOPICS", Topics.of("budget", topic_prefix))
     for name, topic in (
         ("DELTAS_TOPIC", "run.deltas"),
         ("TALLY_TOPIC", "insights.runs"),
         ("CONTROL_TOPIC", "control.events"),
+        ("HOOKS_TOPIC", "hook.events"),
         ("SUBJECTS_TOPIC", "subject.keys"),
         ("PROVIDERS_TOPIC", "provider.events"),
     ):

@@ -27,7 +27,7 @@ from schemas.run_events import (
 )
 from schemas.values import AgentDefinition, BlobRef, CommandEnvelope, ParentCall, VolumeGrant
 from services.core.changing import changed
-from services.core.run import compacting, delegation, limits, unknown
+from services.core.run import compacting, delegation, hooking, limits, unknown
 from services.core.run.delegation import Child, Delegation
 from services.core.run.orders import ChildrenAsked, ChildTold, Refusal, Start
 from services.core.run.state import (
@@ -58,9 +58,11 @@ def planned(state: AwaitingTools, order: ChildrenAsked) -> list[Event]:
     opened = unknown.open_call(state, order.turn, order.index)
     if opened is None or opened.attempt != order.attempt or opened.delegation is not None:
         return []
+    acts = hooking.acted(order.turn, opened, order.hook_acts)
     wrong = _wrong(state, order)
     if wrong:
         return [
+            *acts,
             ToolReturned(
                 turn=order.turn,
                 index=order.index,
@@ -69,7 +71,7 @@ def planned(state: AwaitingTools, order: ChildrenAsked) -> list[Event]:
                 text=wrong,
                 is_error=True,
                 outcome="error",
-            )
+            ),
         ]
     plan = ChildrenPlanned(
         turn=order.turn,
@@ -83,11 +85,12 @@ def planned(state: AwaitingTools, order: ChildrenAsked) -> list[Event]:
         timeout_ms=order.timeout_ms,
         idle_ttl_s=order.idle_ttl_s,
         is_sealed=order.is_sealed,
+        is_looked_at=order.is_looked_at,
     )
     begun = delegation.planned(plan, order.at_ms)
     width = max(1, state.facts.definition.max_concurrent_children)
     first = delegation.next_waiting(begun, width)
-    return [plan, *(_request(state, opened, begun, child) for child in first)]
+    return [*acts, plan, *(_request(state, opened, begun, child) for child in first)]
 
 
 def _wrong(state: AwaitingTools, order: ChildrenAsked) -> str:
@@ -261,7 +264,8 @@ def start_of(
     """The order that starts a child: the one place that says what it inherits (reference runtime 1.17).
 
     From the parent: subject, user, tier, hosts, parent_context, trace; the tenant and, by the root, what the tree
-    shares. From its own definition: everything the definition says. Both: volumes. Of its own: session, handle, prompt.
+    shares (the credentials). From its own definition: everything the definition says. Both: volumes. Of its own:
+    session, handle, prompt.
     """
     is_resident = wanted.op == delegation.OPEN
     return Start(
@@ -279,6 +283,7 @@ def start_of(
             web_search_filter=parent.web_search_filter,
             parent_context=dict(parent.parent_context),
             interactive=is_resident,
+            credentials=parent.credentials,
         ),
         session_id=f"s_{child.run_id[2:]}",
         agent_id=child.agent_id,

@@ -34,10 +34,12 @@ from schemas.values import Usage
 from services.core.changing import changed
 from services.core.run import (
     alarms,
+    budgets,
     children,
     code_agents,
     compacting,
     falling_back,
+    hooking,
     limits,
     pausing,
     quarantining,
@@ -59,6 +61,7 @@ from services.core.run.orders import (
     NotBegun,
     Obey,
     Order,
+    OverBudget,
     PauseIt,
     Quarantine,
     Reconciled,
@@ -126,9 +129,11 @@ def decide(state: State, order: Order) -> list[Event]:
         case Release():
             return _release(state, order)
         case ModelAnswered():
-            return _answered(state, order)
+            return budgets.with_notices(state, order.notices, _answered(state, order))
         case ModelErred():
             return _erred(state, order)
+        case OverBudget():
+            return budgets.over_budget(state, order)
         case ToolDone():
             return _tool_done(state, order)
         case ChildrenAsked():
@@ -183,6 +188,7 @@ def _start(state: State, order: Start) -> list[Event]:
                 agent=command.agent,
                 code=refusal.code,
                 message=refusal.message,
+                limit=refusal.limit,
             )
         ]
     assert order.definition is not None
@@ -204,6 +210,7 @@ def _start(state: State, order: Start) -> list[Event]:
             request_sha256=command.request_sha256,
             continues=order.continues,
             traceparent=order.traceparent,
+            credentials=command.credentials,
             run_timeout_s=command.run_timeout_s or definition.run_timeout_s,
             parent_agent_id=order.parent.agent_id if order.parent is not None else "",
             parent=order.parent,
@@ -244,7 +251,9 @@ def _refusal(order: Start, history: tuple[Message, ...]) -> Refusal | None:
     if order.command.seed:
         return compacting.wrong_seed(history, order.command, order.definition, order.pauses)
     wrong = _wrong_input(order.command)
-    return Refusal(code="bad_request", message=wrong) if wrong else None
+    if wrong:
+        return Refusal(code="bad_request", message=wrong)
+    return budgets.refusal(order.exhausted) if order.exhausted is not None else None
 
 
 def _wrong_input(command: StartRun) -> str:
@@ -453,7 +462,8 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
         duration_ms=order.duration_ms,
         asks_compaction=order.asks_compaction,
     )
-    return [returned, *_after_tools(state, [returned], order.at_ms)]
+    acts = hooking.acted(order.turn, opened, order.hook_acts)
+    return [*acts, returned, *_after_tools(state, [returned], order.at_ms)]
 
 
 def _after_tools(state: AwaitingTools, told: list[Event], at_ms: int) -> list[Event]:
@@ -558,7 +568,8 @@ def _reconciled(state: State, order: Reconciled) -> list[Event]:
     if opened is None or not opened.is_asking or (opened.attempt, opened.asks) != (order.attempt, order.ask):
         return []
     assert isinstance(state, AwaitingTools)
-    return _with_what_follows(state, [unknown.reconciled(state, opened, order)], order.at_ms)
+    acts = hooking.acted(order.turn, opened, order.hook_acts)
+    return _with_what_follows(state, [*acts, unknown.reconciled(state, opened, order)], order.at_ms)
 
 
 def _with_what_follows(state: AwaitingTools, events: list[Event], at_ms: int) -> list[Event]:

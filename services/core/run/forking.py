@@ -84,6 +84,7 @@ def fork(state: State, order: Fork) -> list[Event]:
             request_sha256=command.request_sha256,
             forked_from=origin.point,
             traceparent=order.traceparent,
+            credentials=command.credentials,
             run_timeout_s=before.run_timeout_s,
             seed=command.seed,
         ),

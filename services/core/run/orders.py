@@ -27,6 +27,8 @@ from schemas.values import (
     AgentDefinition,
     BlobRef,
     ForkPoint,
+    HookAct,
+    LimitNotice,
     ModelChoice,
     ParentCall,
     RunPosition,
@@ -51,6 +53,8 @@ class Refusal:
 
     code: str
     message: str
+    limit: LimitNotice | None = None
+    """The limit on spending that forbids it."""
 
 
 @frozen_on_paper
@@ -75,6 +79,8 @@ class Start:
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
     """What holds runs like this one now: it begins paused."""
+    exhausted: LimitNotice | None = None
+    """A hard limit under which nothing is left for this run."""
     parent: ParentCall | None = None
     """The call that starts it; None when it comes from the commands topic."""
 
@@ -223,6 +229,8 @@ class ModelAnswered:
     traceparent: str = ""
     reconcilable: tuple[bool, ...] = ()
     """For each tool call: the tool can be asked about it should it be lost. Empty = none can."""
+    notices: tuple[LimitNotice, ...] = ()
+    """Soft limits that are reached now that the call is counted."""
 
     @property
     def key(self) -> CallKey:
@@ -272,8 +280,23 @@ class ModelErred:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverBudget:
+    """A model call may not be made: a hard limit forbids it."""
+
+    at_ms: int
+    turn: int
+    attempt: int
+    notice: LimitNotice
+
+    @property
+    def key(self) -> CallKey:
+        return ("model", self.turn, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDone:
-    """A tool call returned; outcome is ok, error, timeout or cancelled."""
+    """A tool call returned; outcome is ok, error, timeout, cancelled or denied (by a hook)."""
 
     at_ms: int
     turn: int
@@ -286,6 +309,8 @@ class ToolDone:
     duration_ms: int
     asks_compaction: bool = False
     """The run asked for a compaction with this call."""
+    hook_acts: tuple[HookAct, ...] = ()
+    """What hooks did about the call, in the order they were asked."""
 
     @property
     def key(self) -> CallKey:
@@ -295,7 +320,7 @@ class ToolDone:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildrenAsked:
-    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned."""
+    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned. `hook_acts` as in ToolDone."""
 
     at_ms: int
     turn: int
@@ -308,6 +333,8 @@ class ChildrenAsked:
     timeout_ms: int = 0
     idle_ttl_s: int = 0
     is_sealed: bool = False
+    is_looked_at: bool = False
+    hook_acts: tuple[HookAct, ...] = ()
 
     @property
     def key(self) -> CallKey:
@@ -344,6 +371,8 @@ class Reconciled:
     text_blob: BlobRef | None = None
     is_error: bool = False
     duration_ms: int = 0
+    hook_acts: tuple[HookAct, ...] = ()
+    """As in ToolDone; only with a result."""
 
     @property
     def key(self) -> CallKey:
@@ -448,5 +477,7 @@ class Release:
 FromTopic = (
     Start | Fork | Import | Cancel | Close | Input | Resolve | Compact | PauseIt | ResumeIt | Quarantine | Release
 )
-EffectResult = ModelAnswered | ModelErred | ToolDone | ChildrenAsked | Reconciled | Summarised | SummaryFailed
+EffectResult = (
+    ModelAnswered | ModelErred | OverBudget | ToolDone | ChildrenAsked | Reconciled | Summarised | SummaryFailed
+)
 Order = FromTopic | EffectResult | ChildTold | NotBegun | Obey | Recover | Woken

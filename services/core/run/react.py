@@ -19,7 +19,9 @@ from schemas.run_events import (
     ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -201,9 +203,11 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | RunPaused()
             | RunResumed()
             | InputReceived()
+            | LimitReached()
             | CommandRefused()
             | ToolOutcomeAsked()
             | CallNotBegun()
+            | HookActed()
             | ChildrenPlanned()
             | ResidentLeft()
             | ContextCompacted()

@@ -34,7 +34,9 @@ from schemas.run_events import (
     ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -151,6 +153,8 @@ class Facts:
     started_at_ms: int
     traceparent: str
     metadata: tuple[tuple[str, str], ...] = ()
+    credentials: tuple[str, ...] = ()
+    """Names of those that came with the request; their values are outside the log."""
     inherited_messages: int = 0
     """How many of the messages came from the run this one goes on with."""
     turns: int = 0
@@ -176,6 +180,8 @@ class Facts:
     web_search_filter: str = ""
     seed: str = ""
     """Not empty: the run only holds a conversation for those that go on with it."""
+    limits_told: tuple[str, ...] = ()
+    """Limits on spending that were told, each scope/severity once."""
     choice: ModelChoice | None = None
     """The model it has switched to; None while it is with that of its definition."""
     switches: int = 0
@@ -394,6 +400,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _outcome_asked(state, event, at_ms)
         case CallNotBegun():
             return _not_begun(state, event)
+        case HookActed():
+            return _hook_acted(state, event)
         case ChildrenPlanned() | ChildRequested() | ChildReturned():
             return _delegated(state, event, at_ms)
         case ResidentLeft():
@@ -425,6 +433,10 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _with_facts(state, changed(_facts(state, event), quarantined=error))
         case RunReleased():
             return _with_facts(state, changed(_facts(state, event), quarantined="", losses=NO_LOSSES))
+        case LimitReached(notice=notice):
+            facts = _facts(state, event)
+            told = f"{notice.scope}/{notice.severity}"
+            return _with_facts(state, changed(facts, limits_told=(*facts.limits_told, told)))
         case CommandRefused():
             return state
         case _:
@@ -490,6 +502,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         traceparent=event.traceparent,
         metadata=tuple(sorted(event.metadata.items())),
         payload_metadata=tuple(sorted(event.payload_metadata.items())),
+        credentials=event.credentials,
         inherited_messages=len(state.history),
         imported_events=0 if event.imported_from is None else event.imported_from.events,
         run_timeout_s=event.run_timeout_s,
@@ -678,6 +691,15 @@ def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingToo
                 if (opened.index, opened.attempt) == (event.index, event.attempt):
                     return _replaced(state, changed(opened, not_begun=True))
     raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
+
+
+def _hook_acted(state: State, event: HookActed) -> AwaitingTools:
+    """Nothing changes: the call is kept as the model wrote it, and its result comes after the hooks."""
+    if isinstance(state, AwaitingTools) and (event.turn, event.index, event.attempt) in [
+        (state.turn, opened.index, opened.attempt) for opened in state.open
+    ]:
+        return state
+    raise IllegalEvent(f"HookActed: no attempt {event.attempt} of {event.turn}.{event.index} is open")
 
 
 def _delegated(state: State, event: ChildrenPlanned | ChildRequested | ChildReturned, at_ms: int) -> AwaitingTools:

@@ -30,6 +30,7 @@ from projections.positions import Arrival
 from projections.runs import RunFilter, RunPage, RunRow, frame_memory
 from projections.tables import EVERY_TENANT, Scope, place_number, place_parts, place_token
 from projections.transcript import TranscriptPage, TranscriptRow, open_calls
+from projections.usage import SUMS, UsageRow
 from schemas.codec import digest, local_codec
 from schemas.conversation import Message
 from schemas.ids import fresh_token, partition_key
@@ -80,11 +81,15 @@ from services.core.run.orders import (
 )
 from services.core.run.orders import Start as StartOrder
 from services.core.run.state import Absent, AwaitingModel, Compacting, Ended, Refused, State, conversation, evolve
+from services.runtime.budgets import budget_host
 from services.runtime.relatives import told
+from services.stream.dead_letters import DeadLetters
+from services.stream.host import FixedMembership, Host
 from services.stream.subject_keys import SubjectKeys
 from tests.projections.twin import Twin
 
 PARTITIONS = 4
+BUDGETS = TOPICS.budgets
 KEK = b"k" * 32
 NOW_MS = 1_780_000_000_000
 WAIT_S = 5.0
@@ -123,7 +128,7 @@ class World:
     def __init__(self, *, projecting: bool = True, encrypted: bool = False, **layer: Any) -> None:
         self.log = MemoryLog(
             dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS)
-            | {TOPICS.control: 1, TOPICS.subjects: 1, TOPICS.providers: 1}
+            | {TOPICS.control: 1, TOPICS.hooks: 1, TOPICS.subjects: 1, TOPICS.providers: 1}
         )
         self.codec = local_codec()
         self.twin = Twin()
@@ -168,6 +173,21 @@ class World:
         )
         for partition in range(PARTITIONS):
             self.claim(partition)
+
+    def host_of_the_books(self) -> Host:
+        commands = self.log.tail(BUDGETS.commands, {0: 0})
+        commands.pause([0])
+        return budget_host(
+            self.codec,
+            BUDGETS,
+            appender=self.log,
+            ranges=self.log,
+            commands=commands,
+            membership=FixedMembership(frozenset({0})),
+            dead_letters=DeadLetters(self.codec, self.log, topic="letters", service="tests", clock_ms=lambda: NOW_MS),
+            clock_ms=lambda: NOW_MS,
+            name="books",
+        )
 
     def token(self) -> str:
         return fresh_token(NOW_MS, next(self._counter).to_bytes(10, "big"))
@@ -504,6 +524,29 @@ class TwinProjection:
         ]
         return row, replace(frame_memory(row), calls=open_calls(calls))
 
+    async def usage(
+        self, scope: Scope, group_by: Sequence[str], *, user_id: str | None, since_day: str, until_day: str
+    ) -> list[dict[str, Any]]:
+        sums: dict[tuple[str, ...], list[int]] = {}
+        names = tuple(dict.fromkeys([*group_by, "currency"]))
+        for row in self._spent(scope, user_id, since_day):
+            if not until_day or row.day <= until_day:
+                so_far = sums.setdefault(tuple(getattr(row, name) for name in names), [0] * len(SUMS))
+                so_far[:] = [a + getattr(row, name) for a, name in zip(so_far, SUMS, strict=True)]
+        return [dict(zip((*names, *SUMS), (*key, *amounts), strict=True)) for key, amounts in sorted(sums.items())]
+
+    async def spent_since(self, scope: Scope, since_day: str, *, user_id: str | None, currency: str) -> tuple[int, int]:
+        rows = self._spent(scope, user_id, since_day)
+        tokens = sum(getattr(row, name) for row in rows for name in SUMS if name.endswith("_tokens"))
+        return tokens, sum(row.cost_micros for row in rows if row.currency == currency)
+
+    def _spent(self, scope: Scope, user_id: str | None, since_day: str) -> list[UsageRow]:
+        return [
+            row
+            for row in self._tables["usage"].values()
+            if _within(scope, row.tenant) and user_id in (None, row.user_id) and row.day >= since_day
+        ]
+
     async def cursors(self) -> list[CursorRow]:
         assert self._tables
         return [
@@ -529,18 +572,25 @@ def _wanted(wanted: RunFilter, row: RunRow) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def world(*, owner: bool = True, **more: Any) -> AsyncIterator[World]:
-    """A World whose hub, publisher and owner are at work."""
+async def world(*, owner: bool = True, books: bool = False, **more: Any) -> AsyncIterator[World]:
+    """A World whose hub, publisher and owner are at work; with `books` also somebody who owns those."""
     made = World(**more)
     await made.layer.publisher.open()
     events = made.log.tail(TOPICS.events, dict.fromkeys(range(PARTITIONS), 0))
     previews = made.log.tail(TOPICS.previews, dict.fromkeys(range(PARTITIONS), 0))
     control = made.log.tail(TOPICS.control, {0: 0})
     providers = made.log.tail(TOPICS.providers, {0: 0})
-    follow = [lambda: made.layer.pauses.follow(control), lambda: made.layer.providers.follow(providers)]
-    beside = [*follow, *([made.own] if owner else [])]
+    hooks = made.log.tail(TOPICS.hooks, {0: 0})
+    beside = [
+        lambda: made.layer.pauses.follow(control),
+        lambda: made.layer.providers.follow(providers),
+        lambda: made.layer.hook_board.follow(hooks),
+        *([made.own] if owner else []),
+    ]
     if made.keys is not None:
         beside.append(partial(made.keys.follow, made.log.tail(TOPICS.subjects, {0: 0})))
+    if books:
+        beside += [made.host_of_the_books().run, lambda: made.layer.books.follow(made.log.tail(BUDGETS.events, {0: 0}))]
     work = asyncio.create_task(made.layer.run(events, previews, *beside))
     try:
         await asyncio.sleep(0)

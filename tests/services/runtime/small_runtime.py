@@ -8,6 +8,7 @@ from typing import Any
 from connectors.blobs import MemoryBlobs
 from connectors.errors import Transient
 from connectors.memory_log import MemoryLog
+from connectors.models.pricing import Price
 from connectors.protocols import (
     Capabilities,
     EffectClass,
@@ -32,13 +33,16 @@ from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
 from services.runtime.availability import Availability
+from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.deltas import Previews
 from services.runtime.desk import Definitions, PastRun, RunDesk
+from services.runtime.hooks import Hooks
 from services.runtime.main import Work, clock_ms
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.shelf import Shelf
+from services.runtime.spending import Spending
 from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
@@ -155,10 +159,16 @@ class SmallRuntime:
         blobs: MemoryBlobs | None = None,
         previews_topic: str = "unused",
         tools: Mapping[str, Tool] | None = None,
+        budgets: Spending | None = None,
+        prices: Mapping[tuple[str, str], Price] | None = None,
+        held: frozenset[int] | None = None,
+        hooks: Hooks | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
         definitions: Definitions | None = None,
         providers: Mapping[str, Provider] | None = None,
         availability: Availability | None = None,
     ) -> None:
+        """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
         past = Past(family, codec, ranges, topics.events)
         tallies = Tallies(codec, appender, topic="unused", clock_ms=clock_ms)
@@ -173,15 +183,17 @@ class SmallRuntime:
             codec, appender, topic=previews_topic, partitions=partitions, term_of=term_of
         )
         models = ModelCalls(
-            {"mock": Provider(model=model)},
-            prices={},
-            currency="",
+            {"mock": Provider(model=model)} if providers is None else providers,
+            prices=prices or {},
+            currency="USD" if prices else "",
             tools=shelf,
             blobs=blobs,
             previews=previews,
             tracing=tracing,
             clock_ms=clock_ms,
             secrecy=secrecy,
+            budgets=budgets,
+            availability=availability,
         )
         work = Work(
             models,
@@ -194,6 +206,8 @@ class SmallRuntime:
                 tracing=tracing,
                 clock_ms=clock_ms,
                 secrecy=secrecy,
+                hooks=hooks,
+                credentials=credentials,
             ),
             SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, secrecy=secrecy),
         )
@@ -221,6 +235,8 @@ class SmallRuntime:
                 tracing=tracing,
                 pauses=pauses,
                 secrecy=secrecy,
+                budgets=budgets,
+                credentials=credentials,
             )
 
         workplace = Workplace(
@@ -237,7 +253,8 @@ class SmallRuntime:
             clock_ms=clock_ms,
             name=name,
         )
-        self.host = Host(workplace, membership=FixedMembership(frozenset(range(partitions))), commands=commands)
+        held = frozenset(range(partitions)) if held is None else held
+        self.host = Host(workplace, membership=FixedMembership(held), commands=commands)
 
 
 @asynccontextmanager
@@ -270,13 +287,13 @@ class Stage:
         key = partition_key(command.run_id).encode()
         self.log.put(TOPICS.commands, 0, [Outgoing(key=key, value=value, headers=headers)])
 
-    def start(self, *headers: tuple[str, bytes], agent: str = AGENT.name, run_id: str = RUN) -> None:
+    def start(self, *headers: tuple[str, bytes], agent: str = AGENT.name, run_id: str = RUN, **more: Any) -> None:
         envelope = CommandEnvelope(command_id=run_id, tenant="acme", subject="someone", issued_at_ms=1)
-        self.send(StartRun(envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id), *headers)
+        self.send(StartRun(envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id, **more), *headers)
 
     @asynccontextmanager
-    async def owner(self, name: str, tracing: Tracing | None = None) -> AsyncIterator[SmallRuntime]:
-        """A runtime that holds the partition; leaving is a crash."""
+    async def owner(self, name: str, tracing: Tracing | None = None, **parts: Any) -> AsyncIterator[SmallRuntime]:
+        """A runtime that holds the partition; leaving is a crash. `parts` go to SmallRuntime."""
         commands = self.log.tail(TOPICS.commands, {0: 0})
         commands.pause([0])
         runtime = SmallRuntime(
@@ -289,8 +306,7 @@ class Stage:
             tracing=tracing or NO_TRACING,
             name=name,
             pauses=lambda: self.pauses,
-            tools=self.tools,
-            definitions=self.definitions,
+            **{"tools": self.tools, "definitions": self.definitions, **parts},
         )
         async with running(runtime):
             owners = runtime.host.owners

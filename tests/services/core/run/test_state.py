@@ -17,7 +17,9 @@ from schemas.run_events import (
     ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
+    LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -40,7 +42,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, Spawn, Usage
+from schemas.values import BlobRef, HookAct, LimitNotice, Spawn, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -81,6 +83,7 @@ REPLIED = ModelReplied(
 REQUESTED = CompactionRequested(
     number=1, turn=2, trigger="manual", keep_n=0, keep_first=True, before_tokens=10, provider="acme", model="large"
 )
+ACT = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="denied")
 EVERY: tuple[Event, ...] = (
     STARTED,
     RunRefused(code="c", message="m"),
@@ -104,6 +107,7 @@ EVERY: tuple[Event, ...] = (
     ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
     ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
     CallNotBegun(kind="tool", turn=1, index=0, attempt=1),
+    HookActed(turn=1, index=0, call_id="c0", act=ACT),
     ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="a", prompt="p"),)),
     ChildRequested(turn=1, index=0, call_id="c0"),
     ChildReturned(turn=1, index=0, call_id="c0"),
@@ -113,6 +117,7 @@ EVERY: tuple[Event, ...] = (
     RunPaused(turn=1),
     RunResumed(scope="run"),
     InputReceived(text="t"),
+    LimitReached(notice=LimitNotice(scope="user", scope_id="alice", severity="soft")),
     RunCompleted(stop_reason="end_turn", usage=USAGE),
     RunFailed(code="c", error="e", usage=USAGE),
     RunCancelled(usage=USAGE),
@@ -160,6 +165,7 @@ LEGAL = {
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -175,10 +181,12 @@ LEGAL = {
         "ToolReconcileRequested",
         "ToolOutcomeAsked",
         "CallNotBegun",
+        "HookActed",
         "ChildrenPlanned",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -193,6 +201,7 @@ LEGAL = {
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -207,6 +216,7 @@ LEGAL = {
         "RunResumed",
         "RunParked",
         "InputReceived",
+        "LimitReached",
         "RunCompleted",
         "RunFailed",
         "RunCancelled",
@@ -219,6 +229,7 @@ LEGAL = {
     "compacting": {
         "ContextCompacted",
         "CompactionFailed",
+        "LimitReached",
         "ResidentLeft",
         "RunPauseRequested",
         "InputReceived",

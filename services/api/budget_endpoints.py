@@ -1,0 +1,87 @@
+"""Limits on spending and usage over HTTP, in the shapes of reference surfaces 1.8; what is added there is additive.
+
+Limits count tokens, as clients know them; `soft_limit_micros` and `hard_limit_micros` limit money, in millionths of the
+currency, and are never exceeded. `cost` is a number for people to read: `cost_micros` is the exact one.
+
+Before: routes.py. After: services/commands/budgets.py.
+"""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from projections.frames import rfc3339
+from services.api.answers import POSITION_HEADER, json_answer
+from services.api.bodies import LimitBody
+from services.api.reading import json_body, text, time_ms
+from services.api.service import Service
+from services.commands.budgets import LimitView, LimitWanted
+from services.core.access.decide import Caller
+
+BODY_MAX = 64 * 1024
+GROUP_BY = "tenant,source"
+"""How usage is grouped when nothing is said."""
+
+
+async def list_limits(service: Service, caller: Caller, request: Request) -> Response:
+    found = await service.layer.budgets.limits(caller, text(request, "tenant"))
+    return json_answer({"limits": [_shown(view) for view in found]})
+
+
+async def set_limit(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, LimitBody, limit=BODY_MAX)
+    wanted = LimitWanted(
+        scope=body.scope,
+        tenant=body.tenant_id or None,
+        scope_id=body.scope_id or "",
+        soft_tokens=body.soft_limit,
+        hard_tokens=body.hard_limit,
+        soft_micros=body.soft_limit_micros,
+        hard_micros=body.hard_limit_micros,
+        strict=bool(body.strict),
+    )
+    currency = service.configuration.pricing.currency
+    view, position = await service.layer.budgets.set(caller, wanted, currency=currency)
+    return json_answer(_shown(view), headers={POSITION_HEADER: position})
+
+
+async def remove_limit(service: Service, caller: Caller, request: Request) -> Response:
+    position = await service.layer.budgets.remove(
+        caller, text(request, "scope"), text(request, "tenant") or None, text(request, "scope_id")
+    )
+    return Response(status_code=204, headers={POSITION_HEADER: position} if position else None)
+
+
+async def usage(service: Service, caller: Caller, request: Request) -> Response:
+    group_by = [name.strip() for name in (text(request, "group_by") or GROUP_BY).split(",") if name.strip()]
+    times = {name: text(request, name) for name in ("from", "to")}
+    rows = await service.layer.budgets.usage(
+        caller,
+        group_by,
+        tenant=text(request, "tenant"),
+        since_ms=time_ms("from", times["from"]) if times["from"] else None,
+        until_ms=time_ms("to", times["to"]) if times["to"] else None,
+    )
+    return json_answer({"group_by": group_by, "from": times["from"] or None, "to": times["to"] or None, "rows": rows})
+
+
+def _shown(view: LimitView) -> dict[str, Any]:
+    limit, account = view.limit, view.account
+    return {
+        "tenant_id": limit.tenant,
+        "scope": limit.scope,
+        "scope_id": limit.scope_id,
+        "soft_limit": limit.soft_tokens,
+        "hard_limit": limit.hard_tokens,
+        "used": account.used_tokens,
+        "reserved": account.reserved_tokens,
+        "strict": limit.strict,
+        "soft_limit_micros": limit.soft_micros,
+        "hard_limit_micros": limit.hard_micros,
+        "used_micros": account.used_micros,
+        "reserved_micros": account.reserved_micros,
+        "currency": limit.currency or None,
+        "updated_at": rfc3339(limit.at_ms),
+        "updated_by": limit.by,
+    }

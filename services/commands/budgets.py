@@ -1,0 +1,218 @@
+"""Limits on spending and what was spent: who may set whose limit, and who sees which figures.
+
+A limit is a command for the books (services/core/budget); the answer is given once its event was read back, so a
+limit that was answered is enforced. What was used before an account had a limit is read from the usage of the read
+models and goes along, because the books count nobody without one.
+
+    operator    the whole installation: administrators
+    tenant      a tenant, and its users: administrators, and whoever operates that tenant
+
+Before: a transport. After: services/stream/budget_clerk.py; projections/usage.py for reports.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from projections.tables import EVERY_TENANT, Scope
+from schemas.budget_commands import RemoveLimit, SetLimit
+from schemas.budget_events import LimitDeclined
+from services.commands.authentication import demand
+from services.commands.declined import RETRY_LATER_S, Declined, bad_request
+from services.commands.follow import Sources
+from services.commands.projection import scope_of
+from services.core.access.decide import Caller, reach
+from services.core.access.scopes import ADMIN, RUNS_READ, TENANT
+from services.core.budget import state
+from services.core.budget.amounts import account_at
+from services.core.budget.decide import wrong_account
+from services.core.budget.months import day_of, first_day, month_of
+from services.core.budget.state import Account, Limit, account_key
+from services.stream.budget_clerk import BudgetClerk, ClerkBusy
+from services.stream.budget_family import PARTITION
+
+SOURCE = "operator"
+"""Whose credential paid: every provider key is the operator's."""
+DIMENSIONS = {"tenant": "tenant", "user": "user_id", "provider": "provider", "model": "model", "agent": "agent"}
+"""What a report may be grouped by, and the column it is. `source` and `day` are known too."""
+SHOWN_AS = {"tenant": "tenant_id"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitWanted:
+    """A limit as it was asked for; None = without that one. `tenant` None: the caller's."""
+
+    scope: str
+    tenant: str | None = None
+    scope_id: str = ""
+    soft_tokens: int | None = None
+    hard_tokens: int | None = None
+    soft_micros: int | None = None
+    hard_micros: int | None = None
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitView:
+    """A limit and what is used and set aside of it this month."""
+
+    limit: Limit
+    account: Account
+
+
+class Budgets:
+    """The use cases. Everything raises Declined."""
+
+    def __init__(self, sources: Sources, clerk: BudgetClerk, *, clock_ms: Callable[[], int], wait_s: float) -> None:
+        self._sources = sources
+        self._clerk = clerk
+        self._board = clerk.board
+        self._clock_ms = clock_ms
+        self._wait_s = wait_s
+
+    # --- limits ------------------------------------------------------------------------------------------------------
+
+    async def limits(self, caller: Caller, tenant: str = "") -> list[LimitView]:
+        """Those the caller may see, the widest first. An administrator may ask for one tenant's."""
+        demand(caller, RUNS_READ)
+        within = reach(caller)
+        books, now = self._board.books, self._clock_ms()
+        found = [
+            LimitView(limit=limit, account=account_at(books, key, now))
+            for key, limit in books.limits.items()
+            if (within.tenant is None or limit.tenant == within.tenant)
+            and (not tenant or limit.tenant == tenant)
+            and (within.user_id is None or (limit.scope == state.USER and limit.scope_id == within.user_id))
+        ]
+        order = state.SCOPES.index
+        return sorted(found, key=lambda view: (view.limit.tenant, order(view.limit.scope), view.limit.scope_id))
+
+    async def set(self, caller: Caller, wanted: LimitWanted, *, currency: str) -> tuple[LimitView, str]:
+        """The limit as it stands now, and the place of its event."""
+        tenant, scope_id = self._account(caller, wanted.scope, wanted.tenant, wanted.scope_id)
+        key = account_key(wanted.scope, tenant, scope_id)
+        is_new = key not in self._board.books.limits
+        tokens, micros = await self._spent(wanted.scope, tenant, scope_id, currency) if is_new else (0, 0)
+        command = SetLimit(
+            envelope=self._clerk.envelope(tenant, caller.subject),
+            tenant=tenant,
+            scope=wanted.scope,
+            scope_id=scope_id,
+            soft_tokens=wanted.soft_tokens,
+            hard_tokens=wanted.hard_tokens,
+            soft_micros=wanted.soft_micros,
+            hard_micros=wanted.hard_micros,
+            strict=wanted.strict,
+            currency=currency,
+            used_tokens=tokens,
+            used_micros=micros,
+        )
+        position = await self._ask(command)
+        books = self._board.books
+        limit = books.limits.get(key)
+        if limit is None:
+            raise Declined("not_found", f"the limit of {wanted.scope} {scope_id} was set, and has been removed since")
+        return LimitView(limit=limit, account=account_at(books, key, self._clock_ms())), position
+
+    async def remove(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> str:
+        """The place of the event; empty when there was no such limit."""
+        of, scope_id = self._account(caller, scope, tenant, scope_id)
+        if account_key(scope, of, scope_id) not in self._board.books.limits:
+            return ""
+        return await self._ask(
+            RemoveLimit(envelope=self._clerk.envelope(of, caller.subject), tenant=of, scope=scope, scope_id=scope_id)
+        )
+
+    def _account(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> tuple[str, str]:
+        """Tenant and scope_id of an account the caller may limit."""
+        demand(caller, TENANT)
+        if scope == state.OPERATOR:
+            demand(caller, ADMIN)
+        of = (tenant or "") if scope == state.OPERATOR else tenant or (scope_id if scope == state.TENANT else "")
+        if scope != state.OPERATOR and not of:
+            of = caller.tenant
+        if not caller.is_admin and of != caller.tenant:
+            not_yours = f"the limits of tenant {of[:80]} are not yours"
+            raise Declined("insufficient_scope", not_yours, details={"scope": ADMIN})
+        if scope == state.TENANT and not scope_id:
+            scope_id = of
+        wrong = wrong_account(scope, of, scope_id)
+        if wrong:
+            raise bad_request(wrong)
+        return of, scope_id
+
+    async def _spent(self, scope: str, tenant: str, scope_id: str, currency: str) -> tuple[int, int]:
+        """What the account has used this month, as far as the read models know."""
+        await self._sources.barrier.own_writes(None)
+        within: Scope = EVERY_TENANT if scope == state.OPERATOR else tenant
+        return await self._sources.projection.spent_since(
+            within,
+            first_day(month_of(self._clock_ms())),
+            user_id=scope_id if scope == state.USER else None,
+            currency=currency,
+        )
+
+    async def _ask(self, command: SetLimit | RemoveLimit) -> str:
+        try:
+            answer = await self._clerk.ask(command, wait_s=self._wait_s)
+        except ClerkBusy as error:
+            raise Declined("log_unavailable", str(error), retry_after_s=RETRY_LATER_S) from error
+        if answer is None:
+            raise Declined(
+                "limit_pending",
+                f"the change is on its way to the log, but no runtime has made it within {self._wait_s:g} s; "
+                "GET /v1/_limits tells when it stands, and asking again does no harm",
+                retry_after_s=RETRY_LATER_S,
+            )
+        event, offset = answer
+        if isinstance(event, LimitDeclined):
+            raise bad_request(event.message)
+        return f"budget.events/{PARTITION}:{offset}"
+
+    # --- usage -------------------------------------------------------------------------------------------------------
+
+    async def usage(
+        self,
+        caller: Caller,
+        group_by: Sequence[str],
+        *,
+        tenant: str = "",
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Sums by those dimensions and by currency, over whole UTC days; `until_ms` is not included."""
+        demand(caller, RUNS_READ)
+        unknown = [name for name in group_by if name not in (*DIMENSIONS, "source", "day")]
+        if unknown:
+            known = ", ".join([*DIMENSIONS, "source", "day"])
+            raise bad_request(f"group_by names {', '.join(unknown)[:80]}: expected some of {known}")
+        within = reach(caller)
+        await self._sources.barrier.own_writes(None)
+        if tenant and within.tenant not in (None, tenant):
+            raise Declined("insufficient_scope", f"the usage of {tenant[:80]} is not yours", details={"scope": ADMIN})
+        try:
+            rows = await self._sources.projection.usage(
+                tenant or scope_of(within),
+                [DIMENSIONS.get(name, name) for name in group_by if name != "source"],
+                user_id=within.user_id,
+                since_day="" if since_ms is None else day_of(since_ms),
+                until_day="" if until_ms is None else day_of(until_ms - 1),
+            )
+        except ValueError as error:
+            raise bad_request(str(error)) from error
+        return [_shown(row, group_by) for row in rows]
+
+
+def _shown(row: dict[str, Any], group_by: Sequence[str]) -> dict[str, Any]:
+    """A row as clients know it: dimensions and a currency that are empty are absent."""
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(group_by):
+        value = SOURCE if name == "source" else row[DIMENSIONS.get(name, name)]
+        if value:
+            found[SHOWN_AS.get(name, DIMENSIONS.get(name, name))] = value
+    for name in ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"):
+        found[name] = row[name]
+    found |= {"cost": row["cost_micros"] / 1_000_000, "cost_micros": row["cost_micros"]}
+    if row["currency"]:
+        found["currency"] = row["currency"]
+    return {**found, "call_count": row["calls"], "unpriced_calls": row["unpriced_calls"]}

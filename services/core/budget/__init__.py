@@ -1,0 +1,1 @@
+"""Spending limits: the rules of the budget family. One aggregate holds the books of everybody."""

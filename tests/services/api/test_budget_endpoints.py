@@ -1,0 +1,89 @@
+"""Limits and usage in the shapes that clients know."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from tests.services.api.serving import Served, served
+from tests.services.commands.world import ACME, GLOBEX, IVY
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def here(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path, books=True) as made:
+        yield made
+
+
+async def test_a_limit_is_put_listed_and_deleted(here: Served) -> None:
+    client = here.client()
+    body = {"tenant_id": "acme", "scope": "user", "scope_id": "ivy", "soft_limit": 100, "hard_limit": 200}
+    made = await client.put("/v1/_limits", json=body)
+    assert made.status_code == 200
+    assert made.headers["x-loomlog-position"].startswith("budget.events/0:")
+    found = made.json()
+    assert {name: found[name] for name in body} == body
+    assert (found["used"], found["updated_by"], found["currency"]) == (0, "default", "USD")
+    assert found["updated_at"].endswith("Z")
+    listed = (await client.get("/v1/_limits")).json()["limits"]
+    assert listed == [found]
+    where = {"scope": "user", "tenant": "acme", "scope_id": "ivy"}
+    gone = await client.delete("/v1/_limits", params=where)
+    assert (gone.status_code, gone.content) == (204, b"")
+    assert gone.headers["x-loomlog-position"].startswith("budget.events/0:")
+    assert (await client.get("/v1/_limits")).json() == {"limits": []}
+    assert (await client.delete("/v1/_limits", params=where)).status_code == 204
+
+
+async def test_money_is_limited_in_millionths(here: Served) -> None:
+    body = {"scope": "operator", "hard_limit_micros": 5_000_000, "strict": True}
+    found = (await here.client().put("/v1/_limits", json=body)).json()
+    assert (found["hard_limit_micros"], found["hard_limit"], found["strict"]) == (5_000_000, None, True)
+    assert (found["used_micros"], found["reserved_micros"]) == (0, 0)
+
+
+async def test_what_is_not_a_limit_is_refused(here: Served) -> None:
+    client = here.client()
+    assert (await client.put("/v1/_limits", json={"scope": "planet", "hard_limit": 1})).status_code == 400
+    assert (await client.put("/v1/_limits", json={"scope": "operator"})).status_code == 400
+    assert (await client.put("/v1/_limits", json={"scope": "operator", "hard_limit": -1})).status_code == 400
+    assert (await client.put("/v1/_limits", json={"scope": "operator", "hard_limit": 1.5})).status_code == 400
+    assert (await client.delete("/v1/_limits", params={"scope": "planet"})).status_code == 400
+
+
+async def test_a_tenant_sets_and_sees_its_own_limits_only(here: Served) -> None:
+    mine = {"scope": "user", "scope_id": "ivy", "soft_limit": 5}
+    assert (await here.client(ACME).put("/v1/_limits", json=mine)).json()["tenant_id"] == "acme"
+    assert (await here.client(GLOBEX).get("/v1/_limits")).json() == {"limits": []}
+    assert (await here.client(ACME).put("/v1/_limits", json={"scope": "operator", "hard_limit": 1})).status_code == 403
+    assert (await here.client(IVY).put("/v1/_limits", json=mine)).status_code == 403
+    assert len((await here.client(IVY).get("/v1/_limits")).json()["limits"]) == 1
+
+
+async def test_usage_has_the_rows_that_clients_know(here: Served) -> None:
+    client = here.client()
+    await here.run(user_id="ada")
+    await here.run(user_id="ada")
+    found = (await client.get("/v1/_usage", params={"group_by": "user"})).json()
+    [row] = found["rows"]
+    assert (found["group_by"], found["from"], found["to"]) == (["user"], None, None)
+    assert row == {
+        "user_id": "ada",
+        "input_tokens": 6,
+        "output_tokens": 2,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "cost": 0.0,
+        "cost_micros": 0,
+        "call_count": 2,
+        "unpriced_calls": 2,
+    }
+    [row] = (await client.get("/v1/_usage")).json()["rows"]
+    assert (row["tenant_id"], row["source"]) == ("default", "operator")
+
+
+async def test_usage_outside_the_window_is_empty_and_nonsense_is_refused(here: Served) -> None:
+    client = here.client()
+    assert (await client.get("/v1/_usage", params={"from": "2090-01-01T00:00:00Z"})).json()["rows"] == []
+    assert (await client.get("/v1/_usage", params={"group_by": "colour"})).status_code == 400
+    assert (await client.get("/v1/_usage", params={"from": "yesterday"})).status_code == 400

@@ -1,0 +1,202 @@
+"""Runtimes in this process that share one set of books over a log in memory, as if they were processes of their own."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
+from typing import Any
+
+from connectors.memory_log import MemoryLog
+from connectors.models.pricing import Price
+from connectors.partitioner import partition_of
+from connectors.protocols import Outgoing
+from schemas.budget_commands import SetLimit
+from schemas.budget_events import LimitSet
+from schemas.codec import local_codec
+from schemas.ids import partition_key
+from schemas.reader import TermReader
+from schemas.run_commands import StartRun
+from schemas.run_events import ModelReplied, RunCompleted, RunFailed, RunRefused
+from schemas.values import CommandEnvelope
+from services.core.budget.state import Account, Books, account_key, evolve
+from services.runtime.budgets import budget_board, budget_host
+from services.runtime.spending import Spending
+from services.runtime.tracing import NO_TRACING
+from services.stream.budget_clerk import BudgetClerk
+from services.stream.budget_family import topics_of
+from services.stream.dead_letters import DeadLetters
+from services.stream.host import FixedMembership, Host
+from tests.services.runtime.small_runtime import AGENT, TOPICS, Scripted, SmallRuntime, clock_ms, running
+
+BUDGETS = topics_of()
+ACME = account_key("tenant", "acme", "acme")
+PRICES = {("mock", "m-1"): Price(input=1_000_000, output=1_000_000, cache_read=1_000_000, cache_write=1_000_000)}
+"""One millionth a token, whatever kind."""
+WAIT_S = 20.0
+ENDS = (RunCompleted, RunFailed, RunRefused)
+
+
+class Clerkship:
+    """The books as one process reads and asks them."""
+
+    def __init__(self, world: "BudgetWorld", name: str) -> None:
+        self.board = budget_board(local_codec(), BUDGETS, appender=world.log, ranges=world.log)
+        self.clerk = BudgetClerk(
+            self.board,
+            world.log,
+            local_codec(),
+            BUDGETS,
+            clock_ms=world.clock,
+            fresh_token=lambda: f"{name}{next(world.tokens)}",
+            name=name,
+        )
+        self.spending = Spending(self.clerk, world.clock)
+
+
+class BudgetWorld:
+    """A log with the topics of both families; `partitions` of runs. `clock` is that of the books."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.partitions = partitions
+        self.log = MemoryLog({TOPICS.commands: partitions, TOPICS.events: partitions, BUDGETS.commands: 1})
+        self.tokens = count(1)
+        self.model = Scripted()
+        self.later_ms = 0
+
+    def clock(self) -> int:
+        return clock_ms() + self.later_ms
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def owner_of_the_books(self, name: str) -> AsyncIterator[Host]:
+        """Somebody who claims the books, over whoever has them; leaving is a crash."""
+        commands = self.log.tail(BUDGETS.commands, {0: 0})
+        commands.pause([0])
+        host = budget_host(
+            local_codec(),
+            BUDGETS,
+            appender=self.log,
+            ranges=self.log,
+            commands=commands,
+            membership=FixedMembership(frozenset({0})),
+            dead_letters=DeadLetters(local_codec(), self.log, topic="letters", service=name, clock_ms=self.clock),
+            clock_ms=self.clock,
+            name=name,
+        )
+        async with _task(host.run()):
+            await until(lambda: 0 in host.owners and host.owners[0].partition is not None)
+            yield host
+
+    @asynccontextmanager
+    async def reader_of_the_books(self, name: str) -> AsyncIterator[Clerkship]:
+        found = Clerkship(self, name)
+        await found.board.open()
+        tail = self.log.tail(BUDGETS.events, {0: found.board.next_offset})
+        async with _task(found.board.follow(tail)), _task(found.clerk.run()):
+            yield found
+
+    @asynccontextmanager
+    async def runtime(self, name: str, *partitions: int) -> AsyncIterator[tuple[SmallRuntime, Clerkship]]:
+        """A runtime that owns these partitions of runs; leaving is a crash."""
+        async with AsyncExitStack() as stack:
+            books = await stack.enter_async_context(self.reader_of_the_books(name))
+            commands = self.log.tail(TOPICS.commands, dict.fromkeys(range(self.partitions), 0))
+            commands.pause(range(self.partitions))
+            held = frozenset(partitions or range(self.partitions))
+            runtime = SmallRuntime(
+                self.log,
+                self.log,
+                commands,
+                partitions=self.partitions,
+                topics=TOPICS,
+                model=self.model,
+                tracing=NO_TRACING,
+                name=name,
+                budgets=books.spending,
+                prices=PRICES,
+                held=held,
+            )
+            await stack.enter_async_context(running(runtime))
+            owners = runtime.host.owners
+            await until(lambda: all(n in owners and owners[n].partition is not None for n in held))
+            yield runtime, books
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    async def limit(self, clerkship: Clerkship, **amounts: Any) -> None:
+        """A limit of the tenant acme, known to that process."""
+        command = SetLimit(
+            envelope=clerkship.clerk.envelope("acme", "root"), tenant="acme", scope="tenant", scope_id="acme", **amounts
+        )
+        answer = await clerkship.clerk.ask(command, wait_s=WAIT_S)
+        assert answer is not None
+        assert isinstance(answer[0], LimitSet)
+
+    def start(self, run_id: str) -> None:
+        envelope = CommandEnvelope(command_id=run_id, tenant="acme", subject="someone", issued_at_ms=1)
+        command = StartRun(envelope=envelope, agent=AGENT.name, prompt="go", run_id=run_id)
+        key = partition_key(run_id).encode()
+        self.log.put(
+            TOPICS.commands,
+            partition_of(key, self.partitions),
+            [Outgoing(key=key, value=local_codec().encode(command))],
+        )
+
+    # --- what is in the log ------------------------------------------------------------------------------------------
+
+    def events(self) -> list[tuple[str, Any]]:
+        """Of runs, with their run."""
+        found = []
+        for partition in range(self.partitions):
+            reader = TermReader()
+            for record in self.log.records[TOPICS.events, partition]:
+                event = reader.read(record.offset, record.value)
+                if event is not None:
+                    found.append((event.aggregate, event.decode().record))
+        return found
+
+    def ends(self) -> Counter[str]:
+        return Counter(type(event).__name__ for _, event in self.events() if isinstance(event, ENDS))
+
+    def spent(self) -> int:
+        """What answers in the log have cost."""
+        return sum(event.cost_micros for _, event in self.events() if isinstance(event, ModelReplied))
+
+    def history(self) -> list[tuple[Any, Books]]:
+        """Every legal event of the books, and the books after it."""
+        reader, books, found = TermReader(), Books(), []
+        for record in self.log.records[BUDGETS.events, 0]:
+            event = reader.read(record.offset, record.value)
+            if event is not None:
+                decoded = event.decode()
+                assert decoded.envelope is not None
+                books = evolve(books, decoded.record, decoded.envelope.at_ms)
+                found.append((decoded.record, books))
+        return found
+
+    def kinds(self) -> list[str]:
+        """Of the events of the books; those that settle with the kind of settlement."""
+        return [getattr(event, "kind", "") or type(event).__name__ for event, _ in self.history()]
+
+    def account(self) -> Account:
+        return self.history()[-1][1].accounts[ACME]
+
+
+@asynccontextmanager
+async def _task(work: Any) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is not None:
+            raise task.exception()  # type: ignore[misc]  # it is not None
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not true():
+            await asyncio.sleep(0.002)

@@ -1,0 +1,174 @@
+"""Limits on spending, through runtimes that share the books: nobody overspends, whoever dies."""
+
+from contextlib import AsyncExitStack
+
+from connectors.protocols import Reply
+from schemas.budget_commands import ReserveBudget
+from schemas.run_events import LimitReached, ModelReplied, RunFailed, RunRefused
+from schemas.values import Usage
+from tests.services.runtime.budget_world import ACME, BudgetWorld, until
+
+SPENDERS = 100
+DEAR = Usage(input_tokens=60, output_tokens=40)
+
+
+def one_turn(world: BudgetWorld) -> None:
+    world.model.turns = (Reply(text="done", stop_reason="end_turn", usage=DEAR, model="m-1"),)
+
+
+async def test_a_hundred_spenders_never_exceed_a_hard_cap_while_two_owners_fight_for_the_books() -> None:
+    world = BudgetWorld(partitions=2)
+    one_turn(world)
+    cap = 4_000
+    async with (
+        world.runtime("a", 0) as (_, books),
+        world.runtime("b", 1),
+        world.owner_of_the_books("first"),
+    ):
+        await world.limit(books, hard_micros=cap)
+        async with world.owner_of_the_books("second"):
+            for number in range(SPENDERS):
+                world.start(f"r_{number}")
+            await until(lambda: world.ends().total() == SPENDERS)
+    history = world.history()
+    assert all(0 <= b.accounts[ACME].used_micros + b.accounts[ACME].reserved_micros <= cap for _, b in history[2:])
+    assert world.spent() <= cap
+    assert world.account().used_micros == world.spent(), world.kinds()
+    assert world.ends()["RunCompleted"] == world.spent() // 100
+    assert world.ends()["RunCompleted"] >= 20  # what is left at the end is less than a worst case
+    assert {event.code for _, event in world.events() if isinstance(event, RunFailed | RunRefused)} == {
+        "token_limit_exceeded"
+    }
+
+
+async def test_a_call_whose_owner_dies_counts_as_reserved_and_its_next_attempt_as_itself() -> None:
+    world = BudgetWorld()
+    world.model.held = True
+    async with world.owner_of_the_books("books"):
+        async with AsyncExitStack() as first:
+            _, books = await first.enter_async_context(world.runtime("a"))
+            await world.limit(books, hard_micros=100_000)
+            world.start("r_one")
+            await world.model.holding.wait()
+            await until(lambda: world.account().reserved_micros > 0)
+            worst = world.account().reserved_micros
+            before = world.account().used_micros
+            # A crash says nothing to anybody.
+            books.clerk.post = lambda command: None  # type: ignore[method-assign]
+        world.model.let_go.set()
+        async with world.runtime("b"):
+            await until(lambda: world.ends().total() == 1)
+        answered = [event.cost_micros for _, event in world.events() if isinstance(event, ModelReplied)]
+    assert world.ends() == {"RunCompleted": 1}
+    assert "lost" in world.kinds()
+    assert (world.account().used_micros, world.account().reserved_micros) == (before + worst + answered[-1], 0)
+
+
+async def test_nothing_is_left_so_the_next_run_is_refused() -> None:
+    world = BudgetWorld()
+    async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
+        await world.limit(books, hard_tokens=10)
+        world.start("r_one")
+        await until(lambda: world.ends().total() == 1)
+        world.start("r_two")
+        await until(lambda: world.ends().total() == 2)
+    # The first call begins with everything left and goes past the limit, the second may not be made.
+    first = [event for run, event in world.events() if run == "r_one"]
+    assert isinstance(first[-1], RunFailed)
+    assert [event.notice.severity for event in first if isinstance(event, LimitReached)] == ["hard"]
+    [refusal] = [event for run, event in world.events() if run == "r_two"]
+    assert isinstance(refusal, RunRefused)
+    assert refusal.limit is not None
+    assert (refusal.code, refusal.limit.scope, refusal.limit.used, refusal.limit.limit) == (
+        "token_limit_exceeded",
+        "tenant",
+        20,
+        10,
+    )
+
+
+async def test_a_soft_limit_is_told_once_and_the_run_goes_on() -> None:
+    world = BudgetWorld()
+    async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
+        await world.limit(books, soft_tokens=10)
+        world.start("r_one")
+        await until(lambda: world.ends().total() == 1)
+    assert world.ends() == {"RunCompleted": 1}
+    [told] = [event.notice for _, event in world.events() if isinstance(event, LimitReached)]
+    assert (told.severity, told.used, told.limit) == ("soft", 20, 10)
+
+
+async def test_a_call_that_the_provider_refuses_costs_nothing() -> None:
+    world = BudgetWorld()
+    world.model.failures = 1
+    async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
+        await world.limit(books, hard_micros=10_000)
+        world.start("r_one")
+        await until(lambda: world.ends().total() == 1)
+        await until(lambda: world.kinds()[-1] == "BudgetReleased")
+    assert world.account().used_micros == world.spent() == 0
+
+
+async def test_without_any_limit_nobody_asks_the_books() -> None:
+    world = BudgetWorld()
+    async with world.owner_of_the_books("books"), world.runtime("a"):
+        world.start("r_one")
+        await until(lambda: world.ends().total() == 1)
+    assert world.history() == []
+
+
+async def test_the_first_limit_counts_a_call_that_is_under_way() -> None:
+    world = BudgetWorld()
+    world.model.held = True
+    async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
+        world.start("r_one")
+        await world.model.holding.wait()
+        await world.limit(books, soft_tokens=1_000)
+        world.model.let_go.set()
+        await until(lambda: world.ends().total() == 1)
+    assert world.kinds()[-1] == "unreserved"
+    assert world.account().used_tokens == 27
+
+
+async def test_a_new_month_begins_with_everything() -> None:
+    world = BudgetWorld()
+    one_turn(world)
+    async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
+        await world.limit(books, hard_tokens=100)
+        world.start("r_one")
+        await until(lambda: world.ends().total() == 1)
+        world.start("r_two")
+        await until(lambda: world.ends()["RunRefused"] == 1)
+        world.later_ms = 32 * 86_400_000
+        world.start("r_three")
+        await until(lambda: world.ends()["RunCompleted"] == 2)
+    assert world.account().used_tokens == 100
+
+
+async def test_the_books_come_back_from_a_checkpoint() -> None:
+    world = BudgetWorld()
+    one_turn(world)
+    async with world.runtime("a") as (_, books):
+        async with world.owner_of_the_books("first") as host:
+            await world.limit(books, soft_tokens=100_000)
+            world.start("r_one")
+            await until(lambda: world.ends().total() == 1)
+            assert await host.checkpoint(host.owners[0])
+        async with world.owner_of_the_books("second") as host, world.reader_of_the_books("late") as late:
+            assert host.owners[0].partition is not None
+            assert host.owners[0].partition.aggregates["budget"].state == books.board.books == late.board.books
+            world.start("r_two")
+            await until(lambda: world.ends().total() == 2)
+    assert world.account().used_tokens == 200
+
+
+async def test_a_command_that_makes_no_sense_is_parked_and_the_books_go_on() -> None:
+    world = BudgetWorld()
+    one_turn(world)
+    async with world.owner_of_the_books("books") as host, world.runtime("a") as (_, books):
+        envelope = books.clerk.envelope("acme")
+        bad = ReserveBudget(envelope=envelope, id="r:1.1", tokens=-5, micros=0, deadline_ms=1 << 50)
+        await books.clerk.send(bad)
+        await world.limit(books, hard_micros=10_000)
+        assert host.figures.refused_records == 1
+    assert world.kinds() == ["BudgetMonthBegan", "LimitSet"]
