@@ -125,8 +125,12 @@ class Echo:
 class OneAgent:
     """Definitions with one agent."""
 
+    def __init__(self, definition: AgentDefinition = AGENT) -> None:
+        self._definition = definition
+
     def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
-        return AGENT if agent == AGENT.name else Refusal(code="unknown_agent", message=f"no agent {agent}")
+        known = self._definition
+        return known if agent == known.name else Refusal(code="unknown_agent", message=f"no agent {agent}")
 
 
 class EmptyIndex:
@@ -159,6 +163,7 @@ class SmallRuntime:
         blobs: MemoryBlobs | None = None,
         previews_topic: str = "unused",
         tools: Mapping[str, Tool] | None = None,
+        agent: AgentDefinition = AGENT,
         budgets: Spending | None = None,
         prices: Mapping[tuple[str, str], Price] | None = None,
         held: frozenset[int] | None = None,
@@ -226,7 +231,7 @@ class SmallRuntime:
                 partitions=partitions,
                 known_since_ms=known_since_ms,
                 forgotten_until=forgotten_until,
-                definitions=OneAgent() if definitions is None else definitions,
+                definitions=OneAgent(agent) if definitions is None else definitions,
                 index=EmptyIndex(),
                 past=past,
                 tallies=tallies,
@@ -235,6 +240,7 @@ class SmallRuntime:
                 tracing=tracing,
                 pauses=pauses,
                 secrecy=secrecy,
+                so_far=work.so_far.said,
                 budgets=budgets,
                 credentials=credentials,
             )
@@ -273,13 +279,14 @@ async def running(runtime: SmallRuntime) -> AsyncIterator[SmallRuntime]:
 class Stage:
     """A log in memory on which runtimes work one after the other or together, and the model they all ask."""
 
-    def __init__(self) -> None:
+    def __init__(self, agent: AgentDefinition = AGENT, tools: Mapping[str, Tool] | None = None) -> None:
+        self.agent = agent
+        self.tools = tools
         self.log = MemoryLog({TOPICS.commands: 1, TOPICS.events: 1})
         self.model = Scripted()
         self.instead: Model | None = None
         """A model of another kind, which owners then ask."""
-        self.tools: Mapping[str, Tool] | None = None
-        self.definitions: Definitions = OneAgent()
+        self.definitions: Definitions | None = None
         self.pauses = PauseTable()
 
     def send(self, command: Any, *headers: tuple[str, bytes]) -> None:
@@ -306,6 +313,7 @@ class Stage:
             tracing=tracing or NO_TRACING,
             name=name,
             pauses=lambda: self.pauses,
+            agent=self.agent,
             **{"tools": self.tools, "definitions": self.definitions, **parts},
         )
         async with running(runtime):
