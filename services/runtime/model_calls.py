@@ -125,7 +125,8 @@ class ModelCalls:
         began = time.monotonic()
         sealer: Sealer | Clear = CLEAR
         if provider is None:
-            return self._erred(effect, state, self._unknown(effect.provider), began, sealer, retries_rate_limits=False)
+            return self._erred(effect, self._unknown(effect.provider), began, sealer, retries_rate_limits=False)
+        is_with_provider = False
         user_id = state.facts.user_id
         place = CallPlace(effect.run_id, str(effect.turn), effect.attempt)
         hold = self._budgets.hold(place, tenant, user_id)
@@ -144,7 +145,9 @@ class ModelCalls:
                     hold.begun = True
                 with self._tracing.model_call(effect, state) as span:
                     request = request or await self._request(provider, effect, state, tenant)
+                    is_with_provider = True
                     reply = await self._call(provider.model, effect, request, sealer)
+                    is_with_provider = False
                     span.answered(reply)
                 if self._availability is not None:
                     self._availability.answered(effect.provider, effect.model)
@@ -157,7 +160,11 @@ class ModelCalls:
         except (Transient, Permanent) as error:
             if hold is not None:
                 hold.failed(error)
-            return self._erred(effect, state, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
+            order = self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
+            # A blob store, a key or a budget that is away says nothing of the model, and is no better at another one.
+            if self._availability is None or not is_with_provider:
+                return order
+            return self._availability.erred(state, order)
         finally:
             if hold is not None:
                 hold.close()
@@ -359,7 +366,6 @@ class ModelCalls:
     def _erred(
         self,
         effect: CallModel,
-        state: AwaitingModel,
         error: Transient | Permanent,
         began: float,
         sealer: Sealer | Clear,
@@ -368,7 +374,7 @@ class ModelCalls:
     ) -> ModelErred:
         retry_after_s = error.retry_after_s if isinstance(error, Transient) else None
         message = storable(self._mask(str(error)))
-        order = ModelErred(
+        return ModelErred(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             attempt=effect.attempt,
@@ -380,7 +386,6 @@ class ModelCalls:
             duration_ms=_since_ms(began),
             cause=sealer.short(message[:FALLBACK_CAUSE_MAX]),
         )
-        return order if self._availability is None else self._availability.erred(state, order)
 
 
 def _sealed(call: ToolCall, sealer: Sealer | Clear) -> ToolCall:

@@ -233,7 +233,14 @@ async def test_what_the_owner_refuses_is_refused_with_its_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "retry_after_s"), [("backpressure", 5), ("per_user_quota_exhausted", 5), ("tier_unavailable", None)]
+    ("code", "retry_after_s"),
+    [
+        ("backpressure", 5),
+        ("per_user_quota_exhausted", 5),
+        ("tier_unavailable", None),
+        ("pin_unavailable", None),
+        ("tier_agent_not_available", None),
+    ],
 )
 async def test_a_bound_that_was_met_says_when_to_come_again(code: str, retry_after_s: int | None) -> None:
     async with world() as made:
