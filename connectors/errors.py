@@ -11,9 +11,25 @@ there is a status (runtime parity 1.7), because people search logs for it.
 
 TRANSIENT_KINDS = frozenset({"rate_limited", "overloaded", "unavailable", "timeout", "network", "interrupted"})
 """429, 529, other 5xx, header or idle timeout, connection, a stream that ended in the middle."""
-PERMANENT_KINDS = frozenset(
-    {"invalid", "unauthorised", "forbidden", "not_found", "deprecated", "unsupported", "refused"}
+CODE_AGENT_KINDS = frozenset(
+    {
+        "code_agent_load",
+        "code_agent_threw",
+        "code_agent_timeout",
+        "code_agent_cancelled",
+        "code_agent_replay_divergence",
+    }
 )
+"""Why the script of a code agent did not come to a call or an end (runtime parity 2.10)."""
+PERMANENT_KINDS = CODE_AGENT_KINDS | {
+    "invalid",
+    "unauthorised",
+    "forbidden",
+    "not_found",
+    "deprecated",
+    "unsupported",
+    "refused",
+}
 """400 or 422, 401, 403, 404, retired model, a missing capability, policy (host not allowed, no key)."""
 
 

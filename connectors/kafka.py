@@ -224,6 +224,18 @@ class KafkaRanges:
         """Offset of the first record there still is. Raises Transient."""
         return await self._edge("beginning_offsets", topic, partition)
 
+    async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
+        """Offset of the first record that is not older than that; the end when all are. Raises Transient."""
+        assert self._consumer is not None
+        tp = TopicPartition(topic, partition)
+        try:
+            found = (await self._consumer.offsets_for_times({tp: at_ms}))[tp]
+        except (KafkaError, OSError) as error:
+            raise Transient(
+                f"time {at_ms} of {topic}/{partition}: {type(error).__name__}", kind="unavailable"
+            ) from error
+        return await self.end_offset(topic, partition) if found is None else int(found.offset)
+
     async def _edge(self, which: str, topic: str, partition: int) -> int:
         assert self._consumer is not None
         tp = TopicPartition(topic, partition)

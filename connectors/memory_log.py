@@ -80,6 +80,10 @@ class MemoryLog:
     async def beginning_offset(self, topic: str, partition: int) -> int:
         return 0
 
+    async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
+        records = self.records[topic, partition]
+        return next((record.offset for record in records if record.timestamp >= at_ms), len(records))
+
 
 class MemoryRange:
     """A range in one chunk."""

@@ -37,6 +37,26 @@ class ToolSpec:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptRun:
+    """What a provider is told of the run when it takes that as values (capability metadata_via_input)."""
+
+    run_id: str
+    agent: str
+    user_id: str
+    turn: int
+    """Of the model call, from 1."""
+    started_at_ms: int
+    time_left_ms: int | None = None
+    """Until the run's time is over; None leaves the bound to the provider."""
+    body: str = ""
+    """The agent's script."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    payload_metadata: Mapping[str, str] = field(default_factory=dict)
+    """Not trusted: it came with a trigger's body."""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """One model turn. `call_id` names one attempt of one turn of one run; ids that a driver makes up follow from it."""
 
@@ -53,6 +73,8 @@ class ModelRequest:
     effort: str = ""
     """low, medium, high or empty."""
     sampling: Sampling | None = None
+    script: ScriptRun | None = None
+    """Set for providers that take the run as values."""
 
     @property
     def sent_key(self) -> str:
@@ -192,6 +214,8 @@ class ToolContext:
     max_tokens: int = 0
     sampling: Sampling | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    attempt: int = 1
+    """Of the call; more than 1 when one before was lost with its process."""
     compaction: Compaction | None = None
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secrets that came with the run's request, by name; connectors/tools/references.py has that of the bearer.

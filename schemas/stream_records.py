@@ -723,6 +723,118 @@ class ProviderProbed:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteToolRequest:
+    """A call of a tool that another process serves. Keyed by its idempotency key."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.RemoteToolRequest"
+
+    request_id: str
+    """Of this attempt of the call; unique."""
+    idempotency_key: str
+    """The same for all attempts of the call: answer again what was done, do nothing twice."""
+    run_id: str
+    """The run."""
+    tenant: str
+    """Tenant of the run."""
+    agent: str
+    """Name of the agent."""
+    agent_id: str
+    """Tracking handle of the run."""
+    tool: str
+    """Name of the tool."""
+    input: str
+    """Arguments, a JSON object as text. Written by a model: check them."""
+    attempt: int
+    """From 1."""
+    issued_at_ms: int
+    """UTC milliseconds."""
+    deadline_ms: int
+    """UTC milliseconds. Nobody waits after it, so a request that is older must not be begun."""
+    user_id: str = ''
+    """End user of the run; may be empty."""
+    subject: str = ''
+    """Subject of the principal that started the run."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "request_id": self.request_id,
+            "idempotency_key": self.idempotency_key,
+            "run_id": self.run_id,
+            "tenant": self.tenant,
+            "user_id": self.user_id,
+            "subject": self.subject,
+            "agent": self.agent,
+            "agent_id": self.agent_id,
+            "tool": self.tool,
+            "input": self.input,
+            "attempt": self.attempt,
+            "issued_at_ms": self.issued_at_ms,
+            "deadline_ms": self.deadline_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            request_id=value["request_id"],
+            idempotency_key=value["idempotency_key"],
+            run_id=value["run_id"],
+            tenant=value["tenant"],
+            user_id=value["user_id"],
+            subject=value["subject"],
+            agent=value["agent"],
+            agent_id=value["agent_id"],
+            tool=value["tool"],
+            input=value["input"],
+            attempt=value["attempt"],
+            issued_at_ms=value["issued_at_ms"],
+            deadline_ms=value["deadline_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteToolResult:
+    """What became of a call. Keyed as its request was."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.RemoteToolResult"
+
+    idempotency_key: str
+    """Of the request."""
+    request_id: str
+    """Of the request."""
+    run_id: str
+    """Of the request."""
+    tenant: str
+    """Of the request."""
+    text: str
+    """What the model is told."""
+    is_error: bool = False
+    """The call failed, and the text says why."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "idempotency_key": self.idempotency_key,
+            "request_id": self.request_id,
+            "run_id": self.run_id,
+            "tenant": self.tenant,
+            "text": self.text,
+            "is_error": self.is_error,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            idempotency_key=value["idempotency_key"],
+            request_id=value["request_id"],
+            run_id=value["run_id"],
+            tenant=value["tenant"],
+            text=value["text"],
+            is_error=value["is_error"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
     """Verified cache of one live run; key = run id, a tombstone when the run has ended."""
 
@@ -1009,6 +1121,8 @@ RECORDS = (
     PauseSet,
     ProbeRequested,
     ProviderProbed,
+    RemoteToolRequest,
+    RemoteToolResult,
     RunSnapshot,
     RunTally,
     SnapshotRef,

@@ -11,6 +11,36 @@ from schemas.quick import quick
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlobRef:
+    """Payload kept in the content-addressed blob store because it is over the inline limit."""
+
+    SCHEMA: ClassVar[str] = "loom.values.BlobRef"
+
+    sha256: str
+    """Hex SHA-256 of the bytes, also the name in the store."""
+    size_bytes: int
+    """Size of the bytes."""
+    media_type: str = 'text/plain'
+    """Media type, for text always UTF-8."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "sha256": self.sha256,
+            "size_bytes": self.size_bytes,
+            "media_type": self.media_type,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            sha256=value["sha256"],
+            size_bytes=value["size_bytes"],
+            media_type=value["media_type"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
     """Wishes about compaction; null and empty are not said. Defaults: services/core/run/compacting.py."""
 
@@ -258,6 +288,10 @@ class AgentDefinition:
     """When and how the conversation is compacted."""
     interruption: InterruptionTerms | None = None
     """Whether and how the run may ask people; null = it may not."""
+    code_body: str = ''
+    """The script of a code agent; empty for agents that ask a model, and when it is in the blob store."""
+    code_blob: BlobRef | None = None
+    """The script when it is long."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -284,6 +318,8 @@ class AgentDefinition:
             "max_concurrent_children": self.max_concurrent_children,
             "compaction": None if self.compaction is None else self.compaction.to_avro(),
             "interruption": None if self.interruption is None else self.interruption.to_avro(),
+            "code_body": self.code_body,
+            "code_blob": None if self.code_blob is None else self.code_blob.to_avro(),
         }
 
     @classmethod
@@ -312,36 +348,8 @@ class AgentDefinition:
             max_concurrent_children=value["max_concurrent_children"],
             compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
             interruption=None if value["interruption"] is None else InterruptionTerms.from_avro(value["interruption"]),
-        )
-
-
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlobRef:
-    """Payload kept in the content-addressed blob store because it is over the inline limit."""
-
-    SCHEMA: ClassVar[str] = "loom.values.BlobRef"
-
-    sha256: str
-    """Hex SHA-256 of the bytes, also the name in the store."""
-    size_bytes: int
-    """Size of the bytes."""
-    media_type: str = 'text/plain'
-    """Media type, for text always UTF-8."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "sha256": self.sha256,
-            "size_bytes": self.size_bytes,
-            "media_type": self.media_type,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            sha256=value["sha256"],
-            size_bytes=value["size_bytes"],
-            media_type=value["media_type"],
+            code_body=value["code_body"],
+            code_blob=None if value["code_blob"] is None else BlobRef.from_avro(value["code_blob"]),
         )
 
 

@@ -33,6 +33,7 @@ def check(configuration: Configuration, root: Branch) -> tuple[list[Finding], li
     checking.models()
     checking.user_tiers()
     checking.volumes()
+    checking.remote_tools()
     checking.pricing()
     checking.principals()
     checking.interruption()
@@ -102,6 +103,18 @@ class _Checking:
                 ("volumes", marked[1], "default"), f"only one volume may be the default; {marked[0]} is one already"
             )
 
+    def remote_tools(self) -> None:
+        for name, tool in self.configuration.remote_tools.items():
+            path: Path = ("remote_tools", name)
+            if name in ALL_TOOLS or name.startswith(tuple(FOREIGN_TOOL_PREFIXES)):
+                self._error(
+                    path, f"{name} is the name of another tool, or begins like those of another kind", of_key=True
+                )
+            if not tool.description.strip():
+                self._error((*path, "description"), "a model needs to be told what the tool does")
+            if tool.input_schema.get("type") != "object":
+                self._error((*path, "input_schema"), "expected a JSON schema with type: object")
+
     def pricing(self) -> None:
         for name in self.configuration.pricing.models:
             provider, slash, model = name.partition("/")
@@ -142,8 +155,6 @@ class _Checking:
         path: Path = ("agents", name)
         if agent.tier and (agent.provider or agent.model):
             self._error((*path, "tier"), "comes with a pinned model; give either provider and model, or tier")
-        elif agent.code or agent.code_body:
-            self._warning(path, "is a code agent, which is not in this version; it cannot run", of_key=True)
         else:
             self._model_of(path, agent)
         self._known_providers((*path, "providers"), agent.providers)
@@ -181,13 +192,14 @@ class _Checking:
     def _tool(self, path: Path, tool: str) -> None:
         if tool in LATER_TOOLS or tool.startswith(tuple(FOREIGN_TOOL_PREFIXES)):
             self.later.setdefault(tool, path)
-        elif tool in TOOLS_NOW or self._is_generated(tool):
+        elif tool in TOOLS_NOW or tool in self.configuration.remote_tools or self._is_generated(tool):
             return
         elif tool.endswith("*") and "*" not in tool[:-1]:
-            if not any(fnmatchcase(known, tool) for known in (*ALL_TOOLS, *FOREIGN_TOOL_PREFIXES)):
+            known_names = (*ALL_TOOLS, *FOREIGN_TOOL_PREFIXES, *self.configuration.remote_tools)
+            if not any(fnmatchcase(known, tool) for known in known_names):
                 self._error(path, f"{tool} matches no tool")
         else:
-            hint = did_you_mean(tool, ALL_TOOLS)
+            hint = did_you_mean(tool, ALL_TOOLS | set(self.configuration.remote_tools))
             self._error(path, f"{tool} is not a tool (a list of names, or of beginnings with * at the end){hint}")
 
     def _is_generated(self, tool: str) -> bool:

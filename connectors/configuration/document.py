@@ -128,6 +128,7 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ("pricing", model.Pricing),
     ('pricing.models."<provider>/<model>"', model.Rates),
     ("volumes.<name>", model.Volume),
+    ("remote_tools.<name>", model.RemoteToolBlock),
     ("skills.<name>", model.SkillBlock),
     ("interruption", model.InterruptionBlock),
     ("principals.<name>", model.PrincipalBlock),

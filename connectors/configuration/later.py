@@ -80,7 +80,6 @@ FOREIGN_TOOL_PREFIXES: Mapping[str, str] = {
 
 LATER_DRIVERS: Mapping[str, str] = {
     "anthropic_oauth_dev": "Anthropic by OAuth",
-    "code-js": "code agents",
 }
 
 RETIRED_SETTINGS: Mapping[str, str] = {
@@ -140,10 +139,6 @@ LATER_SETTINGS: Mapping[str, str] = {
     ),
     **_names("volumes made at run time", "EPHEMERAL_VOLUME_SWEEP_MS"),
     **_names("tools that clients run", "CLIENT_TOOL_TIMEOUT_MS CLIENT_TOOL_MAX_BYTES CLIENT_TOOL_MAX_CONNS"),
-    **_names(
-        "code agents",
-        "CODE_AGENTS_ENABLED CODE_AGENTS_ROOT CODE_AGENTS_RUN_TIMEOUT_SECONDS CODE_AGENTS_DETERMINISTIC",
-    ),
     **_names("Anthropic by OAuth", "ANTHROPIC_OAUTH_DEV_ENABLED ANTHROPIC_OAUTH_CALLBACK_PORT"),
     **_names(
         "run supervision (the log does it here)",

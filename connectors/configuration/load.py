@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from connectors.configuration.check import check
+from connectors.configuration.code_bodies import not_allowed, read_code
 from connectors.configuration.environment import PREFIXES, check_names, read_settings, secret_names
 from connectors.configuration.findings import ConfigurationProblem, Finding, did_you_mean, shown
 from connectors.configuration.later import LATER_BLOCKS
@@ -95,7 +96,7 @@ def load_configuration(
         root, overrides = merge(root, reading.root)
         (errors if settings.config_strict else warnings).extend(overrides)
     names |= _named(root, environ)
-    configuration = _built(root, found, environ, errors, warnings)
+    configuration = _built(root, found, environ, settings, errors, warnings)
     if errors or configuration is None:
         raise ConfigurationProblem(_in_order(errors))
     return LoadedConfiguration(
@@ -113,7 +114,12 @@ def _in_order(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _built(
-    root: Branch, found: Sequence[Layer], environ: Mapping[str, str], errors: list[Finding], warnings: list[Finding]
+    root: Branch,
+    found: Sequence[Layer],
+    environ: Mapping[str, str],
+    settings: Settings,
+    errors: list[Finding],
+    warnings: list[Finding],
 ) -> Configuration | None:
     """The model of the merged tree; what is wrong or odd goes into the two lists."""
     kept = _without_later_blocks(root, warnings)
@@ -122,6 +128,10 @@ def _built(
     folders = {layer.shown: layer.path.parent for layer in found}
     _place_volumes(values, kept, folders, environ)
     errors += _read_prompts(values, kept, folders)
+    if settings.code_agents_enabled:
+        errors += read_code(values, kept, settings.code_agents_root)
+    else:
+        warnings += not_allowed(values, kept)
     configuration, mistakes = validate(values)
     errors += [_finding(mistake, kept) for mistake in mistakes]
     if configuration is not None:

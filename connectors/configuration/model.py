@@ -26,6 +26,7 @@ from connectors.configuration.words import (
     EnvName,
     Positive,
     ProviderId,
+    RemoteToolName,
     Scope,
     Subject,
     Switch,
@@ -41,6 +42,8 @@ DEFAULT_PROVIDER_ORDER = ("ollama-local", "deepseek", "openai", "anthropic", "ol
 """Parity: the order that is used where no file says one."""
 MICROS = 1_000_000
 """Micro-units of money in one unit."""
+MAX_REMOTE_TIMEOUT_S = 1_800
+"""Half of what loom.tool.requests keeps: a request must not be gone while somebody waits."""
 MAX_RATE = 1_000_000
 """Money per million tokens above which a rate is a typo."""
 
@@ -160,6 +163,18 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteToolBlock:
+    """remote_tools.<name>: a tool that a microservice serves over the log."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    description: str
+    input_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    effect: Literal["pure", "read", "idempotent", "unsafe"] = "unsafe"
+    timeout_seconds: Annotated[Count, Field(ge=1, le=MAX_REMOTE_TIMEOUT_S)] = 60
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPluginBlock:
     """context_plugins[]: changes the conversation on its way to a provider; they run in their order."""
 
@@ -233,6 +248,7 @@ class Configuration:
     concurrency: Concurrency = field(default_factory=Concurrency)
     pricing: Pricing = field(default_factory=Pricing)
     volumes: Mapping[VolumeName, Volume] = field(default_factory=dict)
+    remote_tools: Mapping[RemoteToolName, RemoteToolBlock] = field(default_factory=dict)
     skills: Mapping[str, SkillBlock] = field(default_factory=dict)
     interruption: InterruptionBlock = field(default_factory=InterruptionBlock)
     principals: Mapping[str, PrincipalBlock] = field(default_factory=dict)

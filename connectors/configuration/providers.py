@@ -36,6 +36,7 @@ KNOWN_OPTIONS: Mapping[str, frozenset[str]] = {
     "deepseek": TIMEOUT_OPTIONS,
     "gemini": TIMEOUT_OPTIONS,
     "ollama": TIMEOUT_OPTIONS | {"num_ctx", "num_gpu", "vision_models"},
+    "code-js": frozenset(),
     "mock": frozenset({"enabled", "stable", "latency_ms", "latency_jitter_ms", "rate_429", "rate_500"}),
 }
 """Options a driver reads; others are only warned about, because they may be meant for another version."""
@@ -70,7 +71,8 @@ class Provider:
     header_timeout_s: float
     idle_timeout_s: float
     options: Mapping[str, object]
-    """The driver's own options, settings filled in. Mock: stable, latency_ms, latency_jitter_ms, rate_429, rate_500."""
+    """The driver's own options, settings filled in. Mock: stable, latency_ms, latency_jitter_ms, rate_429, rate_500.
+    Code agents: run_timeout_seconds, deterministic."""
     capabilities: Mapping[str, bool | int]
     """What a file changes about the driver's Capabilities, by their field names."""
 
@@ -139,6 +141,8 @@ def _why_not(
         return f"its driver {block.driver} ({LATER_DRIVERS[block.driver]}) is not in this version"
     if block.driver == "mock" and not settings.mock_enabled and options.get("enabled") is not True:
         return "synthetic models are not allowed: set LOOMLOG_MOCK_ENABLED=1, or the provider's option enabled to true"
+    if block.driver == "code-js" and not settings.code_agents_enabled:
+        return "code agents are not allowed: set LOOMLOG_CODE_AGENTS_ENABLED=1"
     if key_name and not key:
         return f"{key_name} is not set"
     return ""
@@ -155,6 +159,11 @@ def _options(name: str, block: ProviderBlock, settings: Settings) -> dict[str, o
             "latency_jitter_ms": settings.mock_latency_jitter_ms,
             "rate_429": 0.0 if stable else settings.mock_429_rate,
             "rate_500": 0.0 if stable else settings.mock_500_rate,
+        }
+    elif block.driver == "code-js":
+        options = {
+            "run_timeout_seconds": settings.code_agents_run_timeout_seconds,
+            "deterministic": settings.code_agents_deterministic,
         }
     elif block.driver == "ollama":
         is_local = _is_local_ollama(name, block)

@@ -23,7 +23,7 @@ from connectors.configuration.later import LATER_DRIVERS
 from connectors.configuration.model import Configuration, InterruptionBlock, ProviderBlock, UserTier
 from connectors.configuration.patterns import newest
 from connectors.configuration.pricing import price_of
-from connectors.configuration.routing import Choice, DeadEnd, choices, user_tier_name
+from connectors.configuration.routing import CODE_DRIVER, Choice, DeadEnd, choices, user_tier_name
 from connectors.models.pricing import Price
 from connectors.protocols import VolumeBinding
 from schemas.values import Compaction, Sampling
@@ -35,7 +35,6 @@ COOLDOWN_MS = (1_000, 600_000)
 """Parity: a user tier's cooldown is moved into these bounds."""
 CONTEXT_TOOL = "Context"
 """Every agent has it unless it says disable_context."""
-CODE_DRIVER = "code-js"
 WhyNot = Callable[[str, str], str]
 """Provider and model -> why it cannot be called just now, for people; empty when it can."""
 
@@ -87,6 +86,8 @@ class ResolvedAgent:
     price: Price | None
     currency: str
     """Of the prices."""
+    code_body: str = ""
+    """The script of a code agent."""
     definition_sha256: str = ""
 
 
@@ -149,7 +150,8 @@ def definition_of(agent: ResolvedAgent) -> dict[str, object]:
         "volumes": [{"name": v.name, "mode": v.mode, "is_default": v.is_default} for v in agent.volumes],
         "max_concurrent_children": agent.max_concurrent_children,
         "interruption": asdict(agent.interruption),
-        # Left out while it is the default: definitions from before the key keep their hash.
+        # Left out while they are the default: definitions from before these keys keep their hash.
+        **({"code_body": agent.code_body} if agent.code_body else {}),
         **({"unknown_outcome": agent.unknown_outcome} if agent.unknown_outcome != "tell" else {}),
         **({} if agent.interruption_bounds == InterruptionBlock() else {"interruption_bounds": _bounds(agent)}),
         **({"compaction": agent.compaction.to_avro()} if agent.compaction else {}),
@@ -193,6 +195,8 @@ def _what_it_needs(provider: ProviderBlock | None) -> str:
         return ""
     if provider.driver in LATER_DRIVERS:
         return f" (its driver {provider.driver} is not in this version)"
+    if provider.driver == CODE_DRIVER:
+        return " (needs LOOMLOG_CODE_AGENTS_ENABLED=1)"
     return f" (needs {provider.api_key_env})" if provider.api_key_env else ""
 
 
@@ -222,6 +226,7 @@ def _assembled(
         retry_attempts=min(retries, MAX_RETRY_ATTEMPTS),
         unknown_outcome=agent.unknown_outcome,
         run_timeout_s=agent.run_timeout_seconds,
+        code_body=agent.code_body if _is_of_code(configuration, best) else "",
         sampling=_sampling(agent.sampling),
         compaction=_compaction(configuration, agent.compaction, usable, listings),
         volumes=_volumes(configuration, agent),
@@ -244,6 +249,10 @@ def _assembled(
         price=price_of(configuration, best.provider, best.model),
         currency=configuration.pricing.currency,
     )
+
+
+def _is_of_code(configuration: Configuration, choice: Choice) -> bool:
+    return configuration.providers[choice.provider].driver == CODE_DRIVER
 
 
 def _tools(agent: Agent) -> tuple[str, ...]:

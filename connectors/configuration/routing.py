@@ -21,6 +21,9 @@ from connectors.configuration.findings import did_you_mean
 from connectors.configuration.model import Configuration, UserTier
 
 DEFAULT_USER_TIER = "default"
+CODE_DRIVER = "code-js"
+CODE_MODEL = "code-js"
+"""What an agent of code says as its model when it says none: there is only one engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,8 @@ def user_tier_name(configuration: Configuration, wanted: str) -> str:
 
 def choices(configuration: Configuration, agent: Agent, user_tier: str = "") -> tuple[Choice, ...] | DeadEnd:
     """Everything the agent may run on, best first; never empty."""
+    if found := _code_agent(configuration, agent):
+        return found
     if agent.tier:
         return _of_tier(configuration, agent, configuration.user_tiers.get(user_tier_name(configuration, user_tier)))
     if agent.provider or agent.model:
@@ -64,6 +69,18 @@ def choices(configuration: Configuration, agent: Agent, user_tier: str = "") -> 
         reason_code="invalid_argument",
         message="names no model; give provider and model, a model alias, or a tier, or set defaults",
     )
+
+
+def _code_agent(configuration: Configuration, agent: Agent) -> tuple[Choice, ...] | DeadEnd | None:
+    """What an agent of code runs on; None when the agent asks a model."""
+    provider = agent.provider or (CODE_DRIVER if agent.code_body or agent.code else "")
+    block = configuration.providers.get(provider)
+    if block is not None and block.driver == CODE_DRIVER and not agent.tier:
+        return (Choice(provider=provider, model=agent.model or CODE_MODEL),)
+    if agent.code_body or agent.code:
+        message = f"is a code agent, so its provider has to be one with the driver {CODE_DRIVER}, and it has no tier"
+        return DeadEnd(reason_code="invalid_argument", message=message)
+    return None
 
 
 def patterns_of(configuration: Configuration) -> frozenset[tuple[str, str]]:

@@ -283,6 +283,32 @@ class Settings:
     mock_429_rate: float = setting(_M, RATIO, 0.0, "Share of calls to `mock` that are refused as too many.", old=SAME)
     mock_500_rate: float = setting(_M, RATIO, 0.0, "Share of calls to `mock` that fail.", old=SAME)
 
+    code_agents_enabled: bool = setting(
+        _M, FLAG, False, "Allow agents that are JavaScript instead of a model (provider `code-js`).", old=SAME
+    )
+    code_agents_root: Path = setting(
+        _M,
+        PATH,
+        Path("agent_code"),
+        "Folder of their scripts: `<agent>/index.js`, for agents without `code_body`.",
+        old=SAME,
+    )
+    code_agents_run_timeout_seconds: int = setting(
+        _M,
+        whole(1, 86_400, "seconds"),
+        120,
+        "How long a run of a code agent may take, parked and paused time left out; an agent's and a run's own "
+        "run_timeout_seconds win.",
+        old=SAME,
+    )
+    code_agents_deterministic: bool = setting(
+        _M,
+        FLAG,
+        False,
+        "Give every run of a code agent the same chance and the same time, for comparing runs.",
+        old=SAME,
+    )
+
     http_host_allowlist: tuple[str, ...] = setting(
         _T,
         NAMES,

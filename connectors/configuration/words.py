@@ -22,6 +22,7 @@ _AGENT_NAME = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*")
 _ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 _PROVIDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_REMOTE_TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SUBJECT = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 
@@ -73,6 +74,7 @@ EnvName = Annotated[
 ]
 ProviderId = Annotated[str, _matching(_PROVIDER_ID, "at most 64 letters, digits, ., _ and -")]
 VolumeName = Annotated[str, _matching(_VOLUME_NAME, "at most 64 letters, digits, _ and -")]
+RemoteToolName = Annotated[str, _matching(_REMOTE_TOOL_NAME, "a letter and at most 63 letters, digits, _ and -")]
 Tenant = Annotated[str, _matching(_TENANT, "at most 64 letters, digits, _ and -")]
 Subject = Annotated[str, _matching(_SUBJECT, "at most 128 letters, digits, _, ., @ and -")]
 

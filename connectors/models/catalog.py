@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from connectors.errors import Permanent
 from connectors.models.anthropic import AnthropicModel
+from connectors.models.code_js import RUN_TIMEOUT_S, CodeModel
 from connectors.models.deepseek import DEEPSEEK
 from connectors.models.gemini import GeminiModel
 from connectors.models.mock import MockKnobs, MockModel
@@ -159,6 +160,14 @@ def _mock(provider: Provider) -> Model:
     return MockModel(provider=provider.id, knobs=knobs, stable=stable)
 
 
+def _code_js(provider: Provider) -> Model:
+    return CodeModel(
+        provider=provider.id,
+        run_timeout_s=_number(provider, "run_timeout_seconds", RUN_TIMEOUT_S, most=MAX_RUN_TIMEOUT_S),
+        is_frozen=_flag(provider, "deterministic"),
+    )
+
+
 DRIVERS: Mapping[str, Callable[[Provider], Model]] = {
     "anthropic": _anthropic,
     "openai": _openai,
@@ -166,7 +175,9 @@ DRIVERS: Mapping[str, Callable[[Provider], Model]] = {
     "gemini": _gemini,
     "ollama": _ollama,
     "mock": _mock,
+    "code-js": _code_js,
 }
+MAX_RUN_TIMEOUT_S = 86_400.0
 MAX_LATENCY_MS = 600_000.0
 """Longer than any real turn; more is a mistake in the unit."""
 MAX_CONTEXT_TOKENS = 10_000_000

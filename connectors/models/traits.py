@@ -13,7 +13,18 @@ After: routing, catalog.
 
 from collections.abc import Callable, Mapping
 
-from connectors.models import anthropic, deepseek, foreign, gemini, gemini_request, mock, ollama, ollama_request, openai
+from connectors.models import (
+    anthropic,
+    code_js,
+    deepseek,
+    foreign,
+    gemini,
+    gemini_request,
+    mock,
+    ollama,
+    ollama_request,
+    openai,
+)
 from connectors.models.openai_request import OPENAI
 from connectors.models.openai_request import can_see as openai_sees
 from connectors.protocols import Capabilities
@@ -26,6 +37,7 @@ _CAPABILITIES: Mapping[str, Callable[[Mapping[str, object]], Capabilities]] = {
     "gemini": lambda options: gemini.CAPABILITIES,
     "ollama": lambda options: ollama.capabilities(foreign.count(options.get("num_ctx"))),
     "mock": lambda options: mock.CAPABILITIES,
+    "code-js": lambda options: code_js.CAPABILITIES,
 }
 _SEES: Mapping[str, Callable[[str, Mapping[str, object]], bool]] = {
     "anthropic": lambda model, options: anthropic.can_see(model),
@@ -34,6 +46,7 @@ _SEES: Mapping[str, Callable[[str, Mapping[str, object]], bool]] = {
     "gemini": lambda model, options: gemini_request.can_see(model),
     "ollama": lambda model, options: ollama_request.can_see(model, vision_models(options)),
     "mock": lambda model, options: True,
+    "code-js": lambda model, options: False,
 }
 _NO_OPTIONS: Mapping[str, object] = {}
 _NO_CHANGES: Mapping[str, bool | int] = {}

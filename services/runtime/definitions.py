@@ -1,7 +1,8 @@
 """Agents of the configuration as the definitions that runs are pinned to, on models that can be called now."""
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from connectors.configuration import (
     Configuration,
@@ -11,11 +12,14 @@ from connectors.configuration import (
     patterns_of,
     resolve_agent,
 )
-from schemas.values import AgentDefinition, InterruptionTerms, ModelChoice, VolumeGrant
+from connectors.protocols import Blobs
+from schemas.values import AgentDefinition, BlobRef, InterruptionTerms, ModelChoice, VolumeGrant
 from services.core.availability import Matrix
 from services.core.run.limits import RETRY_ATTEMPTS_MAX
 from services.core.run.orders import Refusal
+from services.runtime.payloads import inline_or_blob
 
+NOTHING: Mapping[str, int] = {}
 log = logging.getLogger("loomlog.runtime")
 
 KEPT = 10_000
@@ -26,8 +30,10 @@ NOTHING_KNOWN = Matrix()
 class ConfiguredDefinitions:
     """Protocol services.runtime.desk.Definitions over a configuration that does not change while the process lives.
 
+
     `matrix` gives what is known of the models now; what was resolved is kept until that changes, or until a rate limit
-    ends. `pins_after_success`: runs stay with a model that has answered.
+    ends. `pins_after_success`: runs stay with a model that has answered. `unbounded`: providers whose runs have no
+    bound of turns. `time_limits_s`: by provider, for runs without one.
     """
 
     def __init__(
@@ -38,7 +44,13 @@ class ConfiguredDefinitions:
         matrix: Callable[[], Matrix] = lambda: NOTHING_KNOWN,
         clock_ms: Callable[[], int] = lambda: 0,
         pins_after_success: bool = False,
+        unbounded: Collection[str] = (),
+        time_limits_s: Mapping[str, int] = NOTHING,
     ) -> None:
+        self.scripts: dict[str, BlobRef] = {}
+        """Where scripts lie that are too long for an event, by their text."""
+        self._unbounded = frozenset(unbounded)
+        self._time_limits_s = time_limits_s
         self._configuration = configuration
         self._usable = frozenset(usable)
         self._matrix = matrix
@@ -73,7 +85,14 @@ class ConfiguredDefinitions:
         return found
 
     def _pinned(self, agent: ResolvedAgent) -> AgentDefinition:
-        return pinned(agent, pins_after_success=self._pins_after_success)
+        definition = pinned(agent, pins_after_success=self._pins_after_success)
+        if (blob := self.scripts.get(agent.code_body)) is not None:
+            definition = replace(definition, code_body="", code_blob=blob)
+        if agent.provider in self._unbounded:
+            definition = replace(definition, unbounded_iterations=True)
+        if not definition.run_timeout_s and agent.provider in self._time_limits_s:
+            definition = replace(definition, run_timeout_s=self._time_limits_s[agent.provider])
+        return definition
 
     def _look(self, now_ms: int) -> None:
         """Forgets what was resolved when other models can be called now."""
@@ -94,6 +113,16 @@ class ConfiguredDefinitions:
                 log.warning("%s/%s means %s from now on, and meant %s", provider, pattern, pick, before)
             if pick is not None:
                 self._picks[provider, pattern] = pick
+
+
+async def stored_scripts(configuration: Configuration, blobs: Blobs) -> dict[str, BlobRef]:
+    """Scripts too long for an event, by their text, in the blob store. Raises OutsideError."""
+    found: dict[str, BlobRef] = {}
+    for agent in configuration.agents.values():
+        _, blob = await inline_or_blob(agent.code_body, blobs)
+        if blob is not None:
+            found[agent.code_body] = blob
+    return found
 
 
 def refusal(unresolved: Unresolved) -> Refusal:
@@ -121,6 +150,7 @@ def pinned(agent: ResolvedAgent, *, pins_after_success: bool = False) -> AgentDe
         run_timeout_s=agent.run_timeout_s,
         sampling=agent.sampling,
         unknown_outcome=agent.unknown_outcome,
+        code_body=agent.code_body,
         interruption=_terms(agent),
         max_concurrent_children=agent.max_concurrent_children,
         compaction=agent.compaction,

@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -37,6 +37,7 @@ from connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
 from connectors.schema_registry import codec_for
 from connectors.tools.context import ServerInfo
 from connectors.tools.registry import ToolOptions, build_tools
+from connectors.tools.remote_calls import RESULTS_TOPIC
 from projections.builds import PREFIX
 from schemas.codec import Codec
 from services.core.run.orders import EffectResult
@@ -45,6 +46,7 @@ from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, St
 from services.runtime.budgets import HostedBudgets, hosted_budgets
 from services.runtime.context_plugins import ContextPlugins, Redact, secrets_of
 from services.runtime.credentials import Credentials
+from services.runtime.definitions import stored_scripts
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
@@ -55,6 +57,7 @@ from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.redaction import Redaction
 from services.runtime.registered_hooks import RegisteredHooks, opened_credentials
+from services.runtime.remote_tools import Remote, open_remote
 from services.runtime.responses import Responses
 from services.runtime.routing import Routing, checked_tiers
 from services.runtime.run_family import RunFamily
@@ -94,6 +97,7 @@ PROVIDERS_TOPIC = "loom.provider.events"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
+NO_TOOLS: Mapping[str, Tool] = {}
 INSIDE = frozenset({"code-js"})
 """Drivers that send nothing to anybody, so context plugins do not apply (runtime parity 5.9)."""
 WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
@@ -116,6 +120,10 @@ class Work:
         self._models = models
         self._tools = tools
         self._summaries = summaries
+
+    async def close(self) -> None:
+        """Closes what the calls kept open."""
+        await self._models.close()
 
     async def run(self, effect: Effect, state: State, tenant: str) -> EffectResult:
         """Carries one effect out."""
@@ -177,10 +185,13 @@ def calls_of(
     routing: Routing,
     hooks: Hooks,
     credentials: Credentials,
+    more_tools: Mapping[str, Tool] = NO_TOOLS,
 ) -> Work:
     """The effects of this process."""
     configuration = loaded.configuration
-    shelf = Shelf(tools_of(loaded))
+    tools = tools_of(loaded)
+    tools.update(more_tools)  # into the dict that Context holds
+    shelf = Shelf(tools)
     blobs = FileBlobs(loaded.settings.blobs)
     redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})
     priced = {tuple(name.split("/", 1)) for name in configuration.pricing.models}
@@ -296,6 +307,16 @@ async def run(loaded: Loaded) -> None:
         if keys is not None:
             erasures = await open_tail(settings.kafka, SUBJECTS_TOPIC, {PARTITION: keys.next_offset})
             stack.push_async_callback(erasures.close)
+        routing.definitions.scripts.update(await stored_scripts(loaded.configuration, FileBlobs(loaded.settings.blobs)))
+        remote = await open_remote(
+            stack,
+            loaded.configuration,
+            settings.kafka,
+            codec,
+            appender,
+            clock_ms=clock_ms,
+            name=settings.name,
+        )
         life = token_hex(8)
         beside = await standing_by(stack, settings, TOPICS.events, partitions, life)
         group = KafkaGroup(
@@ -345,6 +366,7 @@ async def run(loaded: Loaded) -> None:
             hooks,
             registrations,
             credentials,
+            remote,
         )
 
 
@@ -371,6 +393,7 @@ async def _serve(
     hooks: RegisteredHooks,
     registrations: KafkaTail,
     credentials: Credentials,
+    remote: Remote | None,
 ) -> None:
     secrecy = Secrecy(keys)
     family = RunFamily()
@@ -396,6 +419,7 @@ async def _serve(
         routing=routing,
         hooks=hooks.hooks,
         credentials=credentials,
+        more_tools=remote.tools if remote is not None else NO_TOOLS,
     )
 
     responses = Responses(secrecy, mask=work.mask)
@@ -422,10 +446,14 @@ async def _serve(
             credentials=credentials,
         )
 
-    letters: dict[str, Any] = {} if keys is None else {"kept": letters_value(keys, codec, TOPICS.commands)}
+    letters: dict[str, Any] = {}
+    if keys is not None:
+        letters = {"kept": letters_value(keys, codec, TOPICS.commands, never=RESULTS_TOPIC)}
     dead_letters = DeadLetters(
         codec, appender, topic=TOPICS.dead_letters, service="runtime", clock_ms=clock_ms, **letters
     )
+    if remote is not None:
+        remote.calls.unreadable = lambda record, error: dead_letters.park(record, kind="undecodable", error=error)
     hand_over = HandOver(
         codec, appender, topic=TOPICS.commands, partitions=partitions, clock_ms=clock_ms, name=settings.name
     )
@@ -485,6 +513,8 @@ async def _serve(
             # Whoever owns the first partition probes, so somebody does as long as any runtime works.
             *routing.begin(tasks, providers, is_prober=lambda: term_of(0) >= 0),
         ]
+        if remote is not None:
+            running.append(tasks.create_task(remote.calls.follow(remote.results), name="results of remote tools"))
         if keys is not None and erasures is not None:
             running.append(tasks.create_task(keys.follow(erasures), name="subject keys"))
         where = "off"
@@ -502,6 +532,7 @@ async def _serve(
             beside.lifeline.release()
         for task in running:
             task.cancel()
+    await work.close()
 
 
 def main() -> int:

@@ -16,13 +16,23 @@ from typing import Protocol
 
 from connectors.errors import Permanent, Transient
 from connectors.models.pricing import Price, cost_micros
-from connectors.protocols import Blobs, Model, ModelRequest, Reply, SystemBlock, TextDelta, Tool, ToolSpec
+from connectors.protocols import (
+    Blobs,
+    Model,
+    ModelRequest,
+    Reply,
+    ScriptRun,
+    SystemBlock,
+    TextDelta,
+    Tool,
+    ToolSpec,
+)
 from schemas.values import AgentDefinition, InterruptionWish, ToolCall, Usage
 from services.core.run import interrupting
 from services.core.run.limits import FALLBACK_CAUSE_MAX
 from services.core.run.orders import ModelAnswered, ModelErred, OverBudget
 from services.core.run.react import CallModel, Summarise
-from services.core.run.state import AwaitingModel, Compacting
+from services.core.run.state import AwaitingModel, Compacting, Facts
 from services.runtime.availability import Availability
 from services.runtime.context_plugins import ContextPlugins, Outbound
 from services.runtime.deltas import Previews
@@ -237,6 +247,9 @@ class ModelCalls:
             max_tokens=definition.max_tokens,
             effort=facts.current.effort,
             sampling=definition.sampling,
+            script=await self._script(effect, facts, tenant)
+            if provider.model.capabilities.metadata_via_input
+            else None,
         )
 
     async def _call(self, model: Model, effect: CallModel, request: ModelRequest, sealer: Sealer | Clear) -> Reply:
@@ -253,6 +266,33 @@ class ModelCalls:
         if reply is None:
             raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
         return reply
+
+    async def _script(self, effect: CallModel, facts: Facts, tenant: str) -> ScriptRun:
+        """The run as values, in clear. Raises OutsideError."""
+        definition = facts.definition
+        body = definition.code_body
+        if definition.code_blob is not None:
+            body = (await self._blobs.get(definition.code_blob)).decode()
+        return ScriptRun(
+            run_id=effect.run_id,
+            agent=definition.name,
+            user_id=facts.user_id,
+            turn=effect.turn,
+            started_at_ms=facts.started_at_ms,
+            time_left_ms=facts.deadline_ms - self._clock_ms() if facts.deadline_ms else None,
+            body=body,
+            metadata=await self._values(facts.metadata, tenant),
+            payload_metadata=await self._values(facts.payload_metadata, tenant),
+        )
+
+    async def _values(self, values: tuple[tuple[str, str], ...], tenant: str) -> dict[str, str]:
+        texts = await self._secrecy.texts(tuple([text for _, text in values]), tenant)
+        return dict(zip([name for name, _ in values], texts, strict=True))
+
+    async def close(self) -> None:
+        """Closes every provider."""
+        for provider in self._providers.values():
+            await provider.model.close()
 
     async def _answered(
         self,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 from connectors.configuration import Loaded, Provider, check_tiers, patterns_of, providers_of, usable_ids
+from connectors.configuration.routing import CODE_DRIVER
 from connectors.kafka import KafkaOptions, KafkaTail, open_tail
 from connectors.models import traits
 from connectors.models.catalog import build_models
@@ -52,6 +53,12 @@ class Routing:
             matrix=lambda: self.board.matrix,
             clock_ms=clock_ms,
             pins_after_success=loaded.settings.fallback_pin_after_success,
+            unbounded=[name for name, model in self.models.items() if model.capabilities.unbounded_iterations],
+            time_limits_s={
+                name: loaded.settings.code_agents_run_timeout_seconds
+                for name, provider in self.providers.items()
+                if provider.driver == CODE_DRIVER
+            },
         )
         self._by_pattern = sorted({provider for provider, _ in patterns_of(loaded.configuration)} & set(self.models))
         self.prober = Prober(

@@ -415,6 +415,7 @@ class ToolCalls:
             max_tokens=facts.max_context_tokens,
             sampling=definition.sampling,
             metadata=dict(facts.metadata),
+            attempt=effect.attempt,
             compaction=definition.compaction,
         )
 

@@ -73,14 +73,19 @@ def texts_in(command: Command) -> list[str]:
             return []
 
 
-def letters_value(keys: SubjectKeys, codec: Codec, commands_topic: str) -> Callable[[LogRecord], bytes | None]:
+def letters_value(
+    keys: SubjectKeys, codec: Codec, commands_topic: str, *, never: str = ""
+) -> Callable[[LogRecord], bytes | None]:
     """The value of a record as a dead letter may hold it, which is kept for a year: without a word in clear.
 
     A command in clear is sealed when it says whose it is and that subject has a key. Otherwise, and when nobody can
-    read what it says, it stays in its topic alone, which keeps it for 14 days; the letter says where it lies.
+    read what it says, it stays in its topic alone, which keeps it for 14 days; the letter says where it lies. So does
+    every record of the topic `never`: it holds content that nobody seals.
     """
 
     def kept(record: LogRecord) -> bytes | None:
+        if record.topic == never:
+            return None
         if record.topic != commands_topic or record.value is None:
             return record.value
         try:

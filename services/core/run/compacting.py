@@ -32,6 +32,7 @@ from schemas.run_events import (
 )
 from schemas.values import AgentDefinition, Compaction
 from services.core.run import limits
+from services.core.run.code_agents import is_code_agent
 from services.core.run.orders import Compact, Recover, Refusal, Summarised, SummaryFailed
 from services.core.run.splitting import Split, compacted, estimate_tokens, left_out, split
 from services.core.run.state import (
@@ -168,7 +169,9 @@ def due(facts: Facts) -> CompactionRequested | None:
 
 
 def requested(facts: Facts, trigger: str) -> CompactionRequested | None:
-    """The intent; None when there is nothing that could be left out."""
+    """The intent; None when there is nothing that could be left out, as in the record that a script goes on from."""
+    if is_code_agent(facts.definition):
+        return None
     policy = policy_of(facts.definition)
     messages = at_boundary(facts).messages
     how = split(

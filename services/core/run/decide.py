@@ -38,6 +38,7 @@ from services.core.run import (
     alarms,
     budgets,
     children,
+    code_agents,
     compacting,
     falling_back,
     hooking,
@@ -461,7 +462,7 @@ def _erred(state: State, order: ModelErred) -> list[Event]:
     if switched is not None:
         there = changed(state, provider=switched.provider, model=switched.model)
         return [failed, *passed_over, switched, _next_attempt(there, 0)]
-    return [failed, *passed_over, _failed(facts, "model_error", order.message)]
+    return [failed, *passed_over, _failed(facts, code_agents.failure_code(order.kind), order.message)]
 
 
 def _is_rate_limit_wait(order: ModelErred) -> bool:
@@ -630,7 +631,8 @@ def _woken(state: State, order: Woken) -> list[Event]:
         return [_completed(state.facts, children.CLOSED, None)]
     if isinstance(state, AwaitingModel | AwaitingTools | Compacting) and alarms.is_late(state, order.at_ms):
         facts = state.facts
-        return [_failed(facts, "run_timeout", f"the run took longer than its {facts.run_timeout_s} s")]
+        code = code_agents.timeout_code(facts.definition)
+        return [_failed(facts, code, f"the run took longer than its {facts.run_timeout_s} s")]
     if not isinstance(state, AwaitingTools):
         return []
     late = children.late(state, order.at_ms)

@@ -27,9 +27,12 @@ DEADLINE_EXCEEDED, DEPRECATED, UNKNOWN = "deadline_exceeded", "deprecated", "unk
 CLASSES = {
     **dict.fromkeys(("rate_limited", "overloaded", "unavailable", "timeout", "network", "interrupted"), RETRYABLE),
     **dict.fromkeys(("invalid", "unauthorised", "forbidden", "not_found", "unsupported", "refused"), PERMANENT),
+    **dict.fromkeys(("code_agent_load", "code_agent_threw", "code_agent_replay_divergence"), PERMANENT),
     "deprecated": DEPRECATED,
     "cancelled": CANCELLED,
+    "code_agent_cancelled": CANCELLED,
     "deadline_exceeded": DEADLINE_EXCEEDED,
+    "code_agent_timeout": DEADLINE_EXCEEDED,
 }
 """Kind of a failure (connectors/errors.py) -> its class."""
 FALLS_BACK = frozenset({RETRYABLE, DEPRECATED})

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from schemas.conversation import Block, ImageBlock, Message, TextBlock
 from schemas.values import AgentDefinition, ContentBlock, Segment
+from services.core.run.code_agents import is_code_agent
 
 ROLES = ("system", "user")
 BLOCK_TYPES = ("trusted-text", "untrusted-block", "image")
@@ -39,7 +40,8 @@ def first_message(
 ) -> tuple[tuple[str, ...], Message]:
     """The system texts, in order, and the first user message of a run.
 
-    What its caller says of a run is trusted; what came in the body of a trigger is not, so it is a fenced text.
+    What its caller says of a run is trusted; what came in the body of a trigger is not, so it is a fenced text. A code
+    agent gets both as values instead.
     """
     system = [definition.system_prompt] if definition.system_prompt else []
     blocks: list[Block] = []
@@ -49,6 +51,8 @@ def first_message(
                 system.append(fenced(content))
             else:
                 blocks.append(_block(content))
+    if is_code_agent(definition):
+        return tuple(system), Message(role="user", blocks=tuple(blocks))
     if metadata:
         system.append(f"Data about this run, given by its caller:\n{_lines(metadata)}")
     if payload_metadata:
@@ -76,10 +80,6 @@ def wrong_segments(segments: Sequence[Segment]) -> str:
     return ""
 
 
-def _lines(values: Mapping[str, str]) -> str:
-    return "\n".join(f"{name}: {value}" for name, value in sorted(values.items()))
-
-
 def fenced(content: ContentBlock) -> str:
     """The text of a block as a model may see it."""
     label = label_of(content)
@@ -97,6 +97,10 @@ def fence(text: str, label: str) -> str:
     """The text wrapped in its label; it cannot close the wrapper."""
     body = text.replace("<", "&lt;")
     return f"<{label}>\n{body}\n</{label}>"
+
+
+def _lines(values: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in sorted(values.items()))
 
 
 def _block(content: ContentBlock) -> Block:

@@ -65,7 +65,7 @@ from schemas.run_events import (
 )
 from schemas.values import AgentDefinition, BlobRef, ModelChoice, ParentCall, ToolCall, Usage
 from services.core.changing import changed
-from services.core.run import delegation, limits
+from services.core.run import code_agents, delegation, limits
 from services.core.run.delegation import Delegation
 from services.core.run.prompt import first_message
 from services.core.run.questions import Question, Settled, question_of
@@ -206,6 +206,8 @@ class Facts:
     """Children it has started."""
     residents: tuple[str, ...] = ()
     """Run ids of its resident children that are not over."""
+    payload_metadata: tuple[tuple[str, str], ...] = ()
+    """What came with a trigger's body; not trusted."""
 
     @property
     def current(self) -> ModelChoice:
@@ -518,6 +520,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         started_at_ms=at_ms,
         traceparent=event.traceparent,
         metadata=tuple(sorted(event.metadata.items())),
+        payload_metadata=tuple(sorted(event.payload_metadata.items())),
         credentials=event.credentials,
         inherited_messages=len(state.history),
         imported_events=0 if event.imported_from is None else event.imported_from.events,
@@ -564,7 +567,7 @@ def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awa
         if (event.turn, event.attempt) != (state.turn, state.attempt + 1):
             raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after a pause before turn {state.turn}")
         return AwaitingModel(
-            facts=_boundary(facts) if event.attempt == 1 else facts,
+            facts=_next_to_read(state, facts) if event.attempt == 1 else facts,
             turn=event.turn,
             attempt=event.attempt,
             provider=event.provider,
@@ -578,7 +581,7 @@ def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awa
     if event.turn != facts.turns + 1 or event.attempt != 1:
         raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after {facts.turns} turns")
     return AwaitingModel(
-        facts=_boundary(facts),
+        facts=_next_to_read(state, facts),
         turn=event.turn,
         attempt=1,
         provider=event.provider,
@@ -1024,6 +1027,12 @@ def _boundary(facts: Facts) -> Facts:
         return facts
     texts = tuple(Message(role="user", blocks=(TextBlock(text=text),)) for text in facts.waiting_inputs)
     return changed(facts, messages=(*facts.messages, *texts), waiting_inputs=())
+
+
+def _next_to_read(state: State, facts: Facts) -> Facts:
+    """The facts as the next turn reads them. A script has not read to its end: what was said meanwhile waits for it."""
+    asked = not isinstance(state, AwaitingTools) or bool(state.asked)
+    return facts if asked and code_agents.is_mid_script(facts) else _boundary(facts)
 
 
 def _wishing(facts: Facts, *, is_wished: bool) -> Facts:

@@ -138,7 +138,8 @@ def test_tools_from_an_openapi_file_have_names_nobody_can_know_yet(folder: Folde
             "tiers.low[0].provider: the driver anthropic_oauth_dev of x",
         ),
         ("pricing: {models: {opena/x: {input: 1, output: 1}}}", "did you mean openai?"),
-        ("agents: {a: {code: 'function run() {}'}}", "is a code agent, which is not in this version"),
+        ("agents: {a: {code: greeter}}", "it cannot run without LOOMLOG_CODE_AGENTS_ENABLED=1"),
+        ("agents: {a: {provider: code-js}}", "it cannot run without LOOMLOG_CODE_AGENTS_ENABLED=1"),
         (f"agents: {{a: {{{PIN}, system_prompt: 'x {{{{memory:user_info}}}}'}}}}", "placeholders"),
     ],
 )

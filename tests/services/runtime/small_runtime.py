@@ -14,6 +14,7 @@ from connectors.protocols import (
     EffectClass,
     LogAppender,
     LogRanges,
+    Model,
     ModelItem,
     ModelRequest,
     Outgoing,
@@ -154,7 +155,7 @@ class SmallRuntime:
         *,
         partitions: int,
         topics: Topics,
-        model: Scripted,
+        model: Model,
         tracing: Tracing,
         name: str,
         pauses: Callable[[], PauseTable] | None = None,
@@ -283,6 +284,9 @@ class Stage:
         self.tools = tools
         self.log = MemoryLog({TOPICS.commands: 1, TOPICS.events: 1})
         self.model = Scripted()
+        self.instead: Model | None = None
+        """A model of another kind, which owners then ask."""
+        self.definitions: Definitions | None = None
         self.pauses = PauseTable()
 
     def send(self, command: Any, *headers: tuple[str, bytes]) -> None:
@@ -305,13 +309,12 @@ class Stage:
             commands,
             partitions=1,
             topics=TOPICS,
-            model=self.model,
+            model=self.instead or self.model,
             tracing=tracing or NO_TRACING,
             name=name,
             pauses=lambda: self.pauses,
             agent=self.agent,
-            tools=self.tools,
-            **parts,
+            **{"tools": self.tools, "definitions": self.definitions, **parts},
         )
         async with running(runtime):
             owners = runtime.host.owners

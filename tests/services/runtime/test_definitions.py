@@ -5,14 +5,17 @@ from typing import Any
 
 import pytest
 
-from connectors.configuration import Configuration, Unresolved, load, resolve_agent
+from connectors.blobs import MemoryBlobs
+from connectors.configuration import Agent, Configuration, Unresolved, load, resolve_agent
+from connectors.configuration.model import ProviderBlock
 from schemas.stream_records import ModelMarked, ProviderProbed
 from schemas.values import AgentDefinition, ModelChoice, VolumeGrant
 from services.core.availability import Matrix
 from services.core.run.limits import RETRY_ATTEMPTS_MAX
 from services.core.run.orders import Refusal
 from services.runtime import definitions as definitions_module
-from services.runtime.definitions import ConfiguredDefinitions, refusal
+from services.runtime.definitions import ConfiguredDefinitions, refusal, stored_scripts
+from services.runtime.payloads import INLINE_TEXT_BYTES
 
 TEXT = """\
 provider_priority: [mock, openai]
@@ -233,3 +236,31 @@ agents:
     assert found.compaction is not None
     assert (found.compaction.provider, found.compaction.model) == provider_and_model
     assert (found.compaction.enabled, found.compaction.keep_last_n, found.compaction.keep_first) == (True, 2, True)
+
+
+async def test_code_agents_are_pinned_to_their_script_without_a_bound_of_turns_and_with_a_time_limit() -> None:
+    short, long = "function run() {}", "function run() {} //" + "x" * INLINE_TEXT_BYTES
+    agents = {
+        "short": Agent(provider="code-js", code_body=short, max_iterations=3),
+        "long": Agent(provider="code-js", code_body=long, run_timeout_seconds=7),
+        "model": Agent(provider="mock", model="m"),
+    }
+    providers = {name: ProviderBlock(driver=name) for name in ("code-js", "mock")}
+    configuration = Configuration(agents=agents, providers=providers)
+    blobs = MemoryBlobs()
+    definitions = ConfiguredDefinitions(
+        configuration,
+        ["code-js", "mock"],
+        unbounded=["code-js"],
+        time_limits_s={"code-js": 120},
+    )
+    definitions.scripts.update(await stored_scripts(configuration, blobs))
+    found = {name: definitions.resolve(name, tenant="t", user_tier="") for name in agents}
+    assert all(isinstance(one, AgentDefinition) for one in found.values())
+    pinned = {name: one for name, one in found.items() if isinstance(one, AgentDefinition)}
+    assert (pinned["short"].code_body, pinned["short"].code_blob) == (short, None)
+    assert pinned["long"].code_body == ""
+    assert pinned["long"].code_blob is not None
+    assert (await blobs.get(pinned["long"].code_blob)).decode() == long
+    assert [one.unbounded_iterations for one in pinned.values()] == [True, True, False]
+    assert [one.run_timeout_s for one in pinned.values()] == [120, 7, 0]

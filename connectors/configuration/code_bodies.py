@@ -1,0 +1,86 @@
+"""The scripts of code agents: from `<root>/<agent>/index.js` into the place of `code_body`.
+
+An agent has a script of its own folder when its provider runs code and it says no `code_body`; `code` names another
+folder. A path that leaves the root, through a link too, is refused. Reads files and blocks, as load.py does.
+
+Before: load.py has the values of all files. After: model.py checks them.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from connectors.configuration.findings import Finding
+from connectors.configuration.routing import CODE_DRIVER
+from connectors.configuration.tree import Branch, mark_of
+
+MAX_CODE_BYTES = 262_144
+"""Parity."""
+SCRIPT = "index.js"
+_FOLDER = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*")
+
+
+def read_code(values: Mapping[str, object], root: Branch, folder: Path) -> list[Finding]:
+    """Puts each script in the place of `code_body`; what is wrong comes back."""
+    findings: list[Finding] = []
+    for name, agent in _mappings(values.get("agents")):
+        body, code = agent.get("code_body") or "", agent.get("code") or ""
+        if not isinstance(body, str) or not isinstance(code, str):
+            continue  # the model says what is wrong with them
+        path: tuple[str | int, ...] = ("agents", name, "code_body" if body else "code")
+        try:
+            if body and code:
+                raise ValueError("code and code_body are both given; give one of them")
+            if not body and (code or _runs_code(values, agent)):
+                agent["code_body"] = body = _script(folder, code or name)
+            if len(body.encode()) > MAX_CODE_BYTES:
+                raise ValueError(f"the script has {len(body.encode())} bytes; at most {MAX_CODE_BYTES} are taken")
+        except ValueError as error:
+            mark = mark_of(root, path)
+            findings.append(Finding(message=f"agents.{name}: {error}", file=mark.file, line=mark.line))
+    return findings
+
+
+def not_allowed(values: Mapping[str, object], root: Branch) -> list[Finding]:
+    """One warning for each code agent, where the operator does not allow them."""
+    findings: list[Finding] = []
+    for name, agent in _mappings(values.get("agents")):
+        if agent.get("code_body") or agent.get("code") or _runs_code(values, agent):
+            mark = mark_of(root, ("agents", name), of_key=True)
+            message = f"agents.{name} is a code agent; it cannot run without LOOMLOG_CODE_AGENTS_ENABLED=1"
+            findings.append(Finding(message=message, file=mark.file, line=mark.line))
+    return findings
+
+
+def _runs_code(values: Mapping[str, object], agent: Mapping[str, object]) -> bool:
+    provider = agent.get("provider")
+    return any(
+        name == provider and block.get("driver") == CODE_DRIVER for name, block in _mappings(values.get("providers"))
+    )
+
+
+def _script(root: Path, name: str) -> str:
+    """The text of a script. Raises ValueError, naming what is wrong."""
+    shown = f"{root.name}/{name}/{SCRIPT}"
+    if not _FOLDER.fullmatch(name):
+        raise ValueError(f"{name!r} is no folder of scripts: letters, digits, _ and -, in parts with / between")
+    path = root / name / SCRIPT
+    try:
+        if not path.resolve(strict=True).is_relative_to(root.resolve(strict=True)):
+            raise ValueError(f"{shown} leads out of the folder of scripts")
+        with path.open("rb") as file:
+            data = file.read(MAX_CODE_BYTES + 1)
+        if not data.strip():
+            raise ValueError(f"{shown} is empty")
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{shown} is not UTF-8") from error
+    except OSError as error:
+        raise ValueError(
+            f"it has no code_body, and {shown} cannot be read: {error.strerror or 'it leads nowhere'}"
+        ) from error
+
+
+def _mappings(block: object) -> list[tuple[str, dict[str, object]]]:
+    """The mappings below a block, as far as they have the right form."""
+    return [(key, value) for key, value in block.items() if isinstance(value, dict)] if isinstance(block, dict) else []

@@ -1,0 +1,97 @@
+"""The provider of code agents: JavaScript instead of a model, one tool call each turn, the same calls every time.
+
+A turn executes the agent's script from its start. Results that are recorded are handed to it in order, and the first
+call without one becomes the turn's tool call (`cj-<turn>-<index>`); when the script returns, that is the answer. So a
+script survives the death of any process as every run does, without a state of its own. What is recorded has to be what
+the script asks for, name and arguments, otherwise the run fails: nothing is done on a wrong record.
+
+The surface and the limits are those of runtime parity 2.10: `run(input)`, Memory, Channel, Agent.spawn, each granted
+tool a function, tool errors as exceptions, no code from text, no input or output, no timers, chance and time from the
+run. Not chosen: V8 and threads (docs/decisions/0001-dependencies.md has the figures).
+
+Before: services/runtime/model_calls. After: code_replay.py, code_sandbox.py.
+"""
+
+from collections.abc import AsyncGenerator
+
+from connectors.errors import Permanent
+from connectors.models.code_replay import (
+    FROZEN_EPOCH_MS,
+    FROZEN_SEED,
+    input_of,
+    prompt_of,
+    recorded_since,
+    seed_of,
+)
+from connectors.models.code_sandbox import CodeSandbox, ScriptOrders, WantsCall
+from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
+from schemas.values import ToolCall, Usage
+
+REPORTED_MODEL = "loomcycle/code-js"
+"""The name that usage rows of existing deployments have."""
+CODE_BODY_MAX_BYTES = 262_144
+RUN_TIMEOUT_S = 120.0
+"""Of a whole run, where neither it, its agent nor the operator says another."""
+
+CAPABILITIES = Capabilities(
+    parallel_tool_calls=False, streaming=False, unbounded_iterations=True, metadata_via_input=True
+)
+
+
+class CodeModel:
+    """Executes scripts. `run_timeout_s` bounds each execution of runs without a time limit."""
+
+    def __init__(self, *, provider: str, run_timeout_s: float = RUN_TIMEOUT_S, is_frozen: bool = False) -> None:
+        """`is_frozen`: chance and time are the same for every run, so that runs can be compared."""
+        self.provider = provider
+        self.capabilities = CAPABILITIES
+        self._run_timeout_s = run_timeout_s
+        self._is_frozen = is_frozen
+        self._sandbox = CodeSandbox(provider)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
+        script = request.script
+        if script is None or not script.body:
+            raise self._failure("code_agent_load", "the agent has no script: give it code_body, or a file index.js")
+        if (size := len(script.body.encode())) > CODE_BODY_MAX_BYTES:
+            raise self._failure("code_agent_load", f"the script has {size} bytes; at most {CODE_BODY_MAX_BYTES}")
+        left_s = self._run_timeout_s if script.time_left_ms is None else script.time_left_ms / 1000
+        if left_s <= 0:
+            raise self._failure("code_agent_timeout", "the time of the run is over")
+        tools = tuple(tool.name for tool in request.tools)
+        outcome = await self._sandbox.run(
+            ScriptOrders(
+                body=script.body,
+                input=input_of(script, prompt_of(request.messages)),
+                recorded=recorded_since(request.messages),
+                tools=tools,
+                seed=FROZEN_SEED if self._is_frozen else seed_of(script.run_id, script.agent),
+                epoch_ms=FROZEN_EPOCH_MS if self._is_frozen else script.started_at_ms,
+                time_limit_s=left_s,
+            )
+        )
+        if isinstance(outcome, WantsCall):
+            # The script's own process is not trusted to keep to its list.
+            if outcome.name not in tools:
+                raise self._failure(
+                    "code_agent_threw", f"the script calls {outcome.name[:100]!r}, which is not granted"
+                )
+            call = ToolCall(id=f"cj-{script.turn}-{outcome.index}", name=outcome.name, input=outcome.input)
+            yield Reply(text="", tool_calls=(call,), stop_reason="tool_use", usage=Usage(), model=REPORTED_MODEL)
+            return
+        if outcome.text:
+            yield TextDelta(text=outcome.text)
+        yield Reply(text=outcome.text, stop_reason="end_turn", usage=Usage(), model=REPORTED_MODEL)
+
+    async def list_models(self) -> list[str]:
+        return [REPORTED_MODEL]
+
+    async def probe(self) -> None:
+        """The engine is on this machine; a script that fails says nothing about the next."""
+
+    async def close(self) -> None:
+        """Ends every script under way."""
+        await self._sandbox.close()
+
+    def _failure(self, code: str, message: str) -> Permanent:
+        return Permanent(f"{self.provider} {code}: {message}", kind=code)

@@ -1,0 +1,211 @@
+"""The process that runs the scripts of code agents: one child for each execution, and none that outlives its call.
+
+    code_keeper.py FOLDER_OF_THE_ENGINE      (its standard input is the control socket)
+
+It imports the engine once and forks for every job, which costs a millisecond instead of the thirty of a new
+interpreter. The child is what makes the sandbox safe whatever the script does:
+
+    time      an interval timer whose signal nothing can catch ends it, also inside a regular expression
+    memory    the engine's own bound, and a bound of the address space behind it
+    the rest  no file can be opened, no socket, no process; nothing of the runtime's memory was ever in this process
+
+A call whose result is not recorded ends the child at once (`os._exit` inside the call), so a script cannot catch the
+stop, run on in a `finally` or retry in a loop. Frames on the control socket: one byte of what to do and eight of the
+job's number; a job comes with a socket of its own, on which the child finds its orders and leaves its answer. After
+the child is gone its wait status follows as four bytes: whoever reads it knows that nothing is left.
+
+When the control socket ends, or when this process dies, the children are killed. Standard library and the engine only;
+started with -I -S.
+
+Before: code_sandbox.py. After: the engine, with code_prelude.js around the script.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+RUN = b"R"
+STOP = b"S"
+FRAME = struct.Struct("!cQ")
+STATUS = struct.Struct("!i")
+PR_SET_PDEATHSIG = 1
+PR_SET_NO_NEW_PRIVS = 38
+ROOM_BYTES = 256 * 1024 * 1024
+"""Address space of a child beyond the script's own memory: the interpreter, the orders and the answer as text."""
+STACK_BYTES = 1024 * 1024
+"""The engine's; well below the 8 MiB a thread has, so that a deep recursion is an exception and not a crash."""
+NICENESS = 10
+"""Scripts give way to the process that waits for them."""
+READ_BYTES = 1 << 20
+OPEN_FILES_MAX = 1024
+"""Numbers of open files that a child closes; the keeper has one for each script and a handful of its own."""
+
+
+def main(engine_folder: str) -> int:
+    sys.path.append(engine_folder)
+    # The compiled part alone: the package's own module starts a thread, and what forks should have none.
+    import _quickjs
+
+    prelude = Path(__file__).with_name("code_prelude.js").read_text(encoding="utf-8")
+    libc = ctypes.CDLL(None, use_errno=True)
+    control = socket.socket(fileno=0)
+    with contextlib.suppress(AttributeError):  # only Linux has it; elsewhere the end of the socket has to do
+        libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    os.nice(NICENESS)
+    running: dict[int, tuple[int, int]] = {}
+    """Process id -> the job's number, our end of its socket."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            ready = {key.fd for key, _ in selector.select()}
+            if woken in ready:
+                os.read(woken, 4096)
+                _reap(running)
+            if control.fileno() not in ready:
+                continue
+            frame, ends, _, _ = socket.recv_fds(control, FRAME.size, 1)
+            if len(frame) < FRAME.size:
+                for process in running:
+                    os.kill(process, signal.SIGKILL)
+                return 0
+            order, job = FRAME.unpack(frame)
+            if order == RUN:
+                process = os.fork()
+                if process == 0:
+                    _become_script(_quickjs, prelude, ends[0], libc)
+                running[process] = (job, ends[0])
+            else:
+                for process, (number, _) in running.items():
+                    if number == job:
+                        os.kill(process, signal.SIGKILL)
+
+
+def _reap(running: dict[int, tuple[int, int]]) -> None:
+    """Tells each ended child's status on its socket."""
+    while running:
+        process, status = os.waitpid(-1, os.WNOHANG)
+        if process == 0:
+            return
+        _, end = running.pop(process)
+        with socket.socket(fileno=end) as told, contextlib.suppress(OSError):  # perhaps nobody waits any more
+            told.sendall(STATUS.pack(os.waitstatus_to_exitcode(status)))
+
+
+def _become_script(engine: Any, prelude: str, end: int, libc: Any) -> NoReturn:
+    """Reads the orders, runs the script, writes the answer, ends. Never returns."""
+    with contextlib.suppress(AttributeError):
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.closerange(0, end)
+    os.closerange(end + 1, OPEN_FILES_MAX)
+    pieces = []
+    while piece := os.read(end, READ_BYTES):
+        pieces.append(piece)
+    orders = json.loads(b"".join(pieces))
+    for what, most in (
+        (resource.RLIMIT_AS, orders["memory_bytes"] + ROOM_BYTES),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, 0),
+        (resource.RLIMIT_NPROC, 0),
+    ):
+        resource.setrlimit(what, (most, most))
+    signal.setitimer(signal.ITIMER_REAL, orders["time_limit_s"])
+    try:
+        Script(engine, prelude, end, orders).run()
+    finally:
+        os._exit(1)  # it has left with its answer before, unless there is a bug
+
+
+class Script:
+    """One execution from the start: recorded results are handed out in order, the first call beyond them is told."""
+
+    def __init__(self, engine: Any, prelude: str, end: int, orders: dict[str, Any]) -> None:
+        self._engine = engine
+        self._prelude = prelude
+        self._end = end
+        self._orders = orders
+        self._position = 0
+
+    def run(self) -> None:
+        """Leaves one answer: {call}, {text} or {error}."""
+        orders = self._orders
+        context = self._engine.Context()
+        context.set_memory_limit(orders["memory_bytes"])
+        context.set_max_stack_size(STACK_BYTES)
+        context.add_callable("__ask", self._ask)
+        names = context.parse_json(json.dumps(orders["tools"]))
+        host = context.eval(self._prelude)(
+            context.get("__ask"), float(orders["seed"]), float(orders["epoch_ms"]), names
+        )
+        context.eval("delete globalThis.__ask")
+        context.set("__host", host)
+        begin, end = context.eval("__host.begin"), context.eval("__host.end")
+        context.eval("delete globalThis.__host")
+        try:
+            context.eval(orders["body"])
+            run = context.eval("typeof run === 'function' ? run : null")
+        except (self._engine.JSException, self._engine.StackOverflow) as error:
+            self._leave(error={"code": "code_agent_load", "message": str(error).strip()})
+        if run is None:
+            self._leave(error={"code": "code_agent_load", "message": "the script has no function run(input)"})
+        try:
+            begin(run, orders["input"])
+            while context.execute_pending_job():
+                pass
+            self._leave(text=end())
+        except (self._engine.JSException, self._engine.StackOverflow) as error:
+            message = str(error).strip()
+            text = "it threw null, as it does when there is no memory left" if message in ("", "null") else message
+            self._leave(error={"code": "code_agent_threw", "message": text})
+
+    def _ask(self, name: str, text: str) -> str:
+        recorded = self._orders["recorded"]
+        position = self._position
+        if position == len(recorded):
+            self._leave(call={"name": name, "input": text, "index": position})
+        self._position += 1
+        known = recorded[position]
+        if name != known["name"] or _canonical(text) != _canonical(known["input"]):
+            message = (
+                f"call {position} is {name} {text[:500]}, and the record has {known['name']} {known['input'][:500]}: "
+                "the script does not do again what it did"
+            )
+            self._leave(error={"code": "code_agent_replay_divergence", "message": message})
+        return json.dumps({"text": known["text"], "is_error": known["is_error"]})
+
+    def _leave(self, **answer: object) -> NoReturn:
+        """Writes the answer and ends the process, so that nothing of the script runs any more."""
+        data = json.dumps(answer).encode()
+        most = self._orders["answer_bytes"]
+        if len(data) > most:
+            message = f"the script hands out {len(data)} bytes at once; at most {most} are taken"
+            data = json.dumps({"error": {"code": "code_agent_threw", "message": message}}).encode()
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._end, view) :]
+        os._exit(0)
+
+
+def _canonical(text: str) -> str:
+    return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

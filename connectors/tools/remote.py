@@ -1,0 +1,94 @@
+"""A tool that another microservice serves: configured here, carried out there, the log in between.
+
+What may be done after a crash is what its effect class says, as for every tool. All attempts of a call have one
+idempotency key, and an attempt after the first sends nothing while the request before it may still be answered. A tool
+with an unsafe effect is asked as its reconciler: its result, when the request was sent; otherwise nobody can tell,
+because a sender that is only thought dead might still send it.
+
+Before: the runtime's tool calls. After: remote_calls.py.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
+from connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCalls
+from schemas.stream_records import RemoteToolRequest, RemoteToolResult
+
+INPUT_BYTES_MAX = 512 * 1024
+"""Arguments as JSON; a request is one record."""
+SENT_SLACK_MS = 60_000
+"""Clocks of brokers and runtimes may differ by so much when the past is searched."""
+
+
+class RemoteTool:
+    """A tool of the configuration (protocols Tool and Reconciler)."""
+
+    def __init__(
+        self,
+        calls: RemoteCalls,
+        *,
+        name: str,
+        description: str,
+        input_schema: Mapping[str, Any],
+        effect: EffectClass,
+        timeout_s: float,
+        clock_ms: Callable[[], int],
+        topic: str = REQUESTS_TOPIC,
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.input_schema = input_schema
+        self.timeout_s = timeout_s
+        self._calls = calls
+        self._effect = effect
+        self._clock_ms = clock_ms
+        self._topic = topic
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+        return self._effect
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """What the service says. Raises Transient and Permanent."""
+        text = json.dumps(arguments, ensure_ascii=False)
+        if (size := len(text.encode(errors="replace"))) > INPUT_BYTES_MAX:
+            return ToolResult(
+                text=f"the arguments of {self.name} have {size} bytes; at most {INPUT_BYTES_MAX} are taken",
+                is_error=True,
+            )
+        now = self._clock_ms()
+        request = RemoteToolRequest(
+            request_id=f"{context.idempotency_key}:{context.attempt}",
+            idempotency_key=context.idempotency_key,
+            run_id=context.run_id,
+            tenant=context.tenant,
+            user_id=context.user_id,
+            subject=context.subject,
+            agent=context.agent,
+            agent_id=context.agent_id,
+            tool=self.name,
+            input=text,
+            attempt=context.attempt,
+            issued_at_ms=now,
+            deadline_ms=now + int(self.timeout_s * 1000),
+        )
+        since_ms = self._since_ms(context) if context.attempt > 1 else None
+        return _told(await self._calls.ask(self._topic, request, since_ms=since_ms))
+
+    async def reconcile(
+        self, arguments: Mapping[str, Any], context: ToolContext
+    ) -> ToolResult | DidNotHappen | CannotTell:
+        """What the service said or will say to a lost call. Raises as `call`."""
+        found = await self._calls.hear(self._topic, context.idempotency_key, context.tenant, self._since_ms(context))
+        if found is None:
+            return CannotTell(reason=f"no request of this call is in {self._topic}, but one may still be on its way")
+        return _told(found)
+
+    def _since_ms(self, context: ToolContext) -> int:
+        """A call is not older than its run, nor than what the topic keeps."""
+        return max(0, context.started_at_ms - SENT_SLACK_MS)
+
+
+def _told(result: RemoteToolResult) -> ToolResult:
+    return ToolResult(text=result.text, is_error=result.is_error)

@@ -1,0 +1,218 @@
+"""Calls over the log: a request on one topic, its result on another, in between any process that reads and writes them.
+
+    ask        append the request, wait for the result with its idempotency key
+    ask again  an attempt after a crash first looks whether the request is in its topic; when it is, and its time is not
+               over, nothing is sent: the result is waited for, or has come meanwhile
+    results    every runtime reads all of them, from LOOKBACK_MS before its start, and keeps those that nobody waits for
+               yet, so that it does not matter whether the result or the next owner comes first
+
+A request that was sent twice all the same (its sender was only thought dead) has the same idempotency key, in the same
+partition: the service answers again and does nothing. Not chosen: a reply partition for each runtime (the next owner
+would not read it), a consumer group (a result must reach the one that waits).
+
+Before: remote.py. After: a microservice (docs/examples/serve_tool.py).
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from connectors.errors import Permanent, Transient, UnknownOutcome
+from connectors.partitioner import partition_of
+from connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, Outgoing
+from schemas.codec import Codec, Undecodable
+from schemas.stream_records import RemoteToolRequest, RemoteToolResult
+
+log = logging.getLogger(__name__)
+
+REQUESTS_TOPIC = "loom.tool.requests"
+RESULTS_TOPIC = "loom.tool.results"
+LOOKBACK_MS = 15 * 60_000
+"""How far back a new process looks for results of calls that it may have to take up."""
+KEPT_RESULTS = 10_000
+KEPT_BYTES = 64 * 1024 * 1024
+"""Results that nobody waits for yet. Most belong to other processes and are never asked for; the oldest go first."""
+POLL_S = 1.0
+SEND_RETRY_S = 0.1
+"""Pause after an append whose outcome is unknown; the request twice is the same request. The tool's time bounds it."""
+
+
+class TimedRanges(LogRanges, Protocol):
+    """Ranges that can be entered by time."""
+
+    async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
+        """Offset of the first record that is not older than that; the end when all are. Raises Transient."""
+        ...
+
+
+def _leave(record: LogRecord, error: str) -> None:
+    log.error("%s/%d/%d cannot be read: %s", record.topic, record.partition, record.offset, error)
+
+
+class RemoteCalls:
+    """Everybody in this process who waits for a result."""
+
+    def __init__(
+        self,
+        codec: Codec,
+        appender: LogAppender,
+        ranges: TimedRanges,
+        *,
+        clock_ms: Callable[[], int],
+        source: str,
+        results_topic: str = RESULTS_TOPIC,
+    ) -> None:
+        """`ranges` is this object's own. `unreadable` is told of a result that nobody can read."""
+        self.unreadable: Callable[[LogRecord, str], None] = _leave
+        self._codec = codec
+        self._appender = appender
+        self._ranges = ranges
+        self._clock_ms = clock_ms
+        self._source = source
+        self._results_topic = results_topic
+        self._waiting: dict[bytes, list[asyncio.Future[LogRecord]]] = {}
+        self._kept: OrderedDict[bytes, LogRecord] = OrderedDict()
+        self._kept_bytes = 0
+
+    async def ask(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult:
+        """The result, however long it takes. `since_ms`: an attempt before this one may have sent it since then.
+
+        Raises Transient when the broker does not answer, Permanent for a result that makes no sense.
+        """
+        async with self._result(request.idempotency_key) as result:
+            if not result.done() and (since_ms is None or not await self._is_under_way(topic, request, since_ms)):
+                await self._send(topic, request)
+            return self._read(await result, request.idempotency_key, request.tenant)
+
+    async def hear(self, topic: str, idempotency_key: str, tenant: str, since_ms: int) -> RemoteToolResult | None:
+        """The result of a call that may have been sent, once it is there; None when no request is in its topic.
+
+        Raises as `ask`.
+        """
+        async with self._result(idempotency_key) as result:
+            if not result.done() and await self._sent(topic, idempotency_key, since_ms) is None:
+                return None
+            return self._read(await result, idempotency_key, tenant)
+
+    async def catch_up(self) -> dict[int, int]:
+        """Reads what came in the last LOOKBACK_MS; where a tail of the results goes on. Raises Transient.
+
+        Before the first call: an attempt that takes another one up must know what was answered meanwhile.
+        """
+        topic = self._results_topic
+        since_ms = self._clock_ms() - LOOKBACK_MS
+        ends: dict[int, int] = {}
+        for number in range(await self._appender.partitions(topic)):
+            start = await self._ranges.offset_at(topic, number, since_ms)
+            ends[number] = end = await self._ranges.end_offset(topic, number)
+            if start < end:
+                async with await self._ranges.read(topic, number, start, end) as chunks:
+                    async for chunk in chunks:
+                        self.feed({number: chunk})
+        return ends
+
+    async def follow(self, tail: LogTail) -> None:
+        """Reads results until cancelled."""
+        while True:
+            self.feed(await tail.poll(timeout_s=POLL_S))
+
+    def feed(self, found: Mapping[int, Sequence[LogRecord]]) -> None:
+        """Gives results to those who wait, and keeps the others for a while."""
+        for records in found.values():
+            for record in records:
+                self._arrived(record)
+
+    def _arrived(self, record: LogRecord) -> None:
+        if not record.key or record.value is None:
+            self.unreadable(record, "a result needs the key of its request, and a value")
+            return
+        for future in self._waiting.get(record.key, ()):
+            if not future.done():
+                future.set_result(record)
+        # The first stays: what was told once is told again.
+        if record.key not in self._kept:
+            self._kept[record.key] = record
+            self._kept_bytes += len(record.value)
+            while len(self._kept) > KEPT_RESULTS or self._kept_bytes > KEPT_BYTES:
+                _, oldest = self._kept.popitem(last=False)
+                self._kept_bytes -= len(oldest.value or b"")
+
+    @asynccontextmanager
+    async def _result(self, idempotency_key: str) -> AsyncIterator[asyncio.Future[LogRecord]]:
+        """The result's record, as soon as it is there."""
+        key = idempotency_key.encode()
+        future: asyncio.Future[LogRecord] = asyncio.get_running_loop().create_future()
+        if (known := self._kept.get(key)) is not None:
+            future.set_result(known)
+        others = self._waiting.setdefault(key, [])
+        others.append(future)
+        try:
+            yield future
+        finally:
+            others.remove(future)
+            if not others:
+                del self._waiting[key]
+
+    def _read(self, record: LogRecord, idempotency_key: str, tenant: str) -> RemoteToolResult:
+        try:
+            result = self._codec.decode(record.value or b"").record
+        except Undecodable as error:
+            self.unreadable(record, str(error))
+            raise Permanent(f"the tool answered with a record that cannot be read: {error}", kind="invalid") from error
+        if not isinstance(result, RemoteToolResult):
+            self.unreadable(record, f"a {type(result).__name__}, expected a RemoteToolResult")
+            raise Permanent(f"the tool answered with a {type(result).__name__}", kind="invalid")
+        if (result.idempotency_key, result.tenant) != (idempotency_key, tenant):
+            self.unreadable(record, f"it is for {result.idempotency_key} of tenant {result.tenant}")
+            raise Permanent("the tool answered for another call under this key", kind="invalid")
+        return result
+
+    async def _send(self, topic: str, request: RemoteToolRequest) -> None:
+        key = request.idempotency_key.encode()
+        headers = [
+            ("ce_specversion", b"1.0"),
+            ("ce_id", request.request_id.encode()),
+            ("ce_type", RemoteToolRequest.SCHEMA.encode()),
+            ("ce_source", f"/{self._source}".encode()),
+            # A service that shares the topic with others finds its own without decoding.
+            ("ce_subject", request.tool.encode()),
+        ]
+        record = Outgoing(key=key, value=self._codec.encode(request), headers=headers)
+        partition = partition_of(key, await self._partitions(topic))
+        while True:
+            try:
+                await self._appender.append(topic, partition, [record])
+                return
+            except UnknownOutcome as error:
+                log.warning("%s: the request of %s is sent again: %s", topic, request.request_id, error)
+                await asyncio.sleep(SEND_RETRY_S)
+
+    async def _is_under_way(self, topic: str, request: RemoteToolRequest, since_ms: int) -> bool:
+        """An attempt before this one was sent, and whoever serves the tool may still begin or finish it."""
+        before = await self._sent(topic, request.idempotency_key, since_ms)
+        return before is not None and before.deadline_ms > self._clock_ms()
+
+    async def _sent(self, topic: str, idempotency_key: str, since_ms: int) -> RemoteToolRequest | None:
+        """The last request with that key."""
+        key = idempotency_key.encode()
+        partition = partition_of(key, await self._partitions(topic))
+        start = await self._ranges.offset_at(topic, partition, since_ms)
+        end = await self._ranges.end_offset(topic, partition)
+        found: RemoteToolRequest | None = None
+        if start < end:
+            async with await self._ranges.read(topic, partition, start, end) as chunks:
+                async for chunk in chunks:
+                    for record in chunk:
+                        if record.key == key and record.value is not None:
+                            sent = self._codec.decode(record.value).record
+                            found = sent if isinstance(sent, RemoteToolRequest) else found
+        return found
+
+    async def _partitions(self, topic: str) -> int:
+        count = await self._appender.partitions(topic)
+        if count < 1:
+            raise Transient(f"there is no topic {topic} for requests of tools", kind="unavailable")
+        return count

@@ -1,0 +1,109 @@
+from pathlib import Path
+
+import pytest
+
+from connectors.configuration import ResolvedAgent, Unresolved, resolve_agent
+from connectors.configuration.code_bodies import MAX_CODE_BYTES
+from connectors.configuration.providers import providers_of
+from connectors.models.catalog import build_model
+from tests.connectors.configuration.conftest import Folder
+
+ON = {"LOOMLOG_CODE_AGENTS_ENABLED": "1"}
+SCRIPT = "function run(input) { return input.prompt }"
+OF_A_FOLDER = "agents: {team/greeter: {provider: code-js}}"
+
+
+def written(folder: Folder, name: str, text: str = SCRIPT, root: str = "agent_code") -> Path:
+    return folder.write(text, f"{root}/{name}/index.js")
+
+
+def resolved(folder: Folder, text: str, name: str, environ: dict[str, str] | None = None) -> ResolvedAgent | Unresolved:
+    configuration = folder.load(text, ON if environ is None else environ).configuration
+    return resolve_agent(configuration, name, usable=["code-js", "mine"])
+
+
+def agent(folder: Folder, text: str, name: str) -> ResolvedAgent:
+    found = resolved(folder, text, name)
+    assert isinstance(found, ResolvedAgent)
+    return found
+
+
+def test_a_script_in_the_file_is_the_agents(folder: Folder):
+    found = agent(folder, f"agents: {{a: {{code_body: '{SCRIPT}', run_timeout_seconds: 9}}}}", "a")
+    assert (found.code_body, found.provider, found.model, found.run_timeout_s) == (SCRIPT, "code-js", "code-js", 9)
+
+
+def test_a_script_lies_in_the_folder_with_the_agents_name(folder: Folder):
+    written(folder, "team/greeter")
+    assert agent(folder, OF_A_FOLDER, "team/greeter").code_body == SCRIPT
+
+
+def test_an_agent_may_name_another_folder(folder: Folder):
+    written(folder, "shared")
+    for name in ("a", "b"):
+        assert agent(folder, "agents: {a: {code: shared}, b: {code: shared}}", name).code_body == SCRIPT
+
+
+def test_the_operator_says_where_scripts_lie(folder: Folder):
+    written(folder, "team/greeter", root="elsewhere")
+    found = resolved(folder, OF_A_FOLDER, "team/greeter", {**ON, "LOOMCYCLE_CODE_AGENTS_ROOT": "elsewhere"})
+    assert isinstance(found, ResolvedAgent)
+
+
+def test_a_provider_of_ones_own_can_run_code(folder: Folder):
+    text = f"providers: {{mine: {{driver: code-js}}}}\nagents: {{a: {{provider: mine, code_body: '{SCRIPT}'}}}}"
+    assert agent(folder, text, "a").provider == "mine"
+
+
+def test_another_script_is_another_definition(folder: Folder):
+    one, other, none = (
+        agent(folder, f"agents: {{a: {{provider: code-js, code_body: '{body}'}}}}", "a").definition_sha256
+        for body in (SCRIPT, SCRIPT + " ", SCRIPT + "//")
+    )
+    assert len({one, other, none}) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (OF_A_FOLDER, "agent_code/team/greeter/index.js cannot be read: No such file"),
+        ("agents: {a: {code: ../secret}}", "is no folder of scripts"),
+        ("agents: {a: {code: /etc}}", "is no folder of scripts"),
+        ("agents: {a: {code: linked}}", "leads out of the folder of scripts"),
+        ("agents: {a: {code: empty}}", "is empty"),
+        ("agents: {a: {code: binary}}", "is not UTF-8"),
+        ("agents: {a: {code: long}}", f"at most {MAX_CODE_BYTES} are taken"),
+        ("agents: {a: {code: x, code_body: y}}", "give one of them"),
+        ("agents: {a: {code_body: x, provider: mock, model: m}}", "its provider has to be one with the driver code-js"),
+        ("agents: {a: {code_body: x, tier: low}}\ntiers: {low: [{provider: mock, model: m}]}", "it has no tier"),
+    ],
+)
+def test_what_is_wrong_with_a_script_is_said_at_the_start(folder: Folder, text: str, words: str):
+    folder.write(SCRIPT, "secret/index.js")
+    written(folder, "empty", " \n")
+    written(folder, "long", "x" * (MAX_CODE_BYTES + 1))
+    written(folder, "binary").write_bytes(b"\xff\xfe")
+    (folder.path / "agent_code" / "linked").symlink_to(folder.path / "secret")
+    (line,) = folder.problems(text, ON)
+    assert words in line
+    assert "agents.a" in line or "agents.team/greeter" in line
+
+
+def test_scripts_are_not_read_and_cannot_run_where_they_are_not_allowed(folder: Folder):
+    found = resolved(folder, OF_A_FOLDER, "team/greeter", {})
+    assert isinstance(found, ResolvedAgent)
+    assert found.code_body == ""
+    (warning,) = folder.warnings(OF_A_FOLDER)
+    assert "agents.team/greeter is a code agent; it cannot run without LOOMLOG_CODE_AGENTS_ENABLED=1" in warning
+    loaded = folder.load(OF_A_FOLDER)
+    provider = providers_of(loaded.configuration, loaded.settings, {})["code-js"]
+    assert not provider.is_usable
+    assert "LOOMLOG_CODE_AGENTS_ENABLED" in provider.why_not
+
+
+def test_the_driver_is_built_with_the_settings(folder: Folder):
+    loaded = folder.load("", {**ON, "LOOMCYCLE_CODE_AGENTS_RUN_TIMEOUT_SECONDS": "7"})
+    provider = providers_of(loaded.configuration, loaded.settings, {})["code-js"]
+    assert provider.options == {"run_timeout_seconds": 7, "deterministic": False}
+    model = build_model(provider)
+    assert (model.capabilities.unbounded_iterations, model.capabilities.metadata_via_input) == (True, True)
