@@ -26,7 +26,7 @@ from services.runtime.availability import Availability
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
-from services.runtime.spending import MAX_TOKENS_UNSAID, Budgets, NoBudgets, tokens_of, worst_case
+from services.runtime.spending import MAX_TOKENS_UNSAID, BooksAway, Budgets, NoBudgets, tokens_of, worst_case
 from services.runtime.tracing import Tracing
 from services.stream.subject_keys import Sealer
 
@@ -110,7 +110,8 @@ class ModelCalls:
             error = Permanent(
                 f"{effect.provider}: no such provider in this runtime; it has {known}", kind="unsupported"
             )
-            return self._erred(effect, state, error, began, sealer, retries_rate_limits=False)
+            order = self._erred(effect, error, began, sealer, retries_rate_limits=False)
+            return order if self._availability is None else self._availability.erred(state, order)
         user_id = state.facts.user_id
         hold = self._budgets.hold(effect, tenant, user_id)
         try:
@@ -141,7 +142,13 @@ class ModelCalls:
         except (Transient, Permanent) as error:
             if hold is not None:
                 hold.failed(error)
-            return self._erred(effect, state, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
+            order = self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
+            # Books that are away say nothing about the provider.
+            return (
+                order
+                if self._availability is None or isinstance(error, BooksAway)
+                else self._availability.erred(state, order)
+            )
         finally:
             if hold is not None:
                 hold.close()
@@ -219,7 +226,6 @@ class ModelCalls:
     def _erred(
         self,
         effect: CallModel,
-        state: AwaitingModel,
         error: Transient | Permanent,
         began: float,
         sealer: Sealer | Clear,
@@ -228,7 +234,7 @@ class ModelCalls:
     ) -> ModelErred:
         retry_after_s = error.retry_after_s if isinstance(error, Transient) else None
         message = storable(self._mask(str(error)))
-        order = ModelErred(
+        return ModelErred(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             attempt=effect.attempt,
@@ -240,7 +246,6 @@ class ModelCalls:
             duration_ms=_since_ms(began),
             cause=sealer.short(message[:FALLBACK_CAUSE_MAX]),
         )
-        return order if self._availability is None else self._availability.erred(state, order)
 
 
 def _sealed(call: ToolCall, sealer: Sealer | Clear) -> ToolCall:
