@@ -231,7 +231,7 @@ class Runs:
     def _answered(self, launch: Launch, subscription: Subscription, first: EventItem, *, repeated: bool) -> Accepted:
         event = first.record
         if isinstance(event, RunRefused):
-            raise refused(event.code, event.message, event.limit)
+            raise refused(event.code, event.message, event.limit, about=event.about, cap=event.cap)
         if isinstance(event, RunStarted):
             _check_digest(event.request_sha256, launch)
         head, scope = self._head(launch), launch.who.tenant

@@ -26,6 +26,7 @@ from connectors import logs
 from connectors.blobs import FileBlobs
 from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes
 from connectors.configuration import price_of as configured_price
+from connectors.configuration.bounds import bounds_of
 from connectors.errors import OutsideError, Transient
 from connectors.garbage import collect_rarely
 from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail, open_tail
@@ -38,9 +39,11 @@ from connectors.tools.context import ServerInfo
 from connectors.tools.registry import ToolOptions, build_tools
 from projections.builds import PREFIX
 from schemas.codec import Codec
+from services.core.admission import Bounds
 from services.core.run.orders import EffectResult
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
 from services.core.run.state import AwaitingModel, AwaitingTools, State
+from services.runtime.admission import Door
 from services.runtime.budgets import HostedBudgets, hosted_budgets
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
@@ -203,6 +206,23 @@ def calls_of(
     )
 
 
+def door_of(loaded: Loaded) -> Door:
+    """How many runs are at work in this process."""
+    found = bounds_of(loaded.configuration, loaded.settings)
+    providers = loaded.configuration.providers
+    return Door(
+        Bounds(
+            runs=found.max_concurrent_runs,
+            queue=found.max_queue_depth,
+            per_user=found.max_concurrent_runs_per_user,
+            providers={name: said.max_concurrent for name, said in providers.items() if said.max_concurrent},
+            provider_queue=found.provider_queue_depth,
+        ),
+        wait_s=found.queue_timeout_ms / 1000,
+        provider_wait_s=found.provider_queue_timeout_ms / 1000,
+    )
+
+
 async def connected(kafka: KafkaOptions) -> KafkaAppender:
     """An appender over a broker that answers; waits for one as long as it takes."""
     while True:
@@ -347,6 +367,8 @@ async def _serve(
         routing=routing,
     )
 
+    door = door_of(loaded)
+
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
         tallies.owns(number, term)
         return RunDesk(
@@ -364,6 +386,7 @@ async def _serve(
             pauses=lambda: board.table,
             secrecy=secrecy,
             budgets=budgets.spending,
+            door=door,
         )
 
     letters: dict[str, Any] = {} if keys is None else {"kept": letters_value(keys, codec, TOPICS.commands)}

@@ -31,6 +31,7 @@ from schemas.run_commands import StartRun
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
+from services.runtime.admission import Door
 from services.runtime.availability import Availability
 from services.runtime.deltas import Previews
 from services.runtime.desk import Definitions, PastRun, RunDesk
@@ -158,6 +159,7 @@ class SmallRuntime:
         budgets: Spending | None = None,
         prices: Mapping[tuple[str, str], Price] | None = None,
         held: frozenset[int] | None = None,
+        door: Door | None = None,
         definitions: Definitions | None = None,
         providers: Mapping[str, Provider] | None = None,
         availability: Availability | None = None,
@@ -226,6 +228,7 @@ class SmallRuntime:
                 pauses=pauses,
                 secrecy=secrecy,
                 budgets=budgets,
+                door=door,
             )
 
         workplace = Workplace(
@@ -272,12 +275,24 @@ class Stage:
         key = partition_key(command.run_id).encode()
         self.log.put(TOPICS.commands, 0, [Outgoing(key=key, value=value, headers=headers)])
 
-    def start(self, *headers: tuple[str, bytes], agent: str = AGENT.name, run_id: str = RUN) -> None:
+    def start(
+        self,
+        *headers: tuple[str, bytes],
+        agent: str = AGENT.name,
+        run_id: str = RUN,
+        user_id: str = "",
+        interactive: bool = False,
+    ) -> None:
         envelope = CommandEnvelope(command_id=run_id, tenant="acme", subject="someone", issued_at_ms=1)
-        self.send(StartRun(envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id), *headers)
+        command = StartRun(
+            envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id, user_id=user_id, interactive=interactive
+        )
+        self.send(command, *headers)
 
     @asynccontextmanager
-    async def owner(self, name: str, tracing: Tracing | None = None) -> AsyncIterator[SmallRuntime]:
+    async def owner(
+        self, name: str, tracing: Tracing | None = None, *, door: Door | None = None
+    ) -> AsyncIterator[SmallRuntime]:
         """A runtime that holds the partition; leaving is a crash."""
         commands = self.log.tail(TOPICS.commands, {0: 0})
         commands.pause([0])
@@ -291,6 +306,7 @@ class Stage:
             tracing=tracing or NO_TRACING,
             name=name,
             pauses=lambda: self.pauses,
+            door=door,
         )
         async with running(runtime):
             owners = runtime.host.owners

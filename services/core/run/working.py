@@ -1,0 +1,52 @@
+"""Whether something of a run is at work: what counts against the bounds on runs (services/core/admission.py).
+
+A run rests while it is parked, paused, quarantined, over, only told here, or waits for a person. A child never counts:
+its parent, which waits for it, is inside for both.
+"""
+
+from schemas.run_events import (
+    ModelCallRequested,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunPaused,
+    RunQuarantined,
+    RunRefused,
+    RunReleased,
+    RunRestored,
+    RunStarted,
+    ToolOutcomeAsked,
+)
+from services.core.run.importing import is_import
+from services.core.run.state import AwaitingModel, AwaitingTools, State
+
+TURNING_POINTS = frozenset(
+    {
+        RunStarted,
+        RunRefused,
+        RunRestored,
+        ModelCallRequested,
+        ToolOutcomeAsked,
+        RunParked,
+        RunPaused,
+        RunQuarantined,
+        RunReleased,
+        RunCompleted,
+        RunFailed,
+        RunCancelled,
+    }
+)
+"""Events after which it may be different."""
+
+
+def is_at_work(state: State) -> bool:
+    """Whether a call of the run is due or under way, and nobody holds it."""
+    match state:
+        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts):
+            if facts.parent is not None or facts.quarantined or is_import(state):
+                return False
+            waits = isinstance(state, AwaitingTools) and state.open and all(call.is_waiting for call in state.open)
+            return not waits
+        case _:
+            return False
