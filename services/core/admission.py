@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from schemas.quick import quick
+
 BACKPRESSURE = "backpressure"
 USER_FULL = "per_user_quota_exhausted"
 PROVIDER_FULL = "provider_concurrency_exhausted"
@@ -36,6 +38,7 @@ class Bounds:
     """Runs that wait for one provider."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """For whom a run works, and with which provider."""
@@ -78,16 +81,21 @@ class Admission:
         """The run is at work, whatever the bounds say."""
         if run_id not in self.inside:
             self.inside[run_id] = place
-            self._users[place.tenant, place.user_id] += 1
-            self._providers[place.provider] += 1
+            # Only what has a bound is counted: most have none, and every run comes by here.
+            if self.bounds.per_user:
+                self._users[place.tenant, place.user_id] += 1
+            if self.bounds.providers:
+                self._providers[place.provider] += 1
 
     def leave(self, run_id: str) -> bool:
         """The run is not at work any more; false when it was not."""
         place = self.inside.pop(run_id, None)
         if place is None:
             return False
-        _less(self._users, (place.tenant, place.user_id))
-        _less(self._providers, place.provider)
+        if self.bounds.per_user:
+            _less(self._users, (place.tenant, place.user_id))
+        if self.bounds.providers:
+            _less(self._providers, place.provider)
         return True
 
     def queue(self, run_id: str, place: Place) -> TurnedAway | None:
@@ -155,7 +163,7 @@ class Admission:
     def _blocked_by(self, place: Place) -> str:
         """The narrowest bound that keeps a run out; empty when none does."""
         bounds = self.bounds
-        cap = bounds.providers.get(place.provider, 0)
+        cap = bounds.providers.get(place.provider, 0) if bounds.providers else 0
         if cap and self._providers[place.provider] >= cap:
             return PROVIDER_FULL
         if bounds.per_user and self._users[place.tenant, place.user_id] >= bounds.per_user:

@@ -59,6 +59,8 @@ class Door:
         return None
 
     def _let_in(self) -> None:
+        if not self._waiting:
+            return
         while run_id := self.admission.next():
             entered = self._waiting.get(run_id)
             if entered is not None and not entered.done():

@@ -15,7 +15,6 @@ from schemas.run_events import (
     RunRefused,
     RunReleased,
     RunRestored,
-    RunStarted,
     ToolOutcomeAsked,
 )
 from services.core.run.importing import is_import
@@ -23,7 +22,6 @@ from services.core.run.state import AwaitingModel, AwaitingTools, State
 
 TURNING_POINTS = frozenset(
     {
-        RunStarted,
         RunRefused,
         RunRestored,
         ModelCallRequested,
@@ -37,7 +35,7 @@ TURNING_POINTS = frozenset(
         RunCancelled,
     }
 )
-"""Events after which it may be different."""
+"""Events after which it may be different. RunStarted is told with one of them, or with a call."""
 
 
 def is_at_work(state: State) -> bool:
