@@ -4,6 +4,7 @@ from connectors.configuration.settings import Settings
 from connectors.kafka import KafkaOptions
 from connectors.postgres import PostgresOptions
 from connectors.sealing import KeyEncryptionKeys, key_encryption_keys
+from connectors.secret_key import SecretKey, secret_key
 
 
 def kafka_options(settings: Settings, client_id: str, *, bootstrap: str = "") -> KafkaOptions:
@@ -35,3 +36,8 @@ def encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:
     return key_encryption_keys(
         text=settings.encryption_key, file=settings.encryption_key_file, previous=settings.encryption_key_previous
     )
+
+
+def installation_key(settings: Settings) -> SecretKey | None:
+    """The installation's secret key; None when there is none. Raises Permanent."""
+    return secret_key(text=settings.secret_key, previous=settings.secret_key_previous)

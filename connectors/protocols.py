@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from schemas.conversation import Message
 from schemas.quick import frozen_on_paper
-from schemas.values import BlobRef, Sampling, Spawn, ToolCall, Usage
+from schemas.values import BlobRef, Compaction, Sampling, Spawn, ToolCall, Usage
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
@@ -192,6 +192,12 @@ class ToolContext:
     max_tokens: int = 0
     sampling: Sampling | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    compaction: Compaction | None = None
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Secrets that came with the run's request, by name; connectors/tools/references.py has that of the bearer.
+
+    For the other side of a call only: never in a result, an error or a log line. What echoes one is masked before it is
+    appended."""
 
 
 @frozen_on_paper
@@ -201,6 +207,8 @@ class ToolResult:
 
     text: str
     is_error: bool = False
+    asks_compaction: bool = False
+    """The run wants its conversation compacted before its next turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,10 +144,10 @@ def key_encryption_keys(*, text: str, file: Path | None, previous: str) -> KeyEn
                 kind="invalid",
             )
         return None
-    current = _parsed(text, f"the file {file}" if file is not None else "LOOMLOG_ENCRYPTION_KEY")
+    current = parsed_key(text, f"the file {file}" if file is not None else "LOOMLOG_ENCRYPTION_KEY")
     given = [current]
     if previous.strip():
-        given.append(_parsed(previous, "LOOMLOG_ENCRYPTION_KEY_PREVIOUS"))
+        given.append(parsed_key(previous, "LOOMLOG_ENCRYPTION_KEY_PREVIOUS"))
     return KeyEncryptionKeys(current=name_of(current), keys={name_of(key): key for key in given})
 
 
@@ -156,7 +156,8 @@ def name_of(key: bytes) -> str:
     return sha256(b"lenc1 key-encryption key\0" + key).hexdigest()[:16]
 
 
-def _parsed(text: str, where: str) -> bytes:
+def parsed_key(text: str, where: str) -> bytes:
+    """The 32 bytes of a key in base64; `where` it was given, for the message. Raises Permanent."""
     try:
         key = base64.b64decode(text.strip(), validate=True)
     except (ValueError, binascii.Error):

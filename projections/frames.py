@@ -13,6 +13,7 @@ event, so that a client which lost its connection between two frames of one mode
     ModelSwitched       provider_fallback  cache_invalidated  reasoning_invalidated  model_downgraded
     FallbackSuppressed  fallback_suppressed
     ModelReplied        thinking  text  tool_call ...  usage
+    HookActed           host_widened, or hook_acted
     ToolReturned        tool_result
     InputReceived       user_input (stored) or steer (live): two faces of one place
     LimitReached        limit
@@ -24,11 +25,14 @@ event, so that a client which lost its connection between two frames of one mode
     RunResumed          resumed, when no other pause holds the run
     RunQuarantined      quarantined
     RunReleased         released
+    ContextCompacted    context_compaction        CompactionFailed  compaction_failed
     RunCompleted        done        RunCancelled  done, stop_reason "cancelled"        RunFailed  error
 
 Names and fields are those existing clients know; a key is absent when it has nothing to say. What we add is additive:
-`paused`, `resumed`, `quarantined` and `released` (the stream would be silent without a reason), `text_blob` (the text
-is in the blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`,
+`compaction_failed` (an `error` would end the stream, and the run goes on), `paused`, `resumed`, `quarantined` and
+`released` (the stream would be silent without a reason), `hook_acted` (a call was not carried out as the model wrote
+it), `text_blob` (the text is in the blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled
+run ends with `done`,
 because `cancelled` is a stop reason of a run like the others and nothing went wrong.
 
 Before: an accepted event. After: transcript.py stores the frames, the API sends them.
@@ -49,8 +53,12 @@ from schemas.run_events import (
     ChildRequested,
     ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
     LimitReached,
     ModelCallFailed,
@@ -87,6 +95,7 @@ NESTING_CHECKED = 200
 LAST_MS = 9_223_372_036_854
 """In the year 2262: the last time whose nanoseconds fit 64 bits."""
 
+COMPACTION_FAILED = "compaction_failed"
 RETRY_AFTER = "retry-after header"
 BACKOFF = "exponential backoff"
 OWNER_LOST = "owner lost"
@@ -179,6 +188,9 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return _requested(at, memory, envelope, event), memory
         case ToolReturned():
             return [_frame(seq=at, type="tool_result", event=_tool_result(memory, event))], memory
+        case HookActed():
+            told = _hook_acted(memory, event)
+            return [_frame(seq=at, type=told["type"], event=told)], memory
         case InputReceived():
             return _input(at, envelope, event), memory
         case RunCompleted():
@@ -201,13 +213,17 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return [_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
         case RunReleased():
             return [_frame(seq=at, type="released", event={"type": "released", "released": {"by": event.by}})], memory
+        case ContextCompacted():
+            return [_frame(seq=at, type="context_compaction", event=_compacted(event))], memory
+        case CompactionFailed():
+            return [_frame(seq=at, type=COMPACTION_FAILED, event=_not_compacted(event))], memory
         case LimitReached(notice=notice):
             return [_frame(seq=at, type="limit", event={"type": "limit", "limit": notice.to_avro()})], memory
         case ChildRequested():
             return _child_requested(at, event), memory
         case ChildReturned():
             return [_child_returned(at, event)], memory
-        case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed():
+        case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed() | CompactionRequested():
             return [], memory
         case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():
             return [], memory
@@ -426,6 +442,28 @@ def _tool_result(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
     return found
 
 
+def _compacted(event: ContextCompacted) -> dict[str, Any]:
+    compaction = {
+        "summary": event.summary,
+        "before_tokens": event.before_tokens,
+        "after_tokens": event.after_tokens,
+        "keep_n": event.keep_n,
+        "keep_first": event.keep_first,
+        "trigger": event.trigger,
+    }
+    spent = usage_json(event.usage, provider=event.provider, model=event.model)
+    return {"type": "context_compaction", "context_compaction": compaction, "usage": spent}
+
+
+def _not_compacted(event: CompactionFailed) -> dict[str, Any]:
+    failed = {"trigger": event.trigger, "kind": event.kind}
+    return {
+        "type": COMPACTION_FAILED,
+        "error": f"the context could not be compacted: {event.message or event.kind}",
+        "compaction_failed": failed,
+    }
+
+
 def _child_requested(at: int, event: ChildRequested) -> list[Frame]:
     if not event.child_agent_id:
         return []  # one that exists is asked
@@ -460,6 +498,21 @@ def _asked(memory: FrameMemory, event: ToolOutcomeAsked) -> dict[str, Any]:
     asked = {"call": f"{event.turn}.{event.index}", "id": event.call_id, "attempt": event.attempt}
     asked |= {"name": call.name if call is not None else "", "reason": event.reason}
     return {"type": "outcome_unknown", "outcome_unknown": asked}
+
+
+def _hook_acted(memory: FrameMemory, event: HookActed) -> dict[str, Any]:
+    """What a hook did: `host_widened` as clients know it, everything else as `hook_acted`."""
+    act, call = event.act, memory.calls.get(event.call_id)
+    told: dict[str, Any] = {"tool_call_id": event.call_id, "tool_name": call.name if call is not None else ""}
+    if act.act == "widened_hosts":
+        told |= {"url": act.url, "hook_owner": act.owner, "hook_name": act.name, "hosts_added": list(act.hosts_added)}
+        return {"type": "host_widened", "host_widening": told}
+    told |= {"hook_owner": act.owner, "hook_name": act.name, "phase": act.phase, "act": act.act}
+    if act.input:
+        told["input"] = parsed(act.input)
+    if act.reason:
+        told["reason"] = act.reason
+    return {"type": "hook_acted", "hook_acted": told}
 
 
 def _input(at: int, envelope: Envelope, event: InputReceived) -> list[Frame]:

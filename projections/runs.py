@@ -26,8 +26,12 @@ from schemas.run_events import (
     ChildRequested,
     ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
     LimitReached,
     ModelCallFailed,
@@ -110,7 +114,9 @@ class RunRow(NamedTuple):
     model: str
     effort: str
     context_tokens: int
-    """Tokens of the last turn's prompt and answer: how full the context is."""
+    """Tokens of the last turn's prompt and answer: how full the context is. After a compaction an estimate."""
+    compactions: int
+    """Times that its conversation was replaced by a summary and its end."""
     max_context_tokens: int
     """0 = unknown."""
     definition_sha256: str
@@ -210,6 +216,15 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             values["tool_errors"] += event.is_error
         case RunParked():
             values["parked"] = True
+        case CompactionRequested():
+            values["parked"] = False
+        case ContextCompacted():
+            _summarised(values, event)
+            values["compactions"] += 1
+            tokens = values["context_tokens"] * event.after_tokens // max(1, event.before_tokens)
+            values["context_tokens"] = tokens or event.after_tokens
+        case CompactionFailed():
+            _summarised(values, event)
         case RunPauseRequested():
             if not values["pause_requested"]:
                 values |= {"pause_requested": True, "pause_reason": event.reason}
@@ -236,7 +251,14 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunRestored():
             if event.events == values["told_events"]:
                 values["told_events"] = 0
-        case ToolReconcileRequested() | CallNotBegun() | ToolOutcomeAsked() | FallbackSuppressed() | LimitReached():
+        case (
+            ToolReconcileRequested()
+            | CallNotBegun()
+            | ToolOutcomeAsked()
+            | FallbackSuppressed()
+            | LimitReached()
+            | HookActed()
+        ):
             pass
         case ChildrenPlanned() | ChildReturned() | ResidentLeft():
             pass
@@ -282,6 +304,7 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "model": definition.model,
         "effort": definition.effort,
         "context_tokens": 0,
+        "compactions": 0,
         "max_context_tokens": 0,
         "definition_sha256": definition.sha256,
         "partition": at.partition,
@@ -335,6 +358,14 @@ def _replied(values: dict[str, Any], envelope: Envelope, event: ModelReplied) ->
         "memory_reply_seq": envelope.seq,
         "memory_retry_reason": "",
     }
+
+
+def _summarised(values: dict[str, Any], event: ContextCompacted | CompactionFailed) -> None:
+    """What a summary call cost is the run's."""
+    for name, tokens in _spent(event.usage).items():
+        values[name] += tokens
+    values["cost_micros"] += event.cost_micros
+    values["currency"] = event.currency or values["currency"]
 
 
 def _ended(

@@ -20,6 +20,9 @@ from projections.frames import OpenCall, shown_calls
 from projections.history import EventAt
 from projections.tables import Scope, table_of, within
 from schemas.run_events import (
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -32,7 +35,7 @@ PREVIEW_CHARACTERS = 400
 """Of inputs and outputs; the whole is in the transcript. Enough for a line or two of a timeline."""
 PAGE_MAX = 2_000
 """Most steps of one page."""
-MODEL, TOOL = "model", "tool"
+MODEL, TOOL, COMPACTION = "model", "tool", "compaction"
 
 
 class StepRow(NamedTuple):
@@ -41,9 +44,9 @@ class StepRow(NamedTuple):
     run_id: str
     turn: int
     kind: str
-    """model or tool."""
+    """model, tool or compaction; `turn` of a compaction is the one that comes after it."""
     number: int
-    """Attempt of a model call from 1, index of a tool call in its turn from 0."""
+    """Attempt of a model call from 1, index of a tool call in its turn from 0, number of a compaction in its run."""
     tenant: str
     seq: int
     """Of the first event of the step: sorts the timeline."""
@@ -148,6 +151,12 @@ def _change(calls: Mapping[str, OpenCall], at: EventAt) -> StepRow | None:
                 is_error=True,
                 error=event.message,
             )
+        case CompactionRequested() as event:
+            return _compaction(at, event, requested_at_ms=envelope.at_ms)
+        case ContextCompacted() as event:
+            return _summary(at, event, outcome="ok", is_error=False, output_preview=_preview(event.summary))
+        case CompactionFailed() as event:
+            return _summary(at, event, outcome=event.kind, is_error=True, error=event.message)
         case ToolCallRequested() as event:
             return _tool(
                 at, event, calls.get(event.call_id), effect_class=event.effect_class, requested_at_ms=envelope.at_ms
@@ -184,6 +193,37 @@ def _model(at: EventAt, event: ModelCallRequested | ModelReplied | ModelCallFail
         tenant=at.envelope.tenant,
         seq=at.envelope.seq,
         attempt=event.attempt,
+        **more,
+    )
+
+
+def _compaction(at: EventAt, event: CompactionRequested | ContextCompacted | CompactionFailed, **more: Any) -> StepRow:
+    return StepRow(
+        run_id=at.envelope.aggregate,
+        turn=event.turn,
+        kind=COMPACTION,
+        number=event.number,
+        tenant=at.envelope.tenant,
+        seq=at.envelope.seq,
+        attempt=event.attempt,
+        name=f"{event.provider}/{event.model}",
+        **more,
+    )
+
+
+def _summary(at: EventAt, event: ContextCompacted | CompactionFailed, **more: Any) -> StepRow:
+    """The end of a summary call."""
+    return _compaction(
+        at,
+        event,
+        ended_at_ms=at.envelope.at_ms,
+        duration_ms=event.duration_ms,
+        input_tokens=event.usage.input_tokens,
+        output_tokens=event.usage.output_tokens,
+        cache_creation_input_tokens=event.usage.cache_creation_input_tokens,
+        cache_read_input_tokens=event.usage.cache_read_input_tokens,
+        cost_micros=event.cost_micros,
+        currency=event.currency,
         **more,
     )
 

@@ -17,7 +17,8 @@ from connectors.postgres import Reader
 from projections.frames import moment
 from projections.history import EventAt
 from projections.tables import Scope, table_of, within
-from schemas.run_events import ModelReplied
+from schemas.run_events import CompactionFailed, ContextCompacted, ModelReplied
+from schemas.values import Usage
 
 DIMENSIONS = ("day", "tenant", "user_id", "agent", "provider", "model")
 """What a report may be grouped by; the currency always splits."""
@@ -30,6 +31,7 @@ SUMS = (
     "cache_read_input_tokens",
     "cost_micros",
 )
+NOTHING = Usage()
 DAY_MS = 86_400_000
 REPORT_MAX = 10_000
 """Most rows of a report."""
@@ -61,8 +63,13 @@ usage = table_of("usage", UsageRow, Index("usage_tenant", "tenant", "day"), key=
 
 
 def apply(user_id: str, agent: str, events: Sequence[EventAt]) -> list[UsageRow]:
-    """What these events of one run add, one row an answer."""
-    return [_spent(user_id, agent, at, at.event) for at in events if isinstance(at.event, ModelReplied)]
+    """What these events of one run add, one row an answer. A summary call that never answered spent nothing."""
+    return [
+        _spent(user_id, agent, at, at.event)
+        for at in events
+        if isinstance(at.event, ModelReplied | ContextCompacted)
+        or (isinstance(at.event, CompactionFailed) and at.event.usage != NOTHING)
+    ]
 
 
 def added(rows: Iterable[UsageRow]) -> list[UsageRow]:
@@ -76,7 +83,9 @@ def added(rows: Iterable[UsageRow]) -> list[UsageRow]:
     return [UsageRow._make((*key, *sums[key])) for key in sorted(sums)]
 
 
-def _spent(user_id: str, agent: str, at: EventAt, event: ModelReplied) -> UsageRow:
+def _spent(
+    user_id: str, agent: str, at: EventAt, event: ModelReplied | ContextCompacted | CompactionFailed
+) -> UsageRow:
     return UsageRow(
         day=_day(at.envelope.at_ms // DAY_MS),
         tenant=at.envelope.tenant,

@@ -13,12 +13,14 @@ class TextBlock:
     """Text. When `blob` is set the text is in the blob store and `text` is empty until it is loaded.
 
     `fence` is the provenance label that text from a blob still has to be wrapped in; inline text already is.
+    `is_summary`: a compaction made it; it stands for messages that are left out.
     """
 
     text: str
     blob: BlobRef | None = None
     fence: str = ""
     cacheable: bool = False
+    is_summary: bool = False
 
 
 @quick

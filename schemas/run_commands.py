@@ -10,7 +10,9 @@ from schemas.quick import quick
 from schemas.values import (
     BlobRef,
     CommandEnvelope,
+    Compaction,
     DefinitionOverrides,
+    HookAct,
     ImportOrigin,
     LimitNotice,
     RunPosition,
@@ -83,6 +85,36 @@ class CloseResident:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactRun:
+    """Replace the conversation of a parked run by a summary and its last messages."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.CompactRun"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    reason: str = ''
+    """Why, for people."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForkRun:
     """Start a run that shares the events 1 to at_seq of another and makes new calls from there."""
 
@@ -116,6 +148,12 @@ class ForkRun:
     """With it the same key gives the same fork for ever."""
     request_sha256: str = ''
     """Hash of the request under an idempotency key."""
+    seed: str = ''
+    """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
+    the run ends.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -132,6 +170,8 @@ class ForkRun:
             "interactive": self.interactive,
             "idempotency_key": self.idempotency_key,
             "request_sha256": self.request_sha256,
+            "seed": self.seed,
+            "credentials": self.credentials,
         }
 
     @classmethod
@@ -150,6 +190,8 @@ class ForkRun:
             interactive=value["interactive"],
             idempotency_key=value["idempotency_key"],
             request_sha256=value["request_sha256"],
+            seed=value["seed"],
+            credentials=tuple(value["credentials"]),
         )
 
 
@@ -277,7 +319,7 @@ class HandOverToolResult:
     attempt: int
     """Attempt that returned."""
     outcome: str
-    """ok, error, timeout or cancelled."""
+    """ok, error, timeout, cancelled or denied."""
     text: str = ''
     """Result the model sees."""
     text_blob: BlobRef | None = None
@@ -286,6 +328,10 @@ class HandOverToolResult:
     """The model is told that it failed."""
     duration_ms: int = 0
     """Time of the call."""
+    asks_compaction: bool = False
+    """The run asked for a compaction with this call; it comes before the next turn."""
+    hook_acts: tuple[HookAct, ...] = ()
+    """What hooks did about the call."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -299,6 +345,8 @@ class HandOverToolResult:
             "is_error": self.is_error,
             "outcome": self.outcome,
             "duration_ms": self.duration_ms,
+            "asks_compaction": self.asks_compaction,
+            "hook_acts": [item.to_avro() for item in self.hook_acts],
         }
 
     @classmethod
@@ -314,6 +362,8 @@ class HandOverToolResult:
             is_error=value["is_error"],
             outcome=value["outcome"],
             duration_ms=value["duration_ms"],
+            asks_compaction=value["asks_compaction"],
+            hook_acts=tuple(HookAct.from_avro(item) for item in value["hook_acts"]),
         )
 
 
@@ -602,6 +652,18 @@ class StartRun:
     """Hint where the session's last run lies; the owner verifies it."""
     run_timeout_s: int = 0
     """Seconds of work after which the run fails; 0 leaves the definition's."""
+    compaction: Compaction | None = None
+    """Overrides the definition's field by field."""
+    web_search_filter: str = ''
+    """drop or keep: search results outside allowed_hosts; empty without allowed_hosts."""
+    payload_metadata: Mapping[str, str] = field(default_factory=dict)
+    """Data from the body of a trigger, untrusted; values are JSON texts."""
+    seed: str = ''
+    """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
+    the run ends.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -624,6 +686,11 @@ class StartRun:
             "request_sha256": self.request_sha256,
             "continues": None if self.continues is None else self.continues.to_avro(),
             "run_timeout_s": self.run_timeout_s,
+            "compaction": None if self.compaction is None else self.compaction.to_avro(),
+            "web_search_filter": self.web_search_filter,
+            "payload_metadata": self.payload_metadata,
+            "seed": self.seed,
+            "credentials": self.credentials,
         }
 
     @classmethod
@@ -648,12 +715,18 @@ class StartRun:
             request_sha256=value["request_sha256"],
             continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
             run_timeout_s=value["run_timeout_s"],
+            compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
+            web_search_filter=value["web_search_filter"],
+            payload_metadata=value["payload_metadata"],
+            seed=value["seed"],
+            credentials=tuple(value["credentials"]),
         )
 
 
 RECORDS = (
     CancelRun,
     CloseResident,
+    CompactRun,
     ForkRun,
     HandOverModelReply,
     HandOverToolResult,
@@ -666,4 +739,4 @@ RECORDS = (
     ResumeRun,
     StartRun,
 )
-Command = CancelRun | CloseResident | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun
+Command = CancelRun | CloseResident | CompactRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun

@@ -11,6 +11,7 @@ from schemas.values import (
     AgentDefinition,
     BlobRef,
     ForkPoint,
+    HookAct,
     ImportOrigin,
     LimitNotice,
     ParentCall,
@@ -193,6 +194,8 @@ class ChildrenPlanned:
     """Of a child that is opened: seconds parked after which it is closed."""
     is_sealed: bool = False
     """Texts of the children are encrypted."""
+    is_looked_at: bool = False
+    """Hooks look at the result of the call."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -207,6 +210,7 @@ class ChildrenPlanned:
             "timeout_ms": self.timeout_ms,
             "idle_ttl_s": self.idle_ttl_s,
             "is_sealed": self.is_sealed,
+            "is_looked_at": self.is_looked_at,
         }
 
     @classmethod
@@ -223,6 +227,7 @@ class ChildrenPlanned:
             timeout_ms=value["timeout_ms"],
             idle_ttl_s=value["idle_ttl_s"],
             is_sealed=value["is_sealed"],
+            is_looked_at=value["is_looked_at"],
         )
 
 
@@ -249,6 +254,204 @@ class CommandRefused:
         return cls(
             code=value["code"],
             message=value["message"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionFailed:
+    """There is no summary; the conversation stays as it is."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.CompactionFailed"
+
+    number: int
+    """Place among the compactions of the run, from 1."""
+    turn: int
+    """Model turn that comes after it."""
+    trigger: str
+    """manual, auto or self."""
+    kind: str
+    """Kind of the failed call, no_gain, empty or interrupted."""
+    usage: Usage
+    """Tokens of the summary call."""
+    provider: str
+    """Provider of the summary call."""
+    model: str
+    """Model of the summary call."""
+    attempt: int = 1
+    """1, and one more for every owner that was lost during the call."""
+    message: str = ''
+    """What was wrong."""
+    cost_micros: int = 0
+    """Cost of the call in millionths of the currency."""
+    currency: str = ''
+    """Currency of the cost; empty when there is no price."""
+    duration_ms: int = 0
+    """Length of the call."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "attempt": self.attempt,
+            "turn": self.turn,
+            "trigger": self.trigger,
+            "kind": self.kind,
+            "message": self.message,
+            "usage": self.usage.to_avro(),
+            "provider": self.provider,
+            "model": self.model,
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+            "duration_ms": self.duration_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            number=value["number"],
+            attempt=value["attempt"],
+            turn=value["turn"],
+            trigger=value["trigger"],
+            kind=value["kind"],
+            message=value["message"],
+            usage=Usage.from_avro(value["usage"]),
+            provider=value["provider"],
+            model=value["model"],
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+            duration_ms=value["duration_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionRequested:
+    """The conversation is to be replaced by a summary and its last messages; the summary call is due."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.CompactionRequested"
+
+    number: int
+    """Place among the compactions of the run, from 1."""
+    turn: int
+    """Model turn that comes after it."""
+    trigger: str
+    """manual, auto or self."""
+    keep_n: int
+    """Messages at the end that stay as they are."""
+    keep_first: bool
+    """The first user text stays as it is, in front of the summary."""
+    before_tokens: int
+    """Estimate of the conversation before it."""
+    provider: str
+    """Provider of the summary call."""
+    model: str
+    """Model of the summary call."""
+    attempt: int = 1
+    """1, and one more for every owner that was lost during the call."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "attempt": self.attempt,
+            "turn": self.turn,
+            "trigger": self.trigger,
+            "keep_n": self.keep_n,
+            "keep_first": self.keep_first,
+            "before_tokens": self.before_tokens,
+            "provider": self.provider,
+            "model": self.model,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            number=value["number"],
+            attempt=value["attempt"],
+            turn=value["turn"],
+            trigger=value["trigger"],
+            keep_n=value["keep_n"],
+            keep_first=value["keep_first"],
+            before_tokens=value["before_tokens"],
+            provider=value["provider"],
+            model=value["model"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextCompacted:
+    """The conversation is now the first user text with a summary, and its last messages."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ContextCompacted"
+
+    number: int
+    """Place among the compactions of the run, from 1."""
+    turn: int
+    """Model turn that comes after it."""
+    trigger: str
+    """manual, auto or self."""
+    summary: str
+    """What stands for the messages that are left out."""
+    before_tokens: int
+    """Estimate of the conversation before it."""
+    after_tokens: int
+    """Estimate of the conversation after it."""
+    keep_n: int
+    """Messages at the end that stay as they are."""
+    keep_first: bool
+    """The first user text stays as it is, in front of the summary."""
+    usage: Usage
+    """Tokens of the summary call."""
+    provider: str
+    """Provider of the summary call."""
+    model: str
+    """Model of the summary call."""
+    attempt: int = 1
+    """1, and one more for every owner that was lost during the call."""
+    cost_micros: int = 0
+    """Cost of the call in millionths of the currency."""
+    currency: str = ''
+    """Currency of the cost; empty when there is no price."""
+    duration_ms: int = 0
+    """Length of the call."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "attempt": self.attempt,
+            "turn": self.turn,
+            "trigger": self.trigger,
+            "summary": self.summary,
+            "before_tokens": self.before_tokens,
+            "after_tokens": self.after_tokens,
+            "keep_n": self.keep_n,
+            "keep_first": self.keep_first,
+            "usage": self.usage.to_avro(),
+            "provider": self.provider,
+            "model": self.model,
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+            "duration_ms": self.duration_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            number=value["number"],
+            attempt=value["attempt"],
+            turn=value["turn"],
+            trigger=value["trigger"],
+            summary=value["summary"],
+            before_tokens=value["before_tokens"],
+            after_tokens=value["after_tokens"],
+            keep_n=value["keep_n"],
+            keep_first=value["keep_first"],
+            usage=Usage.from_avro(value["usage"]),
+            provider=value["provider"],
+            model=value["model"],
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+            duration_ms=value["duration_ms"],
         )
 
 
@@ -287,6 +490,46 @@ class FallbackSuppressed:
             code=value["code"],
             provider=value["provider"],
             model=value["model"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookActed:
+    """A hook changed a tool call, or could not be asked about it. Decided together with the result of the call,
+    and before it.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.run.events.HookActed"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn."""
+    call_id: str
+    """Id of the call."""
+    act: HookAct
+    """Which hook, and what it did."""
+    attempt: int = 1
+    """Attempt it was asked about."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "act": self.act.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            act=HookAct.from_avro(value["act"]),
         )
 
 
@@ -1041,6 +1284,16 @@ class RunStarted:
     """Seconds of work after which the run fails, time paused or parked not counted; 0 = no bound."""
     parent: ParentCall | None = None
     """The call of another run that started this one."""
+    web_search_filter: str = ''
+    """drop or keep: search results outside allowed_hosts; empty without allowed_hosts."""
+    payload_metadata: Mapping[str, str] = field(default_factory=dict)
+    """Data from the body of a trigger, untrusted; values are JSON texts."""
+    seed: str = ''
+    """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials that came with the request of the run, or of the run its tree began with; their
+    values are kept outside the log, sealed, until that run ends.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1064,6 +1317,10 @@ class RunStarted:
             "traceparent": self.traceparent,
             "run_timeout_s": self.run_timeout_s,
             "parent": None if self.parent is None else self.parent.to_avro(),
+            "web_search_filter": self.web_search_filter,
+            "payload_metadata": self.payload_metadata,
+            "seed": self.seed,
+            "credentials": self.credentials,
         }
 
     @classmethod
@@ -1089,6 +1346,10 @@ class RunStarted:
             traceparent=value["traceparent"],
             run_timeout_s=value["run_timeout_s"],
             parent=None if value["parent"] is None else ParentCall.from_avro(value["parent"]),
+            web_search_filter=value["web_search_filter"],
+            payload_metadata=value["payload_metadata"],
+            seed=value["seed"],
+            credentials=tuple(value["credentials"]),
         )
 
 
@@ -1240,11 +1501,13 @@ class ToolReturned:
     is_error: bool = False
     """The model is told that it failed."""
     outcome: str = 'ok'
-    """ok, error, timeout, cancelled or outcome_unknown."""
+    """ok, error, timeout, cancelled, denied (by a hook) or outcome_unknown."""
     duration_ms: int = 0
     """Time of the call."""
     settled_by: str = ''
     """Who knew the result when it is not the call's own: reconciler, operator, or empty."""
+    asks_compaction: bool = False
+    """The run asked for a compaction with this call; it comes before the next turn."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1258,6 +1521,7 @@ class ToolReturned:
             "outcome": self.outcome,
             "duration_ms": self.duration_ms,
             "settled_by": self.settled_by,
+            "asks_compaction": self.asks_compaction,
         }
 
     @classmethod
@@ -1273,6 +1537,7 @@ class ToolReturned:
             outcome=value["outcome"],
             duration_ms=value["duration_ms"],
             settled_by=value["settled_by"],
+            asks_compaction=value["asks_compaction"],
         )
 
 
@@ -1282,7 +1547,11 @@ RECORDS = (
     ChildReturned,
     ChildrenPlanned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
     LimitReached,
     ModelCallFailed,
@@ -1307,4 +1576,4 @@ RECORDS = (
     ToolReconcileRequested,
     ToolReturned,
 )
-Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | FallbackSuppressed | InputReceived | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned

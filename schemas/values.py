@@ -11,6 +11,56 @@ from schemas.quick import quick
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """Wishes about compaction; null and empty are not said. Defaults: services/core/run/compacting.py."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Compaction"
+
+    enabled: bool | None = None
+    """Compact by itself when the context fills up."""
+    target_percentage: int | None = None
+    """Size of a summary in percent of what it stands for, 10 to 50."""
+    keep_last_n: int | None = None
+    """Messages at the end that stay as they are."""
+    keep_first: bool | None = None
+    """The first user text stays as it is."""
+    autocompact_at_pct: int | None = None
+    """Percent of the context window at which it compacts by itself, 50 to 95."""
+    provider: str = ''
+    """Provider of the summary call; empty: that of the run."""
+    model: str = ''
+    """Model of the summary call; empty: that of the run."""
+    memory_flush: bool | None = None
+    """Give what is left out to the memory first."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "enabled": self.enabled,
+            "target_percentage": self.target_percentage,
+            "keep_last_n": self.keep_last_n,
+            "keep_first": self.keep_first,
+            "autocompact_at_pct": self.autocompact_at_pct,
+            "provider": self.provider,
+            "model": self.model,
+            "memory_flush": self.memory_flush,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            enabled=value["enabled"],
+            target_percentage=value["target_percentage"],
+            keep_last_n=value["keep_last_n"],
+            keep_first=value["keep_first"],
+            autocompact_at_pct=value["autocompact_at_pct"],
+            provider=value["provider"],
+            model=value["model"],
+            memory_flush=value["memory_flush"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChoice:
     """A model a run may go to."""
 
@@ -166,6 +216,8 @@ class AgentDefinition:
     """After a turn has succeeded the run stays where it is."""
     max_concurrent_children: int = 4
     """Children of one call that work at the same time."""
+    compaction: Compaction | None = None
+    """When and how the conversation is compacted."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -190,6 +242,7 @@ class AgentDefinition:
             "rate_limit_cooldown_ms": self.rate_limit_cooldown_ms,
             "pin_after_success": self.pin_after_success,
             "max_concurrent_children": self.max_concurrent_children,
+            "compaction": None if self.compaction is None else self.compaction.to_avro(),
         }
 
     @classmethod
@@ -216,6 +269,7 @@ class AgentDefinition:
             rate_limit_cooldown_ms=value["rate_limit_cooldown_ms"],
             pin_after_success=value["pin_after_success"],
             max_concurrent_children=value["max_concurrent_children"],
+            compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
         )
 
 
@@ -476,6 +530,60 @@ class ForkPoint:
             last_offset=value["last_offset"],
             seq=value["seq"],
             digest=value["digest"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookAct:
+    """What one hook did about one tool call."""
+
+    SCHEMA: ClassVar[str] = "loom.values.HookAct"
+
+    hook_id: str
+    """Id of the registration."""
+    owner: str
+    """Who registered it."""
+    name: str
+    """Its name under that owner."""
+    phase: str
+    """pre or post."""
+    act: str
+    """denied, rewrote_input, widened_hosts, rewrote_result, or unavailable: it gave no usable answer."""
+    input: str = ''
+    """JSON text the tool was given; only with the last rewrote_input of a call."""
+    url: str = ''
+    """Where the call goes, as far as its input says; with widened_hosts."""
+    hosts_added: tuple[str, ...] = ()
+    """Hosts this one call may reach besides the run's; a leading dot takes in subdomains."""
+    reason: str = ''
+    """Why it is unavailable."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "hook_id": self.hook_id,
+            "owner": self.owner,
+            "name": self.name,
+            "phase": self.phase,
+            "act": self.act,
+            "input": self.input,
+            "url": self.url,
+            "hosts_added": self.hosts_added,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            hook_id=value["hook_id"],
+            owner=value["owner"],
+            name=value["name"],
+            phase=value["phase"],
+            act=value["act"],
+            input=value["input"],
+            url=value["url"],
+            hosts_added=tuple(value["hosts_added"]),
+            reason=value["reason"],
         )
 
 
@@ -791,10 +899,12 @@ RECORDS = (
     AgentDefinition,
     BlobRef,
     CommandEnvelope,
+    Compaction,
     ContentBlock,
     DefinitionOverrides,
     Envelope,
     ForkPoint,
+    HookAct,
     ImportOrigin,
     LimitNotice,
     ModelChoice,

@@ -57,7 +57,11 @@ class SamplingBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionBlock:
-    """When and how a long conversation is summarised."""
+    """When and how a long conversation is summarised. Percent of what is summarised, and of the context window.
+
+    `model` is an alias of `models`, or a model of the agent's own provider; empty: the agent's model. `memory_flush`
+    is kept until there is a memory.
+    """
 
     __pydantic_config__ = FORBID_EXTRA
     enabled: Switch = False

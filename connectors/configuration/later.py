@@ -16,9 +16,7 @@ LATER_BLOCKS: Mapping[str, str] = {
     "cache": "provider response cache",
     "change_subscriptions": "change subscriptions",
     "channels": "channels",
-    "context_plugins": "context plugins",
     "document_sources": "documents",
-    "hooks": "hooks",
     "interruption": "interruptions",
     "local_api": "tools from an OpenAPI file",
     "mcp_servers": "MCP servers",
@@ -92,7 +90,7 @@ LATER_SETTINGS: Mapping[str, str] = {
     **_names(
         "minted tokens and credentials",
         "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE OPERATOR_TOKEN_PEPPER OPERATOR_TOKEN_ROTATION_GRACE_SECONDS "
-        "OPERATOR_KEY_RESTRICTION SECRET_KEY SECRET_KEY_PREVIOUS",
+        "OPERATOR_KEY_RESTRICTION",
     ),
     **_names("the audit file (the log is the audit here)", "AUDIT_LOG_PATH"),
     **_names("presets and definition folders", "PRESETS AGENTS_ROOT SKILLS_ROOT HELP_ROOT"),
@@ -122,7 +120,7 @@ LATER_SETTINGS: Mapping[str, str] = {
         "DYNAMIC_AGENT_SWEEP_INTERVAL_MS",
     ),
     **_names("evaluations", "EVALUATION_MAX_JUDGEMENT_BYTES EVALUATION_MAX_RATIONALE_BYTES"),
-    **_names("hooks", "HTTP_CALLER_AUTHORITATIVE HOOKS_PERMIT_HOST_WIDEN_OWNERS"),
+    **_names("host lists of callers that replace the operator's", "HTTP_CALLER_AUTHORITATIVE"),
     **_names("web search", "WEBSEARCH_PROVENANCE"),
     **_names(
         "the in-process shell",
@@ -171,9 +169,7 @@ LATER_SETTINGS: Mapping[str, str] = {
 }
 """Suffix after the prefix -> feature."""
 
-LATER_SECRETS = frozenset(
-    {"OPERATOR_TOKEN_PEPPER", "SECRET_KEY", "SECRET_KEY_PREVIOUS", "SQLMEM_PG_DSN", "MCP_UPSTREAM_TOKEN"}
-)
+LATER_SECRETS = frozenset({"OPERATOR_TOKEN_PEPPER", "SQLMEM_PG_DSN", "MCP_UPSTREAM_TOKEN"})
 """Those of LATER_SETTINGS whose value no file may expand."""
 LATER_NAME_LISTS = frozenset({"SCHEDULER_ENV_ALLOWLIST", "WEBHOOKS_ENV_ALLOWLIST"})
 """Those whose value is a list of further environment names, which are then chosen by the operator and never unknown."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
@@ -164,6 +164,32 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextPluginBlock:
+    """context_plugins[]: changes the conversation on its way to a provider; they run in their order."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    name: Literal["redact"]
+    enabled: Switch = True
+    redact_tool_input: Switch = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermitHostWiden:
+    """hooks.permit_host_widen: whose hooks may open hosts for a call, as `tenant:owner` or `owner`."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    owners: Words = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HooksBlock:
+    """hooks: what the operator decides about hooks; they are registered over the API."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    permit_host_widen: PermitHostWiden = field(default_factory=PermitHostWiden)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkillBlock:
     """skills.<name>: an inline skill."""
 
@@ -201,6 +227,8 @@ class Configuration:
     volumes: Mapping[VolumeName, Volume] = field(default_factory=dict)
     skills: Mapping[str, SkillBlock] = field(default_factory=dict)
     principals: Mapping[str, PrincipalBlock] = field(default_factory=dict)
+    hooks: HooksBlock = field(default_factory=HooksBlock)
+    context_plugins: tuple[ContextPluginBlock, ...] = ()
 
 
 _ADAPTER = TypeAdapter(Configuration)

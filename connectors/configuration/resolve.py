@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from connectors.configuration.agent_block import Agent, InterruptionAccess, SamplingBlock
+from connectors.configuration.agent_block import Agent, CompactionBlock, InterruptionAccess, SamplingBlock
 from connectors.configuration.findings import did_you_mean
 from connectors.configuration.later import LATER_DRIVERS
 from connectors.configuration.model import Configuration, ProviderBlock, UserTier
@@ -26,7 +26,7 @@ from connectors.configuration.pricing import price_of
 from connectors.configuration.routing import Choice, DeadEnd, choices, user_tier_name
 from connectors.models.pricing import Price
 from connectors.protocols import VolumeBinding
-from schemas.values import Sampling
+from schemas.values import Compaction, Sampling
 
 MAX_RETRY_ATTEMPTS = 5
 """Parity: more is taken as this."""
@@ -70,6 +70,7 @@ class ResolvedAgent:
     """tell, ask or fail: what follows when nobody knows whether an unsafe call had its effect."""
     run_timeout_s: int
     sampling: Sampling | None
+    compaction: Compaction | None
     volumes: tuple[VolumeBinding, ...]
     """In the agent's order; exactly one is the default when there is one volume or one of them is marked."""
     max_concurrent_children: int
@@ -123,7 +124,8 @@ def resolve_agent(
         passed_over += [f"{choice.name}: {why_not(choice.provider, choice.model)}" for choice in picked]
         return Unresolved(reason_code=code, message=f"agent {name}: no model is available: {'; '.join(passed_over)}")
     ordered = [best, *(choice for choice in picked if choice is not best)]
-    resolved = _assembled(configuration, name, agent, ordered, user_tier_name(configuration, user_tier))
+    plan = user_tier_name(configuration, user_tier)
+    resolved = _assembled(configuration, name, agent, ordered, plan, usable, listings or {})
     return replace(resolved, definition_sha256=hashlib.sha256(canonical_json(definition_of(resolved))).hexdigest())
 
 
@@ -147,6 +149,7 @@ def definition_of(agent: ResolvedAgent) -> dict[str, object]:
         "interruption": asdict(agent.interruption),
         # Left out while it is the default: definitions from before the key keep their hash.
         **({"unknown_outcome": agent.unknown_outcome} if agent.unknown_outcome != "tell" else {}),
+        **({"compaction": agent.compaction.to_avro()} if agent.compaction else {}),
     }
 
 
@@ -186,7 +189,13 @@ def _what_it_needs(provider: ProviderBlock | None) -> str:
 
 
 def _assembled(
-    configuration: Configuration, name: str, agent: Agent, picked: Sequence[Choice], plan_name: str
+    configuration: Configuration,
+    name: str,
+    agent: Agent,
+    picked: Sequence[Choice],
+    plan_name: str,
+    usable: Collection[str],
+    listings: Mapping[str, Sequence[str]],
 ) -> ResolvedAgent:
     plan = configuration.user_tiers.get(plan_name, UserTier())
     retries = plan.retry_attempts if agent.retry_attempts is None else agent.retry_attempts
@@ -206,6 +215,7 @@ def _assembled(
         unknown_outcome=agent.unknown_outcome,
         run_timeout_s=agent.run_timeout_seconds,
         sampling=_sampling(agent.sampling),
+        compaction=_compaction(configuration, agent.compaction, usable, listings),
         volumes=_volumes(configuration, agent),
         max_concurrent_children=agent.max_concurrent_children,
         interruption=agent.interruption or InterruptionAccess(enabled="Interruption" in agent.tools),
@@ -243,6 +253,35 @@ def _sampling(block: SamplingBlock | None) -> Sampling | None:
         presence_penalty=block.presence_penalty,
         seed=block.seed,
         stop=block.stop,
+    )
+
+
+def _compaction(
+    configuration: Configuration,
+    block: CompactionBlock | None,
+    usable: Collection[str],
+    listings: Mapping[str, Sequence[str]],
+) -> Compaction | None:
+    """The policy with its model looked up: an alias, or a model of the run's provider. An alias that cannot be used
+    now leaves the summary to the run's own model: better one by a dearer model than none.
+    """
+    if block is None:
+        return None
+    alias = configuration.models.get(block.model)
+    provider, model = "", block.model
+    if alias is not None:
+        model = alias.model or newest(alias.model_pattern, listings.get(alias.provider, ())) or ""
+        is_there = bool(model) and alias.provider in usable
+        provider, model = (alias.provider, model) if is_there else ("", "")
+    return Compaction(
+        enabled=block.enabled,
+        target_percentage=block.target_percentage,
+        keep_last_n=block.keep_last_n,
+        keep_first=block.keep_first,
+        autocompact_at_pct=block.autocompact_at_pct,
+        provider=provider,
+        model=model,
+        memory_flush=block.memory_flush,
     )
 
 

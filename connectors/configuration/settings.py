@@ -108,6 +108,18 @@ class Settings:
     open_mode: bool = setting(
         _S, FLAG, False, "Serve without any token. Refused unless the listen address is a loopback address."
     )
+    secret_key: str = setting(
+        _S,
+        TEXT,
+        "",
+        "Base64 of 32 bytes: signs callbacks and seals what runs may not have in the log; empty = callbacks are not "
+        "signed, and runs that bring credentials are refused.",
+        old=SAME,
+        secret=True,
+    )
+    secret_key_previous: str = setting(
+        _S, TEXT, "", "The key before it, while it is changed: it still opens and signs too.", old=SAME, secret=True
+    )
     redact_secrets: bool = setting(
         _S, FLAG, True, "Mask known secrets before anything is appended to the log.", old=SAME
     )
@@ -276,6 +288,14 @@ class Settings:
         NAMES,
         (),
         "Hosts the network tools may reach, subdomains included; `*` = all public ones, empty = none.",
+        old=SAME,
+    )
+    hooks_permit_host_widen_owners: tuple[str, ...] = setting(
+        _T,
+        NAMES,
+        (),
+        "Whose hooks may open hosts for a call: `tenant:owner`, or `owner` for hooks of no tenant; joins "
+        "`hooks.permit_host_widen.owners` of the files.",
         old=SAME,
     )
     http_private_host_allowlist: tuple[str, ...] = setting(

@@ -20,9 +20,9 @@ import orjson
 from connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
 from connectors.tools.answers import Refusal, refused
 from connectors.tools.arguments import checked
-from schemas.values import Sampling
 
 UNKNOWN = "unknown"
+COMPACT = "compact"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,8 @@ class Context:
     name = "Context"
     description = (
         "Tells a run about itself. op self: identity, model, volumes, reachable hosts, context use. op tools: the "
-        "tools it may use. op time: now, when the run started and how long it has been going."
+        "tools it may use. op time: now, when the run started and how long it has been going. op compact: replaces "
+        "the older part of the conversation by a summary before the next turn."
     )
     side_effect_class = "pure"
     timeout_s: float = 5.0
@@ -62,6 +63,7 @@ class Context:
             "self": self._self,
             "tools": self._tools,
             "time": self._time,
+            COMPACT: self._compact,
         }
         self.input_schema = {
             "type": "object",
@@ -80,7 +82,7 @@ class Context:
             op = checked(self.name, arguments, self.input_schema)["op"]
         except Refusal as reason:
             return refused(reason)
-        return ToolResult(text=orjson.dumps(self._ops[op](context)).decode())
+        return ToolResult(text=orjson.dumps(self._ops[op](context)).decode(), asks_compaction=op == COMPACT)
 
     def _self(self, context: ToolContext) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -95,13 +97,11 @@ class Context:
             "model": context.model,
         }
         if context.sampling is not None:
-            told["sampling"] = _sampling(context.sampling)
+            told["sampling"] = _said(context.sampling.to_avro())
+        if context.compaction is not None:
+            told["compaction"] = _said(context.compaction.to_avro())
         if context.max_tokens > 0:
-            told["context"] = {
-                "used_tokens": context.used_tokens,
-                "max_tokens": context.max_tokens,
-                "used_pct": round(100 * context.used_tokens / context.max_tokens, 1),
-            }
+            told["context"] = _gauge(context)
         told |= _files(context)
         server = self._server
         told["network"] = {"allowed_hosts": list(context.allowed_hosts), "source": context.hosts_source}
@@ -122,6 +122,10 @@ class Context:
         ]
         return {"tools": told, "count": len(told)}
 
+    def _compact(self, context: ToolContext) -> dict[str, Any]:
+        told: dict[str, Any] = {"scheduled": True, "when": "before the next turn"}
+        return told | ({"context": _gauge(context)} if context.max_tokens > 0 else {})
+
     def _time(self, context: ToolContext) -> dict[str, Any]:
         now = self._clock_ms()
         return {
@@ -132,9 +136,14 @@ class Context:
         }
 
 
-def _sampling(sampling: Sampling) -> dict[str, Any]:
-    """Only what was asked for: an absent wish is the provider's default."""
-    return {name: value for name, value in sampling.to_avro().items() if value not in (None, ())}
+def _gauge(context: ToolContext) -> dict[str, Any]:
+    used_pct = round(100 * context.used_tokens / context.max_tokens, 1)
+    return {"used_tokens": context.used_tokens, "max_tokens": context.max_tokens, "used_pct": used_pct}
+
+
+def _said(wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """Only what was asked for: an absent wish is the default."""
+    return {name: value for name, value in wishes.items() if value not in (None, (), [], "")}
 
 
 def _files(context: ToolContext) -> dict[str, Any]:

@@ -25,7 +25,7 @@ import httpx
 
 from connectors.tools.answers import Refusal, encoded
 from connectors.tools.dialling import CheckedNetwork, NotSent, Resolve, system_resolve
-from connectors.tools.hosts import canonical_host, host_is_allowed
+from connectors.tools.hosts import EXACTLY, canonical_host, host_is_allowed
 from connectors.tools.unpacking import unpacker
 
 EXCHANGE_S = 30.0
@@ -156,7 +156,7 @@ class _Hops:
         if host_is_allowed(url.raw_host.decode("ascii"), self._allowed_hosts):
             return
         via = " that the server redirected to" if self._answers else ""
-        allowed = ", ".join(self._allowed_hosts) or "none"
+        allowed = ", ".join(entry.removeprefix(EXACTLY) for entry in self._allowed_hosts) or "none"
         raise NotSent(f'The host "{url.host}"{via} is not allowed for this run. Allowed hosts: {allowed}.')
 
 

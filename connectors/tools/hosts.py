@@ -3,6 +3,8 @@
 By name: an entry of a run's allowed hosts matches itself and its subdomains, without regard to case or a final dot; `*`
 matches every public host; an empty list matches nothing.
 
+An entry `=host` matches that host alone, no subdomains: what a hook adds for one call (services/runtime/hooks.py).
+
 By address: a name is only a promise, and a server can point its own name at 127.0.0.1 between two look-ups. So the
 address that is about to be dialled is what is judged (dialling.py), and it must be globally reachable unicast. The
 tables follow the IANA special-purpose registries. IPv6 is an allowlist (2000::/3 without its special blocks), because
@@ -23,6 +25,7 @@ from collections.abc import Collection, Iterable
 import httpx
 
 ANY_PUBLIC = "*"
+EXACTLY = "="
 
 _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?\Z")
 _PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
@@ -83,6 +86,10 @@ def host_is_allowed(host: str, allowed: Iterable[str]) -> bool:
     for entry in allowed:
         if entry.strip() == ANY_PUBLIC:
             return True
+        if entry.startswith(EXACTLY):
+            if host == canonical_host(entry[1:]):
+                return True
+            continue
         name = canonical_host(entry)
         if name and (host == name or (host.endswith("." + name) and not is_address(host))):
             return True

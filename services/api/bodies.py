@@ -10,15 +10,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas.values import ContentBlock, Sampling, Segment
+from schemas.values import Compaction, ContentBlock, Sampling, Segment
 from services.commands import limits
 from services.commands.forks import OVERRIDES, ForkRequest
 from services.commands.requests import BEARER, CREDENTIAL_NAME, RunRequest
 from services.core.budget.limits import AMOUNT_MAX
+from services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
 AgentName = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")]
+BEARER_PATTERN = BEARER.pattern.replace(r"\Z", "$")
+CREDENTIALS = (
+    "Secrets by name for the servers a run talks to: sealed outside the log until it ends. "
+    f"Names match {CREDENTIAL_NAME.pattern[:-2]}."
+)
 Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_BYTES_MAX)]
 
 
@@ -58,6 +64,22 @@ class SamplingBody(Body):
     stop: list[Name] | None = Field(None, max_length=limits.STOPS_MAX)
 
 
+class CompactionBody(Body):
+    """When and how the conversation is replaced by a summary; overrides the agent's field by field."""
+
+    enabled: bool | None = Field(None, description="Compact by itself when the context fills up.")
+    target_percentage: int | None = Field(
+        None, ge=TARGET_PCT[0], le=TARGET_PCT[1], description="Size of a summary, in percent of what it stands for."
+    )
+    keep_last_n: int | None = Field(None, ge=0, le=KEEP_LAST_MAX, description="Messages that stay as they are.")
+    keep_first: bool | None = Field(None, description="The first user text stays as it is.")
+    autocompact_at_pct: int | None = Field(
+        None, ge=AUTO_PCT[0], le=AUTO_PCT[1], description="Fill of the context window at which it is compacted."
+    )
+    model: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Another model of the provider.")
+    memory_flush: bool | None = Field(None, description="Kept for the memory, which this version lacks.")
+
+
 class MessageBody(Body):
     """A further run of a session."""
 
@@ -77,12 +99,11 @@ class MessageBody(Body):
     agent_id: Id | None = Field(None, description="Handle of your choice; 409 agent_id_in_use while it is live.")
     user_tier: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Plan of the user.")
     user_bearer: str | None = Field(
-        None, pattern=BEARER.pattern.replace(r"\Z", "$"), description="For MCP servers; never stored."
-    )
-    user_credentials: dict[str, str] | None = Field(
         None,
-        description=f"For MCP servers; never stored. Names match {CREDENTIAL_NAME.pattern[:-2]}.",
+        pattern=BEARER_PATTERN,
+        description="The credential `default`; for the servers a run talks to, never logged.",
     )
+    user_credentials: dict[str, str] | None = Field(None, description=CREDENTIALS)
     parent_context: dict[str, str | None] | None = Field(
         None, description=f"Opaque lineage, values of at most {limits.PARENT_CONTEXT_VALUE_BYTES} bytes."
     )
@@ -95,7 +116,7 @@ class MessageBody(Body):
     )
     interactive: bool | None = Field(None, description="Park at the end of a turn instead of completing.")
     sampling: SamplingBody | None = None
-    compaction: dict[str, Any] | None = Field(None, description="For context compaction, which this version lacks.")
+    compaction: CompactionBody | None = None
     idempotency_key: str | None = Field(
         None,
         min_length=1,
@@ -127,6 +148,8 @@ class ForkBody(Body):
     segments: list[SegmentBody] | None = Field(None, max_length=limits.SEGMENTS_MAX)
     agent_id: Id | None = Field(None, description="Handle of your choice; 409 agent_id_in_use while it is live.")
     interactive: bool | None = Field(None, description="Park instead of completing; as the origin when absent.")
+    user_bearer: str | None = Field(None, pattern=BEARER_PATTERN, description="As for a run; the origin's is not used.")
+    user_credentials: dict[str, str] | None = Field(None, description=CREDENTIALS)
     idempotency_key: str | None = Field(
         None,
         min_length=1,
@@ -159,6 +182,13 @@ class ReasonBody(Body):
     """Why a run is to stand still."""
 
     reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+
+
+class ReplayBody(Body):
+    """Who goes on with a session's conversation."""
+
+    agent: AgentName = Field(description="Name of the agent of the new session.")
+    compress: bool | None = Field(None, description="Replace the older part of it by a summary.")
 
 
 class BulkBody(Body):
@@ -196,6 +226,19 @@ class LimitBody(Body):
     soft_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Millionths of the currency.")
     hard_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="The same; never exceeded.")
     strict: bool | None = Field(None, description="hard_limit is never exceeded either: worst cases must fit.")
+
+
+class HookBody(Body):
+    """A hook: who is asked about which tool calls. The same owner and name again replaces it."""
+
+    owner: str
+    name: str
+    phase: str = Field(description="pre: before the call; post: after it.")
+    callback_url: str = Field(description="http or https; asked with one signed POST.")
+    agents: list[str] | None = Field(None, description="Names; without any, all agents.")
+    tools: list[str] | None = Field(None, description="Names, or beginnings with a star; without any, all tools.")
+    fail_mode: str | None = Field(None, description="open (without it): pass when there is no answer; closed: deny.")
+    timeout_ms: int | None = Field(None, description="Longest wait, at most 60,000; 5,000 without it.")
 
 
 class ResumeBody(Body):
@@ -253,6 +296,7 @@ def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) ->
         interactive=bool(body.interactive),
         run_timeout_s=body.run_timeout_seconds or 0,
         sampling=None if body.sampling is None else _sampling(body.sampling),
+        compaction=None if body.compaction is None else _compaction(body.compaction),
         web_search_filter=body.web_search_filter or "",
         idempotency_key=idempotency_key or body.idempotency_key or "",
         user_bearer=body.user_bearer or "",
@@ -273,6 +317,8 @@ def fork_request(body: ForkBody, *, idempotency_key: str, traceparent: str) -> F
         agent_id=body.agent_id or "",
         interactive=body.interactive,
         idempotency_key=idempotency_key or body.idempotency_key or "",
+        user_bearer=body.user_bearer or "",
+        user_credentials=body.user_credentials or {},
         traceparent=traceparent,
     )
 
@@ -306,6 +352,18 @@ def _sampling(body: SamplingBody) -> Sampling:
         presence_penalty=body.presence_penalty,
         seed=body.seed,
         stop=tuple(body.stop or ()),
+    )
+
+
+def _compaction(body: CompactionBody) -> Compaction:
+    return Compaction(
+        enabled=body.enabled,
+        target_percentage=body.target_percentage,
+        keep_last_n=body.keep_last_n,
+        keep_first=body.keep_first,
+        autocompact_at_pct=body.autocompact_at_pct,
+        model=body.model or "",
+        memory_flush=body.memory_flush,
     )
 
 

@@ -89,6 +89,59 @@ ANSWERS: dict[str, Any] = {
         "required": ["run_id", "delivered"],
         "properties": {"run_id": TEXT, "delivered": {"type": "boolean"}},
     },
+    "Compacted": {
+        "type": "object",
+        "required": ["run_id", "compacted", "applied"],
+        "properties": {
+            "run_id": TEXT,
+            "compacted": {"type": "boolean"},
+            "before_tokens": NUMBER,
+            "after_tokens": NUMBER,
+            "applied": {"enum": ["live", "marker", "noop"]},
+        },
+    },
+    "Copied": {
+        "type": "object",
+        "required": ["new_session_id", "seed_run_id", "events_copied", "compacted"],
+        "properties": {
+            "new_session_id": TEXT,
+            "seed_run_id": TEXT,
+            "events_copied": NUMBER,
+            "compacted": {"type": "boolean"},
+        },
+    },
+    "HookMade": {
+        "type": "object",
+        "required": ["id", "signing_secret"],
+        "properties": {"id": TEXT, "signing_secret": MAYBE_TEXT},
+    },
+    "HookList": {
+        "type": "object",
+        "required": ["hooks"],
+        "properties": {
+            "hooks": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["id", "owner", "name", "phase", "agents", "tools", "callback_url", "fail_mode"],
+                    "properties": {
+                        "id": TEXT,
+                        "tenant_id": TEXT,
+                        "owner": TEXT,
+                        "name": TEXT,
+                        "phase": {"enum": ["pre", "post"]},
+                        "agents": {"type": "array", "items": TEXT},
+                        "tools": {"type": "array", "items": TEXT},
+                        "callback_url": TEXT,
+                        "fail_mode": {"enum": ["open", "closed"]},
+                        "timeout_ms": NUMBER,
+                        "registered_at": {"type": "string", "format": "date-time"},
+                    },
+                },
+            }
+        },
+    },
+    "HookRemoved": {"type": "object", "required": ["deleted"], "properties": {"deleted": TEXT}},
     "Resolved": {
         "type": "object",
         "required": ["run_id", "call", "repeated"],

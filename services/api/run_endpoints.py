@@ -13,11 +13,21 @@ from starlette.types import ASGIApp
 
 from projections.runs import RunFilter
 from services.api.answers import POSITION_HEADER, json_answer
-from services.api.bodies import CancelBody, InputBody, MessageBody, ReasonBody, ResolveBody, RunBody, run_request
+from services.api.bodies import (
+    CancelBody,
+    InputBody,
+    MessageBody,
+    ReasonBody,
+    ReplayBody,
+    ResolveBody,
+    RunBody,
+    run_request,
+)
 from services.api.event_stream import EventStream
 from services.api.reading import flag, json_body, place_in_stream, text, time_ms, whole
 from services.api.service import Service
 from services.commands import limits
+from services.commands.compactions import NOOP
 from services.commands.declined import bad_request
 from services.commands.requests import AGENT_NAME, check_id
 from services.commands.runs import Accepted
@@ -170,6 +180,33 @@ async def pause(service: Service, caller: Caller, request: Request) -> Response:
 async def resume(service: Service, caller: Caller, request: Request) -> Response:
     found = await service.layer.control.resume(caller, request.path_params["run_id"])
     answer = {"run_id": found.run_id, "agent_id": found.agent_id, "resumed": True}
+    return json_answer(answer, headers={POSITION_HEADER: found.position})
+
+
+async def compact(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, ReasonBody, limit=CONTROL_BODY_MAX, optional=True)
+    found = await service.layer.compactions.compact(caller, request.path_params["run_id"], body.reason or "")
+    answer = {
+        "run_id": found.run_id,
+        "compacted": found.applied != NOOP,
+        "before_tokens": found.before_tokens,
+        "after_tokens": found.after_tokens,
+        "applied": found.applied,
+    }
+    return json_answer(answer, headers={POSITION_HEADER: found.position} if found.position else None)
+
+
+async def replay_session(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, ReplayBody, limit=CONTROL_BODY_MAX)
+    found = await service.layer.compactions.replay(
+        caller, request.path_params["session_id"], body.agent, compress=bool(body.compress)
+    )
+    answer = {
+        "new_session_id": found.session_id,
+        "seed_run_id": found.seed_run_id,
+        "events_copied": found.events,
+        "compacted": found.compacted,
+    }
     return json_answer(answer, headers={POSITION_HEADER: found.position})
 
 

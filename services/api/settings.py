@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from connectors.blobs import FileBlobs
 from connectors.configuration import Settings
 from connectors.errors import Permanent
-from connectors.options import encryption_keys, kafka_options, postgres_options
+from connectors.options import encryption_keys, installation_key, kafka_options, postgres_options
 from connectors.sealing import KeyEncryptionKeys
+from connectors.secret_key import SecretKey
 from connectors.state_files import StateFiles
 from services.commands.opening import Places
 
@@ -50,6 +51,7 @@ def api_settings(settings: Settings) -> ApiSettings:
             postgres_connections=settings.postgres_max_connections,
             postgres_min_connections=settings.postgres_min_connections,
             wrapping=_wrapping(settings),
+            secret=_secret(settings),
         ),
         replica_id=settings.replica_id or f"{socket.gethostname()}-{os.getpid()}",
         max_request_bytes=settings.max_request_bytes,
@@ -61,5 +63,12 @@ def api_settings(settings: Settings) -> ApiSettings:
 def _wrapping(settings: Settings) -> KeyEncryptionKeys | None:
     try:
         return encryption_keys(settings)
+    except Permanent as error:
+        raise MissingSetting(str(error)) from error
+
+
+def _secret(settings: Settings) -> SecretKey | None:
+    try:
+        return installation_key(settings)
     except Permanent as error:
         raise MissingSetting(str(error)) from error

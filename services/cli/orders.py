@@ -1,5 +1,7 @@
 """`loomlog runs pause, resume, cancel, quarantine, release`: orders to one run, or to all of a filter (--where).
 
+`compact` goes to one run only: each is a model call that somebody pays.
+
 Before: main.py. After: api.py, and bulk.py for a filter.
 """
 
@@ -14,6 +16,7 @@ from services.cli.commands import run
 from services.cli.failures import Failure, WrongUse
 from services.cli.output import DIM, NAME, console, print_json
 from services.cli.runs import Json, api_of_here, row_of, runs_app
+from services.cli.wording import number
 
 __all__ = ["runs_app"]
 
@@ -25,6 +28,8 @@ Where = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="With --where: only show which.")]
 Yes = Annotated[bool, typer.Option("--yes", help="With --where: do not ask.")]
+COMPACT_TIMEOUT_S = 150.0
+"""The API waits two minutes for a summary before it says that it takes longer."""
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is kept with the run.")]
 
 
@@ -73,6 +78,27 @@ def release(
 ) -> None:
     """Fold a quarantined run again from the log and let it go on."""
     _one_or_all("release", "Released", run_id, where, reason, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@runs_app.command("compact")
+def compact(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run (r_...) or its handle (a_...).")],
+    reason: Reason = "",
+    as_json: Json = False,
+) -> None:
+    """Replace the older part of a conversation by a summary: of a run that waits for input, or that is over."""
+    answer, position = run(_compact(run_id, reason))
+    if as_json:
+        print_json({**answer, "position": position or None})
+        return
+    if not answer["compacted"]:
+        console().print(Text.assemble("Nothing to compact in ", (answer["run_id"], NAME)))
+        return
+    spans = f": {number(answer['before_tokens'])} tokens became {number(answer['after_tokens'])}"
+    line = Text.assemble("Compacted ", (answer["run_id"], NAME), spans, ("  event ", DIM), position)
+    console().print(line)
+    if answer["applied"] == "marker":
+        console().print(Text("The next run of its session starts from the summary.", style=DIM))
 
 
 @runs_app.command("cancel")
@@ -124,6 +150,14 @@ async def _order(run_id: str, what: str, body: Mapping[str, Any]) -> tuple[Mappi
     async with api_of_here() as api:
         row = await row_of(api, run_id)
         answer = await api.post(f"/v1/runs/{row['run_id']}/{what}", body)
+        return answer.value, answer.position
+
+
+async def _compact(run_id: str, reason: str) -> tuple[Mapping[str, Any], str]:
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        path = f"/v1/runs/{row['run_id']}/compact"
+        answer = await api.post(path, {"reason": reason}, timeout_s=COMPACT_TIMEOUT_S)
         return answer.value, answer.position
 
 

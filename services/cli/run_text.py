@@ -76,6 +76,15 @@ def _shown_status(row: Mapping[str, Any]) -> str:
     return "parked" if row["parked"] else str(row["status"])
 
 
+def _context(row: Mapping[str, Any]) -> str:
+    """How full the context is, and how often it was made smaller."""
+    gauge, times = row.get("context"), row.get("compactions") or 0
+    if gauge is None:
+        return ""
+    often = f", compacted {counted(times, 'time')}" if times else ""
+    return f"{number(gauge['used_tokens'])} of {number(gauge['max_tokens'])} tokens ({gauge['used_pct']:g} %){often}"
+
+
 def print_facts(out: Console, row: Mapping[str, Any]) -> None:
     """What is known of the run, a line each."""
     forked = row.get("forked_from")
@@ -88,6 +97,7 @@ def print_facts(out: Console, row: Mapping[str, Any]) -> None:
         "status": row["status"],
         "paused": (row.get("pause_reason") or "yes") if row.get("pause_requested") else "",
         "quarantine": row["quarantine_error"] or "",
+        "context": _context(row),
         "started": row["started_at"],
         "ended": row["completed_at"] or "",
         "continues": row["continues_run_id"] or "",

@@ -45,7 +45,9 @@ class Outcome(StrEnum):
     NOT_DONE = "not-done"
 
 
-runs_app = typer.Typer(help="List, show, follow, pause, quarantine, resolve and cancel runs.", no_args_is_help=True)
+runs_app = typer.Typer(
+    help="List, show, follow, pause, compact, quarantine, resolve and cancel runs.", no_args_is_help=True
+)
 
 
 def api_of_here() -> Api:

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from services.cli.following import RECONNECTED, WAITING, Frame
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD
-from services.cli.wording import arguments, counted, duration, first_line, number, one_line, size
+from services.cli.wording import arguments, counted, duration, first_line, hook_words, number, one_line, size
 
 CALLS_SHOWN = 6
 """Results of one tool in one turn that get a line; a reviewer searches for thirty things at once."""
@@ -107,6 +107,15 @@ class RunView:
             case "awaiting_input":
                 self.status = "waiting for input"
                 return [*self._end_turn(), Text("waits for input", style=ODD)]
+            case "context_compaction":
+                found = _mapping(data.get("context_compaction"))
+                spans = (
+                    f"{number(found.get('before_tokens') or 0)} tokens became {number(found.get('after_tokens') or 0)}"
+                )
+                line = f"conversation compacted ({found.get('trigger') or 'manual'}): {spans}"
+                return [*self._end_turn(), Text(line, style=ODD)]
+            case "compaction_failed":
+                return [*self._end_turn(), Text(one_line(str(data.get("error", "")), self.columns), style=ODD)]
             case "limit":
                 met = _mapping(data.get("limit"))
                 told = Text(str(met.get("message", "")), style=BAD if met.get("severity") == "hard" else ODD)
@@ -117,6 +126,9 @@ class RunView:
                 line = f"nobody knows what became of call {asked.get('call')} ({asked.get('name') or '?'})"
                 hint = "loomlog runs resolve RUN --call " + f"{asked.get('call')} --as done|not-done"
                 return [*self._end_turn(), Text(line, style=ODD), Text(hint, style=DIM)]
+            case "hook_acted" | "host_widened":
+                act = _mapping(data.get("hook_acted") or data.get("host_widening"))
+                return [Text(INDENT + one_line(hook_words(act), self.columns - len(INDENT)), style=ODD)]
             case "done":
                 self.status = "cancelled" if data.get("stop_reason") == "cancelled" else "completed"
                 return [*self._said(), *self._end_turn()]

@@ -38,8 +38,16 @@ STOP_TIMEOUT_S = 5.0
 """The drain (plan.LOCAL_DRAIN_MS) and what comes after it."""
 SIGNING_KEYS = ("LOOMLOG_AUDIT_KEY", "LOOMLOG_AUDIT_KEY_FILE")
 """Handed to the auditor alone: runtimes run what models write."""
-CONTENT_KEYS = ("LOOMLOG_ENCRYPTION_KEY", "LOOMLOG_ENCRYPTION_KEY_FILE", "LOOMLOG_ENCRYPTION_KEY_PREVIOUS")
-"""Handed to those that see user content in clear: the API and the runtimes."""
+CONTENT_KEYS = (
+    "LOOMLOG_ENCRYPTION_KEY",
+    "LOOMLOG_ENCRYPTION_KEY_FILE",
+    "LOOMLOG_ENCRYPTION_KEY_PREVIOUS",
+    "LOOMLOG_SECRET_KEY",
+    "LOOMLOG_SECRET_KEY_PREVIOUS",
+    "LOOMCYCLE_SECRET_KEY",
+    "LOOMCYCLE_SECRET_KEY_PREVIOUS",
+)
+"""Handed to those that see user content and the secrets of runs in clear: the API and the runtimes."""
 RUN_TOPICS = ("loom.run.commands", "loom.run.events", "loom.run.deltas", "loom.run.snapshots", "loom.audit.checkpoints")
 """Topics of the run family, and what is signed about it: the same number of partitions, LOOMLOG_PARTITIONS of them."""
 

@@ -120,3 +120,21 @@ def _argument(value: Any, characters: int) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+HOOK_ACTS = {
+    "denied": "denied",
+    "rewrote_input": "changed the arguments of",
+    "rewrote_result": "changed the result of",
+    "unavailable": "could not be asked about",
+}
+
+
+def hook_words(told: Mapping[str, Any]) -> str:
+    """What a hook did about a tool call, from the object of a `hook_acted` or a `host_widened` frame."""
+    hook, call = f"hook {told.get('hook_owner')}/{told.get('hook_name')}", str(told.get("tool_name") or "a call")
+    if "hosts_added" in told:
+        return f"{hook} opened {', '.join(map(str, told['hosts_added'] or ()))} for {call}"
+    act = str(told.get("act"))
+    why = f": {told['reason']}" if told.get("reason") else ""
+    return f"{hook} {HOOK_ACTS.get(act, act)} {call}{why}"

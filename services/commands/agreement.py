@@ -6,7 +6,7 @@ Before: services/core/run/replaying.py folded the run. After: the replay of the 
 from projections.audit import AuditRow
 from projections.runs import RunRow
 from services.core.run.replaying import Replayed
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, Paused
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused
 
 
 def differences(replayed: Replayed, place: AuditRow | None, row: RunRow | None) -> list[str]:
@@ -25,7 +25,7 @@ def differences(replayed: Replayed, place: AuditRow | None, row: RunRow | None) 
     if place.halted_offset is not None:
         found.append(f"the read models halted the run at offset {place.halted_offset}: {place.withheld} records wait")
     state = replayed.state
-    if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Ended):
+    if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended):
         return found
     if row is None:
         return [*found, "the read models have no row for the run"]

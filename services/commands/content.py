@@ -118,6 +118,13 @@ class Content:
         if isinstance(use, dict) and isinstance(sealed := use.get("input"), str) and is_token(sealed, untrusted=False):
             # The frame was made from the token; in clear it would have shown the arguments as JSON.
             opened["tool_use"]["input"] = parsed(opened["tool_use"]["input"])
+        acted = event.get("hook_acted")
+        if (
+            isinstance(acted, dict)
+            and isinstance(given := acted.get("input"), str)
+            and is_token(given, untrusted=False)
+        ):
+            opened["hook_acted"]["input"] = parsed(opened["hook_acted"]["input"])
         return opened
 
     def _opened(self, value: Any, tenant: str) -> Any:

@@ -140,7 +140,7 @@ class Control:
             raise declined
         if not isinstance(event, InputReceived):
             raise over(run_id)
-        return Delivered(run_id=run_id, position=self._position(item))
+        return Delivered(run_id=run_id, position=self.position(item))
 
     async def cancel(self, caller: Caller, agent_id: str, reason: str = "") -> Stopped:
         """End the run of a handle. Raises Declined: unknown_agent_id, cancel_pending."""
@@ -192,7 +192,31 @@ class Control:
         if not isinstance(event, ToolReturned | ToolCallRequested):
             raise over(run_id)
         repeated = isinstance(event, ToolCallRequested)
-        return Resolved(run_id=run_id, is_repeated=repeated, position=self._position(item))
+        return Resolved(run_id=run_id, is_repeated=repeated, position=self.position(item))
+
+    async def settled(
+        self,
+        caller: Caller,
+        row: RunRow,
+        make: Callable[[CommandEnvelope], Command],
+        is_it: Callable[[EventItem, str], bool],
+        *,
+        pending: str,
+        wait_s: float,
+    ) -> EventItem:
+        """Gives an order of another use case; the event that settles it, by `is_it` (event, command id), or the end.
+
+        Raises Declined: not_found when the run had ended, `pending` when nothing was heard within `wait_s`.
+        """
+        envelope = self._envelope(caller, row)
+
+        def settles(item: EventItem) -> bool:
+            return is_it(item, envelope.command_id) or _ends(item)
+
+        item = await self._ordered(row, make(envelope), settles, wait_s=wait_s)
+        if item is None:
+            raise await self._undecided(pending, row, "the order is in the log and takes effect", wait_s=wait_s)
+        return item
 
     async def pause(self, caller: Caller, run_id: str, reason: str = "") -> Held:
         """Let a run stand still before its next model call. Raises Declined: not_found, already_pausing."""
@@ -245,10 +269,10 @@ class Control:
             raise refused(event.code, event.message)
         if isinstance(event, RunQuarantined) and not isinstance(command, QuarantineRun):
             error = f"the run {row.run_id} cannot go on and is quarantined: {event.error}"
-            raise Declined("run_quarantined", error, details={"position": self._position(item)})
+            raise Declined("run_quarantined", error, details={"position": self.position(item)})
         if not isinstance(event, RunPauseRequested | RunResumed | RunQuarantined | RunReleased):
             raise over(row.run_id)
-        return Held(run_id=row.run_id, agent_id=row.agent_id, position=self._position(item))
+        return Held(run_id=row.run_id, agent_id=row.agent_id, position=self.position(item))
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
@@ -261,23 +285,28 @@ class Control:
         )
 
     async def _ordered(
-        self, row: RunRow, command: Command, is_it: Callable[[EventItem], bool] | None = None
+        self,
+        row: RunRow,
+        command: Command,
+        is_it: Callable[[EventItem], bool] | None = None,
+        wait_s: float | None = None,
     ) -> EventItem | None:
         """Appends the command; the event that answers it, or the one that `is_it` says. None: see `_effect`."""
         command_id = command.envelope.command_id
         subscription = self._sources.hub.subscribe(row.run_id)
         try:
             await self._publisher.publish(partition_key(row.run_id), command_id, command)
-            return await self._effect(subscription, row, is_it or partial(_answers, command_id=command_id))
+            is_it = is_it or partial(_answers, command_id=command_id)
+            return await self._effect(subscription, row, is_it, wait_s or self._wait_s)
         finally:
             subscription.close()
 
     async def _effect(
-        self, subscription: Subscription, row: RunRow, is_it: Callable[[EventItem], bool]
+        self, subscription: Subscription, row: RunRow, is_it: Callable[[EventItem], bool], wait_s: float
     ) -> EventItem | None:
         """The event that shows what became of a command; None when none came in time or the run is over already."""
         clock = asyncio.get_running_loop().time
-        deadline = clock() + self._wait_s
+        deadline = clock() + wait_s
         while not subscription.closed and (left := deadline - clock()) > 0:
             items = await subscription.take(min(left, limits.DECISION_LOOK_S))
             for item in items:
@@ -296,7 +325,7 @@ class Control:
                 raise
             return row
 
-    async def _undecided(self, code: str, row: RunRow, what: str) -> Declined:
+    async def _undecided(self, code: str, row: RunRow, what: str, *, wait_s: float | None = None) -> Declined:
         """Why nothing was heard of a command: the run has ended, cannot be handled, or nobody owns it just now."""
         now = await self._stored(row)
         if now.status != "running":
@@ -309,12 +338,13 @@ class Control:
             )
         return Declined(
             code,
-            f"no runtime has answered within {self._wait_s:g} s; {what} as soon as one is up",
+            f"no runtime has answered within {wait_s or self._wait_s:g} s; {what} as soon as one is up",
             retry_after_s=RETRY_SOON_S,
             details={"run_id": row.run_id, "agent_id": row.agent_id},
         )
 
-    def _position(self, item: EventItem) -> str:
+    def position(self, item: EventItem) -> str:
+        """Where the event lies, as a token for reads."""
         return self._sources.barrier.token(item.partition, item.raw.offset)
 
     def _as_stored(self, row: RunRow) -> Stopped:
@@ -337,7 +367,7 @@ class Control:
             case other:
                 raise AssertionError(f"{type(other).__name__} does not end a run")
         return Stopped(
-            agent_id=row.agent_id, run_id=row.run_id, status=status, reason=why, position=self._position(item)
+            agent_id=row.agent_id, run_id=row.run_id, status=status, reason=why, position=self.position(item)
         )
 
 

@@ -19,12 +19,14 @@ CODES = frozenset(
     {
         # what was asked
         "bad_request",
+        "invalid_registration",
         "confirm_mismatch",
         "unknown_agent",
         "unsupported_media_type",
         "payload_too_large",
         "empty_text",
         "encryption_off",
+        "credentials_off",
         "idempotency_key_reused",
         # who asked
         "unauthorized",
@@ -50,6 +52,11 @@ CODES = frozenset(
         "restore_failed",
         "already_pausing",
         "not_paused",
+        "run_busy",
+        "agent_gone",
+        "empty_source",
+        "nothing_to_compact",
+        "compaction_failed",
         "already_quarantined",
         "not_quarantined",
         # bounds
@@ -69,6 +76,7 @@ CODES = frozenset(
         "log_unavailable",
         "projection_unavailable",
         "blobs_unavailable",
+        "credentials_unavailable",
         "starting",
         "run_pending",
         "input_pending",
@@ -76,6 +84,7 @@ CODES = frozenset(
         "resolve_pending",
         "import_pending",
         "pause_pending",
+        "compact_pending",
         "limit_pending",
         "quarantine_pending",
         "not_yet",
@@ -135,9 +144,14 @@ def refused(code: str, message: str, limit: LimitNotice | None = None, *, about:
 
 
 def away(what: str, error: OutsideError) -> Declined:
-    """Something outside does not answer. `what` is log, projection or blobs; the details are for logs, not callers."""
+    """Something outside does not answer: log, projection, blobs or credentials. Its details are not for callers."""
     hint = "it is not set up rightly; see the logs" if isinstance(error, Permanent) else "try again in a moment"
-    names = {"log": "the log", "projection": "the read models", "blobs": "the blob store"}
+    names = {
+        "log": "the log",
+        "projection": "the read models",
+        "blobs": "the blob store",
+        "credentials": "the store of credentials",
+    }
     return Declined(
         f"{what}_unavailable", f"{names[what]} cannot be reached ({error.kind}); {hint}", retry_after_s=RETRY_SOON_S
     )

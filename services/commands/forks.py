@@ -10,7 +10,7 @@ Before: a transport. After: runs.py launches it like any other run.
 import difflib
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import orjson
@@ -39,7 +39,7 @@ PLACEHOLDER = "x"
 TEXTS = ("provider", "model", "effort", "system_prompt")
 NUMBERS = {"max_tokens": 2**31 - 1, "max_iterations": ITERATIONS_BACKSTOP, "retry_attempts": RETRY_ATTEMPTS_MAX}
 """Whole numbers from 0 to this."""
-SAMPLING = tuple(field.name for field in fields(Sampling))
+SAMPLING = tuple(entry.name for entry in fields(Sampling))
 WHOLE_SAMPLING = ("top_k", "seed")
 OVERRIDES = (*TEXTS, "tools", *NUMBERS, *SAMPLING)
 """What a fork may change of its definition. Volumes and hosts are the operator's to give."""
@@ -59,6 +59,9 @@ class ForkRequest:
     agent_id: str = ""
     interactive: bool | None = None
     idempotency_key: str = ""
+    user_bearer: str = field(default="", repr=False)
+    user_credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The fork's own: those of its origin are not inherited."""
     traceparent: str = ""
 
 
@@ -126,6 +129,7 @@ class Forks:
             interactive=request.interactive,
             idempotency_key=request.idempotency_key,
             request_sha256=digest,
+            credentials=tuple(sorted(whole.credentials)),
         )
 
 
@@ -199,6 +203,8 @@ def _checked(request: ForkRequest) -> RunRequest:
             segments=request.segments,
             agent_id=request.agent_id,
             idempotency_key=request.idempotency_key,
+            user_bearer=request.user_bearer,
+            user_credentials=request.user_credentials,
             traceparent=request.traceparent,
         )
     )

@@ -17,6 +17,7 @@ from services.core.run.state import (
     Absent,
     AwaitingModel,
     AwaitingTools,
+    Compacting,
     Ended,
     Parked,
     Paused,
@@ -153,6 +154,8 @@ def _phase(state: State) -> dict[str, Any]:
             return {"phase": "parked", "turn": facts.turns, "attempt": None, "open_calls": []}
         case Paused(facts=facts):
             return {"phase": "paused", "turn": facts.turns, "attempt": None, "open_calls": []}
+        case Compacting(facts=facts):
+            return {"phase": "compacting", "turn": facts.turns, "attempt": state.attempt, "open_calls": []}
         case Ended(facts=facts):
             return {"phase": "ended", "turn": facts.turns, "attempt": None, "open_calls": []}
         case Refused():

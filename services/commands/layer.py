@@ -7,12 +7,14 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     forks     fork                              -> Accepted, with the fork's stream
     imports   take_in
     control   post_input, cancel, resolve, pause, resume, quarantine, release
+    compactions compact, replay                (a summary for the older part; a session for another agent)
     bulk      preview, act                      (one of those orders, to the runs of a filter)
     reads     run, agent, runs, transcript, stream
     audit     events, record
     histories replay, at, compare, export
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
+    hooks     register, listed, remove
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     budgets   limits, set, remove, usage
     probing   probe                  (of the providers of models)
@@ -29,6 +31,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
+from connectors.run_credentials import RunCredentials
+from connectors.secret_key import SecretKey
 from connectors.state_files import StateFiles
 from schemas.codec import Codec
 from schemas.ids import fresh_token, partition_key
@@ -38,12 +42,14 @@ from services.commands.authentication import Gate
 from services.commands.barrier import Barrier
 from services.commands.budgets import Budgets
 from services.commands.bulk import Bulk
+from services.commands.compactions import Compactions
 from services.commands.content import Content
 from services.commands.control import Control
 from services.commands.erasing import Erasing
 from services.commands.follow import Sources
 from services.commands.forks import Forks
 from services.commands.histories import Histories
+from services.commands.hooks import Hooks
 from services.commands.hub import Hub
 from services.commands.imports import Imports
 from services.commands.pausing import Pausing
@@ -59,6 +65,7 @@ from services.stream.budget_family import BudgetFamily
 from services.stream.budget_family import topics_of as budget_topics
 from services.stream.budgets import BudgetBoard
 from services.stream.family import Topics
+from services.stream.hooks import HookBoard
 from services.stream.pauses import PauseBoard
 from services.stream.providers import ProviderBoard
 from services.stream.snapshot import Snapshots as BooksSnapshots
@@ -73,12 +80,13 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family and of budgets, and of wider pauses, of keys of subjects, of providers."""
+    """The topics of the run family and of budgets, and of wider pauses, hooks, keys of subjects, providers."""
 
     commands: str
     events: str
     previews: str
     control: str
+    hooks: str
     subjects: str
     budgets: Topics
     providers: str
@@ -90,6 +98,7 @@ class RunTopics:
             events=f"{prefix}.run.events",
             previews=f"{prefix}.run.deltas",
             control=f"{prefix}.control.events",
+            hooks=f"{prefix}.hook.events",
             subjects=f"{prefix}.subject.keys",
             budgets=budget_topics(prefix),
             providers=f"{prefix}.provider.events",
@@ -131,10 +140,14 @@ class CommandLayer:
         publish_wait_s: float = limits.PUBLISH_WAIT_S,
         decision_wait_s: float = limits.DECISION_WAIT_S,
         control_wait_s: float = limits.CONTROL_WAIT_S,
+        compaction_wait_s: float = limits.COMPACTION_WAIT_S,
         on_batch: Callable[[int], None] = lambda records: None,
         keys: SubjectKeys | None = None,
+        secret: SecretKey | None = None,
+        credentials: RunCredentials | None = None,
     ) -> None:
-        """`keys` None: content is not encrypted."""
+        """`keys` None: content is not encrypted. `secret` None: callbacks are not signed. `credentials` None: requests
+        that bring some are refused."""
         self.keys = keys
         self.gate = gate
         self.hub = hub
@@ -155,6 +168,8 @@ class CommandLayer:
         self.pausing = Pausing(
             sources, self.pauses, appender, codec, topic=topics.control, clock_ms=clock_ms, fresh_token=new_token
         )
+        self.hook_board = HookBoard(codec, topics.hooks)
+        self.hooks = Hooks(self.hook_board, appender, codec, clock_ms=clock_ms, fresh_token=new_token, secret=secret)
         self.providers = ProviderBoard(codec, topics.providers)
         self.probing = Probing(self.providers, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.runs = Runs(
@@ -165,6 +180,7 @@ class CommandLayer:
             fresh_token=new_token,
             decision_wait_s=decision_wait_s,
             admit=self.pausing.admit,
+            credentials=credentials,
         )
         self.forks = Forks(self.runs, self.reads, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = Imports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
@@ -174,6 +190,9 @@ class CommandLayer:
         self.restoring = Restoring(sources, self.publisher, self.pausing, clock_ms=clock_ms, wait_s=decision_wait_s)
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
+        )
+        self.compactions = Compactions(
+            self.runs, self.control, self.reads, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )
         family = BudgetFamily()
         saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)

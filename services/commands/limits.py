@@ -15,7 +15,6 @@ METADATA_BYTES_MAX = 64 * 1024
 METADATA_KEYS_MAX = 128
 PARENT_CONTEXT_VALUE_BYTES = 256
 """Parity: an opaque label, not a payload."""
-PARENT_CONTEXT_KEYS_MAX = 16
 NAMES_MAX = 512
 """Tools or hosts of one narrowing list."""
 NAME_BYTES_MAX = 256
@@ -30,6 +29,11 @@ WHERE_CHARACTERS_MAX = 1_024
 """Of the filter of an order in bulk: eight short keys with their values."""
 IDEMPOTENCY_KEY_MAX = 255
 """Characters of an Idempotency-Key; more than a UUID or two."""
+
+CREDENTIALS_MAX = 64
+"""That come with one request; each is for another server the run talks to."""
+CREDENTIAL_CHARACTERS_MAX = 16 * 1024
+"""Of one of them: longer than the headers that servers accept."""
 
 # --- waits -----------------------------------------------------------------------------------------------------------
 
@@ -48,6 +52,8 @@ DECISION_LOOK_S = 0.25
 """How often a start that may be a repetition looks whether the run exists; a repetition causes no event."""
 CONTROL_WAIT_S = 5.0
 """How long an input or a cancel waits for its effect (parity: the cancel acknowledgement of the reference)."""
+COMPACTION_WAIT_S = 120.0
+"""How long a compaction waits for its summary, which is a whole model call; it goes on when the caller is let go."""
 OWN_WRITES_WAIT_S = 0.5
 """How long a read of one thing waits for the projections to pass what this process has seen; then it reads anyway."""
 POSITION_WAIT_S = 2.0

@@ -19,7 +19,9 @@ from connectors.errors import OutsideError, Permanent, Transient
 from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from connectors.postgres import PostgresOptions, connect, open_reader
 from connectors.protocols import Blobs
+from connectors.run_credentials import PostgresRows, RunCredentials
 from connectors.sealing import KeyEncryptionKeys
+from connectors.secret_key import SecretKey
 from connectors.state_files import StateFiles
 from projections.builds import PREFIX
 from projections.positions import PositionWatch
@@ -62,6 +64,8 @@ class Places:
     topics: RunTopics = TOPICS
     wrapping: KeyEncryptionKeys | None = None
     """None = content is not encrypted."""
+    secret: SecretKey | None = field(default=None, repr=False)
+    """None = callbacks are not signed, and runs take no credentials."""
 
 
 @dataclass(slots=True)
@@ -109,6 +113,11 @@ async def opened(
         )
         stack.push_async_callback(previews.close)
         keys = await waited_for("broker", readiness, lambda: _keys(places, codec, appender, ranges))
+        credentials: RunCredentials | None = None
+        if places.secret is not None:
+            rows = PostgresRows(places.postgres)
+            stack.push_async_callback(rows.close)
+            credentials = RunCredentials(rows, places.secret)
         watch = PositionWatch(lambda: connect(places.postgres), places.prefix)
         layer = CommandLayer(
             gate=gate,
@@ -124,6 +133,8 @@ async def opened(
             topics=places.topics,
             on_batch=on_batch,
             keys=keys,
+            secret=places.secret,
+            credentials=credentials,
         )
         await layer.publisher.open()
         await waited_for("broker", readiness, lambda: layer.pauses.catch_up(ranges))
@@ -134,6 +145,10 @@ async def opened(
         spent = KafkaTail(places.kafka, places.topics.budgets.events, {BUDGETS: layer.books.next_offset})
         await waited_for("broker", readiness, spent.start)
         stack.push_async_callback(spent.close)
+        await waited_for("broker", readiness, lambda: layer.hook_board.catch_up(ranges))
+        hooks = KafkaTail(places.kafka, places.topics.hooks, {PARTITION: layer.hook_board.next_offset})
+        await waited_for("broker", readiness, hooks.start)
+        stack.push_async_callback(hooks.close)
         await waited_for("broker", readiness, lambda: layer.providers.catch_up(ranges))
         providers = KafkaTail(places.kafka, places.topics.providers, {PARTITION: layer.providers.next_offset})
         await waited_for("broker", readiness, providers.start)
@@ -153,6 +168,7 @@ async def opened(
                 lambda: _watch(watch),
                 lambda: layer.pauses.follow(control),
                 lambda: layer.books.follow(spent),
+                lambda: layer.hook_board.follow(hooks),
                 lambda: layer.providers.follow(providers),
                 *following_keys,
             )

@@ -170,6 +170,11 @@ class Reads:
         owner = Owner(tenant=row.tenant, user_id=row.user_id)
         return SessionHead(owner=owner, agent=row.agent, user_tier=row.user_tier, newest=row)
 
+    async def events_of_session(self, tenant: str, session_id: str) -> int:
+        """How many events its latest runs have together."""
+        page = await self._projection.runs(tenant, RunFilter(session_id=session_id), limit=limits.LIST_MAX)
+        return sum(row.last_seq for row in page.rows)
+
     async def _newest_of(self, caller: Caller, session_id: str) -> RunRow | None:
         page = await self._projection.runs(scope_of(reach(caller)), RunFilter(session_id=session_id), limit=1)
         return page.rows[0] if page.rows else None

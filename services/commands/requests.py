@@ -4,8 +4,7 @@ A transport fills in a RunRequest; types are right then (its own edge saw to tha
 sizes, roles, images, sampling. What needs the configuration or the log (does the agent exist, is the session busy) is
 not decided here but by the owner of the run.
 
-Three fields are accepted, checked and then not used by this version, because nothing in it could use them: the two
-credentials (for MCP servers) are dropped before anything is written, so they never reach the log.
+The two credentials are secrets: runs.py puts their values outside the log, and only their names go on from here.
 
 Before: a transport. After: runs.py.
 """
@@ -22,13 +21,16 @@ from typing import Any
 import orjson
 
 from connectors.sealing import TOKEN, has_tokens
+from connectors.tools.references import BEARER as BEARER_NAME
 from schemas.ids import ID_PATTERN
-from schemas.values import ContentBlock, Sampling, Segment
+from schemas.values import Compaction, ContentBlock, Sampling, Segment
 from services.commands import limits
 from services.commands.declined import Declined, bad_request
+from services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
 AGENT_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*\Z")
 CREDENTIAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+DEFAULT_CREDENTIAL = "default"
 BEARER = re.compile(r"[A-Za-z0-9._\-+/=]{16,512}\Z")
 IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}\Z")
 """Visible ASCII: what a header can carry."""
@@ -40,6 +42,16 @@ IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 SHORT_IMAGE_TYPES = {"png": "image/png", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
 """Names existing clients use for the same."""
 FILTERS = ("drop", "keep")
+"""Of web search results outside allowed_hosts; the first is the default."""
+PARENT_CONTEXT = (
+    "root_agent_run_id",
+    "function_key",
+    "tier_at_run",
+    "board_scope",
+    "board_chunk_id",
+    "board_document_id",
+)
+"""Keys of parent_context (runtime parity 1.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +73,24 @@ class RunRequest:
     run_timeout_s: int = 0
     """Seconds of work after which the run fails; 0 leaves it to the agent."""
     sampling: Sampling | None = None
+    compaction: Compaction | None = None
     web_search_filter: str = ""
+    payload_metadata: Mapping[str, Any] = field(default_factory=dict)
+    """From the body of a trigger, never from a client: the model is shown it as untrusted."""
     idempotency_key: str = ""
     user_bearer: str = field(default="", repr=False)
     user_credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     traceparent: str = ""
     """Trace context of the caller; one that is not well formed is left out, as the standard says."""
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """All of them by name. The bearer has a name of its own, and is `default` unless something else is."""
+        found = dict(self.user_credentials)
+        if self.user_bearer:
+            found[BEARER_NAME] = self.user_bearer
+            found.setdefault(DEFAULT_CREDENTIAL, self.user_bearer)
+        return found
 
 
 def checked(request: RunRequest) -> RunRequest:
@@ -91,7 +115,10 @@ def checked(request: RunRequest) -> RunRequest:
     _check_names("tools", request.tools)
     _check_names("allowed_hosts", request.allowed_hosts)
     _check_credentials(request)
-    _check_metadata(request.metadata)
+    _check_metadata("metadata", request.metadata)
+    _check_metadata("payload_metadata", request.payload_metadata)
+    if request.compaction is not None:
+        checked_compaction(request.compaction)
     if not 0 <= request.run_timeout_s <= limits.RUN_TIMEOUT_MAX_S:
         raise bad_request(
             f"run_timeout_seconds is {request.run_timeout_s}: expected 0 to {limits.RUN_TIMEOUT_MAX_S}; 0 leaves it "
@@ -104,6 +131,8 @@ def checked(request: RunRequest) -> RunRequest:
         segments=_checked_segments(request),
         prompt="",
         parent_context=_checked_parent_context(request.parent_context),
+        # Without a list of hosts there is nothing to filter by; with one, what leads elsewhere is left out (parity).
+        web_search_filter="" if request.allowed_hosts is None else request.web_search_filter or FILTERS[0],
         traceparent=request.traceparent if TRACEPARENT.match(request.traceparent) else "",
     )
 
@@ -116,7 +145,7 @@ def check_id(name: str, value: str) -> None:
 
 def request_digest(request: RunRequest) -> str:
     """Hex SHA-256 over everything that makes a checked request the same request; the key itself is not part of it."""
-    whole = {
+    whole: dict[str, Any] = {
         "agent": request.agent,
         "session_id": request.session_id,
         "agent_id": request.agent_id,
@@ -132,6 +161,13 @@ def request_digest(request: RunRequest) -> str:
         # Left out while nothing is said: requests from before the field keep their hash.
         **({"run_timeout_s": request.run_timeout_s} if request.run_timeout_s else {}),
     }
+    # Only when they say something: a key that was used before they were heard still names the same request.
+    if request.compaction is not None:
+        whole["compaction"] = request.compaction.to_avro()
+    if request.web_search_filter not in ("", FILTERS[0]):
+        whole["web_search_filter"] = request.web_search_filter
+    if request.payload_metadata:
+        whole["payload_metadata"] = request.payload_metadata
     return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -228,38 +264,58 @@ def _check_name(name: str, value: str) -> None:
 
 
 def _check_credentials(request: RunRequest) -> None:
+    if len(request.user_credentials) > limits.CREDENTIALS_MAX:
+        raise bad_request(f"user_credentials: {len(request.user_credentials)}, at most {limits.CREDENTIALS_MAX}")
     for name in request.user_credentials:
         if not CREDENTIAL_NAME.match(name):
             raise bad_request(f"user_credentials: name {_shown(name)}: expected 1 to 64 of letters, digits, _ and -")
     # The values are secrets: messages never repeat them.
     for value in request.user_credentials.values():
-        if not value or len(value) > limits.INLINE_BYTES:
-            raise bad_request(f"user_credentials: a value is empty or longer than {limits.INLINE_BYTES} characters")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise bad_request("user_credentials: a value holds half of a surrogate pair")
+        if not value or len(value) > limits.CREDENTIAL_CHARACTERS_MAX:
+            raise bad_request(
+                f"user_credentials: a value is empty or longer than {limits.CREDENTIAL_CHARACTERS_MAX} characters"
+            )
     if request.user_bearer and not BEARER.match(request.user_bearer):
         raise bad_request("user_bearer: expected 16 to 512 of letters, digits and . _ - + / =")
 
 
-def _check_metadata(metadata: Mapping[str, Any]) -> None:
+def _check_metadata(what: str, metadata: Mapping[str, Any]) -> None:
     if len(metadata) > limits.METADATA_KEYS_MAX:
-        raise bad_request(f"metadata: {len(metadata)} keys, at most {limits.METADATA_KEYS_MAX}")
+        raise bad_request(f"{what}: {len(metadata)} keys, at most {limits.METADATA_KEYS_MAX}")
     for name in metadata:
-        _check_name("metadata: a key", name)
+        _check_name(f"{what}: a key", name)
     try:
         size = len(orjson.dumps(metadata))
     except orjson.JSONEncodeError as error:
-        raise bad_request(f"metadata is nested too deeply or holds a number JSON does not have: {error}") from error
+        raise bad_request(f"{what} is nested too deeply or holds a number JSON does not have: {error}") from error
     if size > limits.METADATA_BYTES_MAX:
-        raise bad_request(f"metadata: {size} bytes, at most {limits.METADATA_BYTES_MAX}")
+        raise bad_request(f"{what}: {size} bytes, at most {limits.METADATA_BYTES_MAX}")
 
 
 def _checked_parent_context(context: Mapping[str, str]) -> Mapping[str, str]:
-    if len(context) > limits.PARENT_CONTEXT_KEYS_MAX:
-        raise bad_request(f"parent_context: {len(context)} keys, at most {limits.PARENT_CONTEXT_KEYS_MAX}")
+    """What is empty is absent, and when everything is, nothing was said."""
     for name, value in context.items():
-        _check_name("parent_context: a key", name)
+        if name not in PARENT_CONTEXT:
+            raise bad_request(f"parent_context: there is no {_shown(name)}; expected {', '.join(PARENT_CONTEXT)}")
         if len(value.encode()) > limits.PARENT_CONTEXT_VALUE_BYTES:
             raise bad_request(f"parent_context.{name}: at most {limits.PARENT_CONTEXT_VALUE_BYTES} bytes")
     return {name: value for name, value in context.items() if value}
+
+
+def checked_compaction(compaction: Compaction) -> Compaction:
+    """Wishes about compaction within their bounds. Raises Declined."""
+    bounds: tuple[tuple[str, int | None, int, int], ...] = (
+        ("target_percentage", compaction.target_percentage, *TARGET_PCT),
+        ("keep_last_n", compaction.keep_last_n, 0, KEEP_LAST_MAX),
+        ("autocompact_at_pct", compaction.autocompact_at_pct, *AUTO_PCT),
+    )
+    for name, value, least, most in bounds:
+        if value is not None and not least <= value <= most:
+            raise bad_request(f"compaction.{name} is {value}: expected {least} to {most}")
+    _check_name("compaction.model", compaction.model)
+    return compaction
 
 
 def checked_sampling(sampling: Sampling) -> Sampling:

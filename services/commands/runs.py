@@ -2,6 +2,7 @@
 
     checked, authorised   nothing wrong with the request and its sender
     named                 the ids, and with them the partition whose owner decides (names.py)
+    kept                  the credentials it brings, if any, are sealed outside the log (connectors/run_credentials.py)
     published             StartRun is in the log: from here on the run will start, whatever happens to this process
     decided               RunStarted or RunRefused came by on the hub
 
@@ -16,12 +17,15 @@ Before: a transport. After: publisher.py, hub.py, follow.py.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import orjson
 
+from connectors.errors import OutsideError
 from connectors.protocols import Blobs
+from connectors.run_credentials import RunCredentials
 from projections.runs import RunRow
 from schemas.codec import Record
 from schemas.ids import partition_key
@@ -30,7 +34,7 @@ from schemas.run_events import RunRefused, RunStarted
 from schemas.values import CommandEnvelope, RunPosition
 from services.commands import limits
 from services.commands.authentication import demand
-from services.commands.declined import RETRY_LATER_S, RETRY_SOON_S, Declined, bad_request, refused
+from services.commands.declined import RETRY_LATER_S, RETRY_SOON_S, Declined, away, bad_request, refused
 from services.commands.follow import RunStream, Sources, fresh_stream, resumed_stream
 from services.commands.items import EventItem, Item, Piece
 from services.commands.names import RunNames, names_of_continuation, names_of_run
@@ -41,7 +45,7 @@ from services.commands.requests import RunRequest, checked, request_digest, text
 from services.commands.subscription import Subscription
 from services.core.access.decide import Caller, Identity, identity
 from services.core.access.scopes import RUNS_CREATE
-from services.stream.sealed_content import sealed_segments, sealed_values
+from services.stream.sealed_content import sealed_segments, sealed_untrusted, sealed_values
 from services.stream.subject_keys import Seal
 
 
@@ -86,7 +90,10 @@ class Runs:
         fresh_token: Callable[[], str],
         decision_wait_s: float = limits.DECISION_WAIT_S,
         admit: Callable[[str, str], None] = lambda tenant, agent: None,
+        credentials: RunCredentials | None = None,
     ) -> None:
+        """`credentials` None: requests that bring some are refused."""
+        self._credentials = credentials
         self._sources = sources
         self._reads = reads
         self._publisher = publisher
@@ -159,6 +166,7 @@ class Runs:
         subscription = self._sources.hub.subscribe(names.run_id, previews=True)
         try:
             if not is_known:
+                await self._keep_credentials(launch)
                 whole = await self._stored(request, launch.seal)
                 command = self._command(whole, launch) if launch.command is None else launch.command(whole)
                 if launch.seal is not None and isinstance(command, StartRun | ForkRun):
@@ -173,6 +181,28 @@ class Runs:
             subscription.close()
             raise
 
+    async def _keep_credentials(self, launch: Launch) -> None:
+        """Before the order is in the log: from then on an owner may need them. Raises Declined."""
+        given = launch.request.credentials
+        if not given:
+            return
+        if self._credentials is None:
+            raise Declined(
+                "credentials_off",
+                "user_bearer and user_credentials cannot be kept here: the operator has set no LOOMLOG_SECRET_KEY to "
+                "seal them with",
+            )
+        try:
+            await self._credentials.put(launch.who.tenant, launch.names.run_id, given)
+        except OutsideError as error:
+            raise away("credentials", error) from error
+
+    async def _forget_credentials(self, launch: Launch) -> None:
+        """Of a run that was refused. What stays when the store is away goes when its time is over."""
+        if launch.request.credentials and self._credentials is not None:
+            with contextlib.suppress(OutsideError):
+                await self._credentials.delete([launch.names.run_id])
+
     async def _stored(self, request: RunRequest, seal: Seal | None) -> RunRequest:
         """The request as the log holds it: encrypted, and large payloads in the blob store. Raises Declined."""
         if seal is None:
@@ -185,7 +215,7 @@ class Runs:
         )
 
     def _command(self, request: RunRequest, launch: Launch) -> StartRun:
-        metadata = texts_of(request.metadata)
+        metadata, payload = texts_of(request.metadata), texts_of(request.payload_metadata)
         return StartRun(
             envelope=CommandEnvelope(
                 # One start for one run id, so the run id is the command's id too.
@@ -209,9 +239,13 @@ class Runs:
             interactive=request.interactive,
             run_timeout_s=request.run_timeout_s,
             sampling=request.sampling,
+            compaction=request.compaction,
+            web_search_filter=request.web_search_filter,
+            payload_metadata=payload if launch.seal is None else sealed_untrusted(payload, launch.seal),
             idempotency_key=request.idempotency_key,
             request_sha256=launch.digest,
             continues=launch.continues,
+            credentials=tuple(sorted(request.credentials)),
         )
 
     async def _decided(self, launch: Launch, subscription: Subscription, *, repeated: bool) -> Accepted:
@@ -226,6 +260,8 @@ class Runs:
             first = next((item for item in items if isinstance(item, EventItem)), None)
             if first is not None:
                 subscription.give_back(items)
+                if isinstance(first.record, RunRefused):
+                    await self._forget_credentials(launch)
                 return self._answered(launch, subscription, first, repeated=repeated)
             if look and not taken and (earlier := await self._earlier(launch, wait=False)) is not None:
                 subscription.close()

@@ -43,6 +43,8 @@ def run_json(row: RunRow) -> dict[str, Any]:
         "model_errors": row.model_errors,
         "provider": row.provider,
         "model": row.model,
+        "context": context_json(row),
+        "compactions": row.compactions,
         "live": row.status == "running",
         "interactive": row.interactive,
         "parked": row.parked,
@@ -107,6 +109,14 @@ def usage_json(row: RunRow) -> dict[str, Any]:
         "provider": row.provider,
         "max_context_tokens": row.max_context_tokens,
     }
+
+
+def context_json(row: RunRow) -> dict[str, Any] | None:
+    """How full the context is; None before the first answer."""
+    if not row.max_context_tokens:
+        return None
+    used_pct = round(100 * row.context_tokens / row.max_context_tokens, 1)
+    return {"used_tokens": row.context_tokens, "max_tokens": row.max_context_tokens, "used_pct": used_pct}
 
 
 def frame_json(row: TranscriptRow) -> dict[str, Any]:

@@ -122,6 +122,7 @@ def pinned(agent: ResolvedAgent, *, pins_after_success: bool = False) -> AgentDe
         sampling=agent.sampling,
         unknown_outcome=agent.unknown_outcome,
         max_concurrent_children=agent.max_concurrent_children,
+        compaction=agent.compaction,
         volumes=tuple(VolumeGrant(name=v.name, mode=v.mode, is_default=v.is_default) for v in agent.volumes),
         candidates=(first, *others) if others else (),
         fallback_on_error=agent.fallback_on_error,

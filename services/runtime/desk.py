@@ -27,6 +27,7 @@ from schemas.run_commands import (
     CancelRun,
     CloseResident,
     Command,
+    CompactRun,
     ForkRun,
     HandOverModelReply,
     HandOverToolResult,
@@ -46,6 +47,7 @@ from services.core.run.importing import is_import
 from services.core.run.orders import (
     Cancel,
     Close,
+    Compact,
     Input,
     Obey,
     PauseIt,
@@ -59,6 +61,7 @@ from services.core.run.orders import (
 from services.core.run.react import Kin
 from services.core.run.state import Ended, Pause, conversation
 from services.runtime.admission import Door
+from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.doorway import Doorway
 from services.runtime.hand_over import order_of
 from services.runtime.kin import KinDesk
@@ -85,6 +88,7 @@ KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 ToARun = (
     CancelRun
     | CloseResident
+    | CompactRun
     | PauseRun
     | PostInput
     | QuarantineRun
@@ -161,10 +165,12 @@ class RunDesk:
         secrecy: Secrecy = IN_CLEAR,
         budgets: StartBudgets | None = None,
         door: Door | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self._secrecy = secrecy
         self._budgets = budgets
         self._doorway = Doorway(door)
+        self._credentials = credentials
         self._number = number
         self._partitions = partitions
         self.issued_until_ms = known_since_ms
@@ -253,6 +259,7 @@ class RunDesk:
                 if state.facts.parent is not None:
                     self._kin.ended(aggregate.id, state.facts.parent.run_id)
                 self._tallies.ended(aggregate, state, self._number)
+                self._credentials.ended(state.facts)
         self._remember(
             PastRun(
                 run_id=aggregate.id,
@@ -384,6 +391,9 @@ class RunDesk:
             case PostInput():
                 given = Input(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: given)
+            case CompactRun():
+                compact = Compact(at_ms=self._clock_ms(), command=command)
+                return self._existing(command.run_id, command, partition, lambda: compact)
             case ResolveCall():
                 # Sent again it is refused or has no place: what it resolved does not wait any more.
                 resolve = Resolve(at_ms=self._clock_ms(), command=command)

@@ -83,7 +83,7 @@ class Doorway:
         assert aggregate is not None
         assert order is not None
         trial: Start = order()
-        if refusal_of(trial) is not None or trial.pauses or trial.definition is None:
+        if refusal_of(trial, aggregate.state.history) is not None or trial.pauses or trial.definition is None:
             return prepared
         place = Place(tenant=aggregate.tenant, user_id=trial.command.user_id, provider=trial.definition.provider)
         turned_away = await door.admitted(aggregate.id, place)

@@ -112,6 +112,8 @@ def command_of(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverMo
                 is_error=order.is_error,
                 outcome=order.outcome,
                 duration_ms=order.duration_ms,
+                asks_compaction=order.asks_compaction,
+                hook_acts=order.hook_acts,
             )
         case _:
             return None
@@ -130,6 +132,8 @@ def order_of(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> Mo
             is_error=command.is_error,
             outcome=command.outcome,
             duration_ms=command.duration_ms,
+            asks_compaction=command.asks_compaction,
+            hook_acts=command.hook_acts,
         )
     calls = len(command.tool_calls)
     if len(command.effect_classes) != calls or len(command.reconcilable) not in (0, calls):

@@ -41,18 +41,22 @@ from projections.builds import PREFIX
 from schemas.codec import Codec
 from services.core.admission import Bounds
 from services.core.run.orders import EffectResult
-from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool
-from services.core.run.state import AwaitingModel, AwaitingTools, State
+from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 from services.runtime.admission import Door
 from services.runtime.budgets import HostedBudgets, hosted_budgets
+from services.runtime.context_plugins import ContextPlugins, Redact, secrets_of
+from services.runtime.credentials import Credentials
 from services.runtime.deltas import Previews
 from services.runtime.desk import RunDesk, RunIndex
 from services.runtime.exposition import exposition
 from services.runtime.hand_over import HandOver
+from services.runtime.hooks import Hooks
 from services.runtime.index import ProjectedIndex
 from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.redaction import Redaction
+from services.runtime.registered_hooks import RegisteredHooks, opened_credentials
 from services.runtime.routing import Routing, checked_tiers
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
@@ -61,6 +65,7 @@ from services.runtime.shelf import Shelf
 from services.runtime.spending import Budgets
 from services.runtime.standing_by import StandingBy, standing_by
 from services.runtime.start_paused import pause_once
+from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import Tracing, open_tracing
@@ -85,10 +90,13 @@ DELTAS_TOPIC = "loom.run.deltas"
 CONTROL_TOPIC = "loom.control.events"
 SUBJECTS_TOPIC = "loom.subject.keys"
 BUDGET_TOPICS = topics_of()
+HOOKS_TOPIC = "loom.hook.events"
 PROVIDERS_TOPIC = "loom.provider.events"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
+INSIDE = frozenset({"code-js"})
+"""Drivers that send nothing to anybody, so context plugins do not apply (runtime parity 5.9)."""
 WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
 """Drivers whose 429s are not waited for (runtime parity 2.9)."""
 
@@ -101,9 +109,10 @@ def clock_ms() -> int:
 class Work:
     """Everything the effects of this process need: models, tools, blobs."""
 
-    def __init__(self, models: ModelCalls, tools: ToolCalls) -> None:
+    def __init__(self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls) -> None:
         self._models = models
         self._tools = tools
+        self._summaries = summaries
 
     async def run(self, effect: Effect, state: State, tenant: str) -> EffectResult:
         """Carries one effect out."""
@@ -117,6 +126,9 @@ class Work:
             case ReconcileTool():
                 assert isinstance(state, AwaitingTools)
                 return await self._tools.reconcile(effect, state, tenant)
+            case Summarise():
+                assert isinstance(state, Compacting)
+                return await self._summaries.run(effect, state, tenant)
             case _:
                 raise AssertionError(f"{type(effect).__name__} is not a call")
 
@@ -158,6 +170,8 @@ def calls_of(
     secrecy: Secrecy,
     budgets: Budgets | None = None,
     routing: Routing,
+    hooks: Hooks,
+    credentials: Credentials,
 ) -> Work:
     """The effects of this process."""
     configuration = loaded.configuration
@@ -170,28 +184,31 @@ def calls_of(
         for provider, model in priced
         if (price := configured_price(configuration, provider, model)) is not None
     }
+    model_calls = ModelCalls(
+        {
+            name: Provider(
+                model=model,
+                max_concurrent=routing.providers[name].max_concurrent,
+                retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
+                is_outside=routing.providers[name].driver not in INSIDE,
+            )
+            for name, model in routing.models.items()
+        },
+        prices=prices,
+        currency=configuration.pricing.currency,
+        tools=shelf,
+        blobs=blobs,
+        previews=previews,
+        tracing=tracing,
+        clock_ms=clock_ms,
+        mask=redaction.text,
+        secrecy=secrecy,
+        budgets=budgets,
+        availability=routing.availability,
+        plugins=plugins_of(loaded, credentials),
+    )
     return Work(
-        ModelCalls(
-            {
-                name: Provider(
-                    model=model,
-                    max_concurrent=routing.providers[name].max_concurrent,
-                    retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
-                )
-                for name, model in routing.models.items()
-            },
-            prices=prices,
-            currency=configuration.pricing.currency,
-            tools=shelf,
-            blobs=blobs,
-            previews=previews,
-            tracing=tracing,
-            clock_ms=clock_ms,
-            mask=redaction.text,
-            secrecy=secrecy,
-            budgets=budgets,
-            availability=routing.availability,
-        ),
+        model_calls,
         ToolCalls(
             shelf,
             volumes=volumes_of(loaded),
@@ -202,7 +219,10 @@ def calls_of(
             clock_ms=clock_ms,
             mask=redaction.text,
             secrecy=secrecy,
+            hooks=hooks,
+            credentials=credentials,
         ),
+        SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),
     )
 
 
@@ -221,6 +241,17 @@ def door_of(loaded: Loaded) -> Door:
         wait_s=found.queue_timeout_ms / 1000,
         provider_wait_s=found.provider_queue_timeout_ms / 1000,
     )
+
+
+def plugins_of(loaded: Loaded, credentials: Credentials) -> ContextPlugins | None:
+    """What changes the conversation on its way to a provider; None when nothing does."""
+    secrets = secrets_of(os.environ, loaded.secrets)
+    plugins = tuple(
+        Redact(secrets, credentials=credentials, redact_tool_input=block.redact_tool_input)
+        for block in loaded.configuration.context_plugins
+        if block.enabled
+    )
+    return ContextPlugins(plugins) if plugins else None
 
 
 async def connected(kafka: KafkaOptions) -> KafkaAppender:
@@ -268,6 +299,9 @@ async def run(loaded: Loaded) -> None:
         control = await open_tail(settings.kafka, CONTROL_TOPIC, {PARTITION: board.next_offset})
         stack.push_async_callback(control.close)
         providers = await routing.open(stack, ranges, settings.kafka)
+        hooks = RegisteredHooks(loaded, settings, codec=codec, clock_ms=clock_ms, topic=HOOKS_TOPIC)
+        registrations = await hooks.open(stack, ranges, settings.kafka)
+        credentials = opened_credentials(stack, settings)
         keys = await opened_keys(settings.wrapping, codec, appender, ranges, topic=SUBJECTS_TOPIC, clock_ms=clock_ms)
         erasures: KafkaTail | None = None
         if keys is not None:
@@ -319,6 +353,9 @@ async def run(loaded: Loaded) -> None:
             budgets,
             routing,
             providers,
+            hooks,
+            registrations,
+            credentials,
         )
 
 
@@ -342,6 +379,9 @@ async def _serve(
     budgets: HostedBudgets,
     routing: Routing,
     providers: KafkaTail,
+    hooks: RegisteredHooks,
+    registrations: KafkaTail,
+    credentials: Credentials,
 ) -> None:
     secrecy = Secrecy(keys)
     family = RunFamily()
@@ -365,6 +405,8 @@ async def _serve(
         secrecy=secrecy,
         budgets=budgets.spending,
         routing=routing,
+        hooks=hooks.hooks,
+        credentials=credentials,
     )
 
     door = door_of(loaded)
@@ -387,6 +429,7 @@ async def _serve(
             secrecy=secrecy,
             budgets=budgets.spending,
             door=door,
+            credentials=credentials,
         )
 
     letters: dict[str, Any] = {} if keys is None else {"kept": letters_value(keys, codec, TOPICS.commands)}
@@ -444,6 +487,8 @@ async def _serve(
             tasks.create_task(budgets.host.run(), name="owner of the books"),
             tasks.create_task(budgets.board.follow(budgets.tail), name="the books"),
             tasks.create_task(budgets.clerk.run(), name="commands for the books"),
+            tasks.create_task(hooks.board.follow(registrations), name="hooks"),
+            tasks.create_task(credentials.run(), name="credentials"),
             tasks.create_task(tallies.run(), name="tallies"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),

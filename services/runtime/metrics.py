@@ -18,9 +18,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from connectors.protocols import Reply
-from schemas.run_events import ModelReplied, RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
-from services.core.run.react import CallModel, CallTool
-from services.core.run.state import AwaitingModel, AwaitingTools
+from schemas.run_events import (
+    CompactionFailed,
+    ContextCompacted,
+    ModelReplied,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunRefused,
+    RunStarted,
+)
+from services.core.run.react import CallModel, CallTool, Summarise
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting
 from services.runtime.tracing import Span, Timeline, Tracing, error_type, tool_name
 from services.stream.distribution import CALL_SECONDS, SECONDS, Distribution
 
@@ -71,7 +80,7 @@ class RunMetrics:
         """These events are in the log."""
         for event in events:
             match event:
-                case ModelReplied(usage=usage):
+                case ModelReplied(usage=usage) | ContextCompacted(usage=usage) | CompactionFailed(usage=usage):
                     self.tokens["input",] += usage.input_tokens
                     self.tokens["output",] += usage.output_tokens
                     self.tokens["cache_creation",] += usage.cache_creation_input_tokens
@@ -106,7 +115,7 @@ class MeasuredTracing:
         self._metrics = metrics
         self._inner = inner
 
-    def model_call(self, effect: CallModel, state: AwaitingModel) -> "MeasuredSpan":
+    def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> "MeasuredSpan":
         def ended(outcome: str, seconds: float) -> None:
             self._metrics.model_called(effect.provider, effect.model, outcome, seconds)
 

@@ -17,16 +17,26 @@ from typing import Protocol
 from connectors.errors import Permanent, Transient
 from connectors.models.pricing import Price, cost_micros
 from connectors.protocols import Blobs, Model, ModelRequest, Reply, SystemBlock, TextDelta, Tool, ToolSpec
-from schemas.values import ToolCall
+from schemas.values import ToolCall, Usage
 from services.core.run.limits import FALLBACK_CAUSE_MAX
 from services.core.run.orders import ModelAnswered, ModelErred, OverBudget
-from services.core.run.react import CallModel
-from services.core.run.state import AwaitingModel
+from services.core.run.react import CallModel, Summarise
+from services.core.run.state import AwaitingModel, Compacting
 from services.runtime.availability import Availability
+from services.runtime.context_plugins import ContextPlugins, Outbound
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
-from services.runtime.spending import MAX_TOKENS_UNSAID, BooksAway, Budgets, NoBudgets, tokens_of, worst_case
+from services.runtime.spending import (
+    MAX_TOKENS_UNSAID,
+    BooksAway,
+    Budgets,
+    CallPlace,
+    NoBudgets,
+    Worst,
+    tokens_of,
+    worst_case,
+)
 from services.runtime.tracing import Tracing
 from services.stream.subject_keys import Sealer
 
@@ -41,6 +51,8 @@ class Provider:
     model: Model
     max_concurrent: int = 0
     """0 = DEFAULT_MODEL_CALLS."""
+    is_outside: bool = True
+    """Context plugins apply; not for code agents, which run here."""
     retries_rate_limits: bool = True
 
 
@@ -72,11 +84,14 @@ class ModelCalls:
         secrecy: Secrecy = IN_CLEAR,
         budgets: Budgets | None = None,
         availability: Availability | None = None,
+        plugins: ContextPlugins | None = None,
     ) -> None:
         """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it.
 
         `availability` is told how calls went and knows what else could be called; without it nothing falls back.
+        `plugins` change what providers are sent (context_plugins.py).
         """
+        self._plugins = plugins
         self._availability = availability
         self._mask = mask
         self._secrecy = secrecy
@@ -106,22 +121,17 @@ class ModelCalls:
         began = time.monotonic()
         sealer: Sealer | Clear = CLEAR
         if provider is None:
-            known = ", ".join(sorted(self._providers)) or "none"
-            error = Permanent(
-                f"{effect.provider}: no such provider in this runtime; it has {known}", kind="unsupported"
-            )
-            order = self._erred(effect, error, began, sealer, retries_rate_limits=False)
+            order = self._erred(effect, self._unknown(effect.provider), began, sealer, retries_rate_limits=False)
             return order if self._availability is None else self._availability.erred(state, order)
         user_id = state.facts.user_id
-        hold = self._budgets.hold(effect, tenant, user_id)
+        place = CallPlace(effect.run_id, str(effect.turn), effect.attempt)
+        hold = self._budgets.hold(place, tenant, user_id)
         try:
             sealer = await self._secrecy.sealer(tenant, user_id)
             request: ModelRequest | None = None
             if hold is not None:
-                request = await self._request(effect, state, tenant)
-                request = replace(request, max_tokens=request.max_tokens or MAX_TOKENS_UNSAID)
-                price = self._prices.get((effect.provider, effect.model))
-                worst = worst_case(request, price, provider.model.capabilities.max_context_tokens)
+                request = await self._request(provider, effect, state, tenant)
+                request, worst = self._worst(effect.provider, request)
                 refused = await hold.reserve(worst)
                 if refused is not None:
                     return OverBudget(at_ms=self._clock_ms(), turn=effect.turn, attempt=effect.attempt, notice=refused)
@@ -130,13 +140,14 @@ class ModelCalls:
                 if hold is not None:
                     hold.begun = True
                 with self._tracing.model_call(effect, state) as span:
-                    request = request or await self._request(effect, state, tenant)
+                    request = request or await self._request(provider, effect, state, tenant)
                     reply = await self._call(provider.model, effect, request, sealer)
                     span.answered(reply)
                 if self._availability is not None:
                     self._availability.answered(effect.provider, effect.model)
-            hold = hold or self._budgets.hold(effect, tenant, user_id)  # the first limit may be younger than the call
-            notices = await hold.settle(tokens_of(reply.usage), self._cost(effect, reply)) if hold is not None else ()
+            hold = hold or self._budgets.hold(place, tenant, user_id)  # the first limit may be younger than the call
+            spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
+            notices = await hold.settle(tokens_of(reply.usage), spent_micros) if hold is not None else ()
             answered = await self._answered(effect, provider.model, reply, began, span.traceparent, sealer)
             return replace(answered, notices=notices) if notices else answered
         except (Transient, Permanent) as error:
@@ -153,16 +164,80 @@ class ModelCalls:
             if hold is not None:
                 hold.close()
 
-    async def _request(self, effect: CallModel, state: AwaitingModel, tenant: str) -> ModelRequest:
+    async def ask(self, effect: Summarise, request: ModelRequest, state: Compacting, tenant: str) -> Reply:
+        """One answer beside the turns of a run, without previews. Raises Transient or Permanent."""
+        provider = self._providers.get(effect.provider)
+        if provider is None:
+            raise self._unknown(effect.provider)
+        place = CallPlace(effect.run_id, f"compact.{effect.number}", effect.attempt)
+        hold = self._budgets.hold(place, tenant, state.facts.user_id)
+        try:
+            if hold is not None:
+                request, worst = self._worst(effect.provider, request)
+                refused = await hold.reserve(worst)
+                if refused is not None:
+                    raise Permanent(f"token_limit_exceeded: {refused.message}", kind="refused")
+            async with self._slots[effect.provider]:
+                if hold is not None:
+                    hold.begun = True
+                reply = await self._summary(provider, effect, request, state, tenant)
+            if hold is not None:
+                await hold.settle(tokens_of(reply.usage), self.cost(effect.provider, effect.model, reply.usage)[0])
+            return reply
+        except (Transient, Permanent) as error:
+            if hold is not None:
+                hold.failed(error)
+            raise
+        finally:
+            if hold is not None:
+                hold.close()
+
+    async def _summary(
+        self, provider: Provider, effect: Summarise, request: ModelRequest, state: Compacting, tenant: str
+    ) -> Reply:
+        if self._plugins is not None and provider.is_outside:
+            system = tuple([block.text for block in request.system])
+            whole = Outbound(system=system, messages=tuple(request.messages))
+            sent = await self._plugins.applied(whole, state.facts, tenant)
+            blocks = tuple([SystemBlock(text=text) for text in sent.system])
+            request = replace(request, system=blocks, messages=sent.messages)
+        with self._tracing.model_call(effect, state) as span:
+            async with aclosing(provider.model.stream(request)) as items:  # type: ignore[type-var]  # as below
+                async for item in items:
+                    if isinstance(item, Reply):
+                        span.answered(item)
+                        return item
+        raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
+
+    def _worst(self, provider: str, request: ModelRequest) -> tuple[ModelRequest, Worst]:
+        """The request with a bound, and the most it may cost."""
+        request = replace(request, max_tokens=request.max_tokens or MAX_TOKENS_UNSAID)
+        price = self._prices.get((provider, request.model))
+        return request, worst_case(request, price, self._providers[provider].model.capabilities.max_context_tokens)
+
+    def cost(self, provider: str, model: str, usage: Usage) -> tuple[int, str]:
+        """What an answer costs, in millionths, and its currency; 0 and empty without a price."""
+        price = self._prices.get((provider, model))
+        return (cost_micros(price, usage), self._currency) if price is not None else (0, "")
+
+    def _unknown(self, provider: str) -> Permanent:
+        known = ", ".join(sorted(self._providers)) or "none"
+        return Permanent(f"{provider}: no such provider in this runtime; it has {known}", kind="unsupported")
+
+    async def _request(self, provider: Provider, effect: CallModel, state: AwaitingModel, tenant: str) -> ModelRequest:
         facts = state.facts
         system = await self._secrecy.texts(facts.system, tenant)
+        messages = await loaded(facts.messages, self._blobs, self._secrecy, tenant)
+        if self._plugins is not None and provider.is_outside:
+            sent = await self._plugins.applied(Outbound(system=system, messages=messages), facts, tenant)
+            system, messages = sent.system, sent.messages
         definition = facts.definition
         return ModelRequest(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
             idempotency_key=idempotency_key(effect, state),
             model=effect.model,
             system=tuple(SystemBlock(text=text, cacheable=index == 0) for index, text in enumerate(system)),
-            messages=await loaded(facts.messages, self._blobs, self._secrecy, tenant),
+            messages=messages,
             tools=self._tools.specs(definition.tools),
             max_tokens=definition.max_tokens,
             effort=facts.current.effort,
@@ -192,7 +267,7 @@ class ModelCalls:
         sealer: Sealer | Clear,
     ) -> ModelAnswered:
         text, blob = await inline_or_blob(sealer.text(storable(self._mask(reply.text))), self._blobs)
-        price = self._prices.get((effect.provider, effect.model))
+        spent_micros, currency = self.cost(effect.provider, effect.model, reply.usage)
         calls = tuple(
             ToolCall(id=storable(call.id), name=storable(call.name), input=storable(call.input))
             for call in reply.tool_calls
@@ -213,15 +288,11 @@ class ModelCalls:
             provider=effect.provider,
             model=reply.model or effect.model,
             max_context_tokens=reply.max_context_tokens or model.capabilities.max_context_tokens,
-            cost_micros=self._cost(effect, reply),
-            currency=self._currency if price is not None else "",
+            cost_micros=spent_micros,
+            currency=currency,
             duration_ms=_since_ms(began),
             traceparent=traceparent,
         )
-
-    def _cost(self, effect: CallModel, reply: Reply) -> int:
-        price = self._prices.get((effect.provider, effect.model))
-        return cost_micros(price, reply.usage) if price is not None else 0
 
     def _erred(
         self,

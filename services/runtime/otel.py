@@ -36,6 +36,7 @@ from opentelemetry.util.re import parse_env_headers
 
 from connectors.protocols import Reply
 from schemas.run_events import (
+    CompactionRequested,
     ModelCallRequested,
     RunCancelled,
     RunCompleted,
@@ -44,8 +45,8 @@ from schemas.run_events import (
     RunPaused,
     RunQuarantined,
 )
-from services.core.run.react import CallModel, CallTool
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Facts, Parked, Paused
+from services.core.run.react import CallModel, CallTool, Summarise
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Facts, Parked, Paused
 from services.runtime import span_attributes
 from services.runtime.span_attributes import Attributes
 from services.runtime.span_ids import call_span_id, place_of, run_span_id, traceparent_of, turn_span_id
@@ -96,12 +97,13 @@ class OtelTracing:
         trace_id = place_of(run_id, "").trace_id
         return traceparent_of(trace_id, run_span_id(run_id), sampled=self._is_traced(trace_id))
 
-    def model_call(self, effect: CallModel, state: AwaitingModel) -> "CallSpan":
+    def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> "CallSpan":
+        of_run = run_span_id(effect.run_id)  # a summary lies between two turns
         span = self._begin(
             f"chat {effect.model}",
             state.facts,
             call_span_id(effect),
-            parent_id=turn_span_id(effect.run_id, effect.turn),
+            parent_id=turn_span_id(effect.run_id, effect.turn) if isinstance(effect, CallModel) else of_run,
             kind=SpanKind.CLIENT,
             attributes=span_attributes.of_model_call(effect, state.facts),
         )
@@ -242,14 +244,14 @@ class OtelTimeline:
             self._turns[run_id] = (state.turn, state.facts.started_at_ms if state.turn == 1 else at_ms)
 
     def durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
-        if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Ended):
+        if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended):
             return
         for event in events:
             match event:
                 case ModelCallRequested(turn=turn, attempt=1):
                     self._turn_over(state.facts, at_ms)
                     self._turns[run_id] = (turn, at_ms)
-                case RunParked() | RunPaused() | RunQuarantined():
+                case RunParked() | RunPaused() | RunQuarantined() | CompactionRequested():
                     self._turn_over(state.facts, at_ms)
                 case RunCompleted() | RunCancelled() | RunFailed():
                     assert isinstance(state, Ended), f"{run_id} goes on after its {type(event).__name__}"

@@ -23,6 +23,7 @@ from services.core.run.orders import (
     Order,
     Reconciled,
     Recover,
+    SummaryFailed,
     ToolDone,
     Woken,
 )
@@ -36,6 +37,7 @@ from services.core.run.react import (
     SeeToChild,
     SeeToParent,
     StopCalls,
+    Summarise,
     TellParent,
     react,
     unsettled,
@@ -45,6 +47,7 @@ from services.core.run.state import (
     Absent,
     AwaitingModel,
     AwaitingTools,
+    Compacting,
     Ended,
     Parked,
     Paused,
@@ -112,7 +115,9 @@ class RunFamily:
 
     def quarantined(self, state: State) -> str:
         # One that is only told here was quarantined where it happened; its next part must be heard.
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)) and not is_import(state):
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)) and not is_import(
+            state
+        ):
             return state.facts.quarantined
         return ""
 
@@ -152,6 +157,15 @@ class RunFamily:
                     verdict=FAILED,
                     text=f"asking the tool {effect.name} crashed: {error}",
                 )
+            case Summarise():
+                return SummaryFailed(
+                    at_ms=at_ms,
+                    number=effect.number,
+                    attempt=effect.attempt,
+                    kind="invalid",
+                    message=f"the summary call crashed in loomlog: {error}",
+                    duration_ms=0,
+                )
             case StopCalls() | SeeToChild() | TellParent() | EndChildren() | SeeToParent():
                 raise AssertionError(f"{type(effect).__name__} is not a call")
 
@@ -168,6 +182,6 @@ class RunFamily:
         return RunQuarantined(error=error, record_topic=topic, record_offset=offset)
 
     def traceparent(self, state: State) -> str:
-        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Ended)):
+        if isinstance(state, (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)):
             return state.facts.traceparent
         return ""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from connectors.configuration import Settings
 from connectors.errors import Permanent
 from connectors.kafka import KafkaOptions
-from connectors.options import encryption_keys, kafka_options, postgres_options
+from connectors.options import encryption_keys, installation_key, kafka_options, postgres_options
 from connectors.postgres import PostgresOptions
 from connectors.sealing import KeyEncryptionKeys
+from connectors.secret_key import SecretKey
 
 GROUP = "loomlog-runtime"
 """The consumer group whose assignments hint at ownership."""
@@ -44,12 +45,16 @@ class RuntimeSettings:
     """Pause everything before the first partition is taken, once for each value; empty = no."""
     tool_parallelism: int
     http_hosts: tuple[str, ...]
+    widening_owners: tuple[str, ...]
+    """Whose hooks may open hosts for a call, beside those the files name."""
     metrics_port: int | None
     """None = no metrics over HTTP, 0 = any free port."""
     tracing: TracingSettings | None
     """None = no traces."""
     wrapping: KeyEncryptionKeys | None
     """None = content is not encrypted."""
+    secret: SecretKey | None
+    """None = callbacks are not signed, and credentials of runs cannot be opened."""
 
 
 def runtime_settings(settings: Settings) -> RuntimeSettings:
@@ -68,9 +73,11 @@ def runtime_settings(settings: Settings) -> RuntimeSettings:
         start_paused=settings.start_paused,
         tool_parallelism=settings.tool_parallelism,
         http_hosts=settings.http_host_allowlist,
+        widening_owners=settings.hooks_permit_host_widen_owners,
         metrics_port=settings.runtime_metrics_port if settings.metrics_enabled else None,
         tracing=_tracing_settings(settings),
         wrapping=_wrapping(settings),
+        secret=_secret(settings),
     )
 
 
@@ -88,5 +95,12 @@ def _tracing_settings(settings: Settings) -> TracingSettings | None:
 def _wrapping(settings: Settings) -> KeyEncryptionKeys | None:
     try:
         return encryption_keys(settings)
+    except Permanent as error:
+        raise MissingSetting(str(error)) from error
+
+
+def _secret(settings: Settings) -> SecretKey | None:
+    try:
+        return installation_key(settings)
     except Permanent as error:
         raise MissingSetting(str(error)) from error

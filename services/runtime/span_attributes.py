@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from connectors.protocols import Reply
 from schemas.values import Usage
-from services.core.run.react import CallModel, CallTool
+from services.core.run.react import CallModel, CallTool, Summarise
 from services.core.run.state import AwaitingTools, Ended, Facts
 from services.runtime.tracing import tool_name
 
@@ -18,7 +18,7 @@ WELL_KNOWN_PROVIDERS: Mapping[str, str] = {"gemini": "gcp.gemini"}
 Attributes = dict[str, str | int | bool | Sequence[str]]
 
 
-def of_model_call(effect: CallModel, facts: Facts) -> Attributes:
+def of_model_call(effect: CallModel | Summarise, facts: Facts) -> Attributes:
     found = _common(facts) | {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _provider(effect.provider),
@@ -27,6 +27,8 @@ def of_model_call(effect: CallModel, facts: Facts) -> Attributes:
         "loomlog.turn": effect.turn,
         "loomlog.attempt": effect.attempt,
     }
+    if isinstance(effect, Summarise):
+        return found | {"loomlog.compaction": effect.number}
     if facts.definition.max_tokens:
         found["gen_ai.request.max_tokens"] = facts.definition.max_tokens
     return found

@@ -7,7 +7,7 @@ run share their parents. Pure. After: otel.py.
 from dataclasses import dataclass
 from hashlib import sha256
 
-from services.core.run.react import CallModel, CallTool
+from services.core.run.react import CallModel, CallTool, Summarise
 from services.runtime.tracing import TRACEPARENT
 
 
@@ -37,7 +37,7 @@ def turn_span_id(run_id: str, turn: int) -> int:
     return _hash64("turn", run_id, str(turn))
 
 
-def call_span_id(effect: CallModel | CallTool) -> int:
+def call_span_id(effect: CallModel | CallTool | Summarise) -> int:
     """Of one attempt of one call."""
     return _hash64(effect.run_id, *map(str, effect.key))
 

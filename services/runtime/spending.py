@@ -20,7 +20,7 @@ Before: model_calls.py. After: services/stream/budget_clerk.py.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from connectors.errors import OutsideError, Permanent, Transient
@@ -31,7 +31,6 @@ from schemas.budget_events import BudgetRefused, BudgetReserved
 from schemas.values import LimitNotice, Usage
 from services.core.budget.amounts import HARD, exhausted, notice, passed, refusal
 from services.core.budget.limits import CALL_AMOUNT_MAX
-from services.core.run.react import CallModel
 from services.stream.budget_clerk import BudgetClerk, ClerkBusy
 
 RESERVE_WAIT_S = 10.0
@@ -81,6 +80,20 @@ def tokens_of(usage: Usage) -> int:
     return usage.input_tokens + usage.output_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class CallPlace:
+    """An attempt of a call: its run, its step (the turn, or which compaction) and its number, from 1."""
+
+    run_id: str
+    step: str
+    attempt: int
+
+    @property
+    def id(self) -> str:
+        """Its name in the books."""
+        return f"{self.run_id}:{self.step}.{self.attempt}"
+
+
 class Spending:
     """Of one process."""
 
@@ -88,11 +101,11 @@ class Spending:
         self._clerk = clerk
         self._clock_ms = clock_ms
 
-    def hold(self, effect: CallModel, tenant: str, user_id: str) -> "Hold | None":
+    def hold(self, place: CallPlace, tenant: str, user_id: str) -> "Hold | None":
         """A call's, when any limit applies to it."""
         if not self._clerk.board.applies(tenant, user_id):
             return None
-        return Hold(self._clerk, self._clock_ms, effect, tenant, user_id)
+        return Hold(self._clerk, self._clock_ms, place, tenant, user_id)
 
     def applies(self, tenant: str, user_id: str) -> bool:
         """Whether any limit applies to a run of that user."""
@@ -107,13 +120,13 @@ class Spending:
 class Budgets(Protocol):
     """What model calls need of Spending."""
 
-    def hold(self, effect: CallModel, tenant: str, user_id: str) -> "Hold | None": ...
+    def hold(self, place: CallPlace, tenant: str, user_id: str) -> "Hold | None": ...
 
 
 class NoBudgets:
     """Without limits."""
 
-    def hold(self, effect: CallModel, tenant: str, user_id: str) -> None:
+    def hold(self, place: CallPlace, tenant: str, user_id: str) -> None:
         return None
 
 
@@ -121,16 +134,16 @@ class Hold:
     """One attempt of a call. `close` at its end, however it ends."""
 
     def __init__(
-        self, clerk: BudgetClerk, clock_ms: Callable[[], int], effect: CallModel, tenant: str, user_id: str
+        self, clerk: BudgetClerk, clock_ms: Callable[[], int], place: CallPlace, tenant: str, user_id: str
     ) -> None:
         self.begun = False
         """The provider may have heard of it."""
         self._clerk = clerk
         self._clock_ms = clock_ms
-        self._effect = effect
+        self._place = place
         self._tenant = tenant
         self._user_id = user_id
-        self._id = call_id(effect.run_id, effect.turn, effect.attempt)
+        self._id = place.id
         self._reserved = False
         self._over = False
 
@@ -189,8 +202,8 @@ class Hold:
     def _count_earlier_attempts(self) -> None:
         """Those of this turn that nobody settled: their owner was lost."""
         opened = self._clerk.board.books.open
-        for attempt in range(1, self._effect.attempt):
-            earlier = call_id(self._effect.run_id, self._effect.turn, attempt)
+        for attempt in range(1, self._place.attempt):
+            earlier = replace(self._place, attempt=attempt).id
             if earlier in opened:
                 self._clerk.post(self._settle(earlier, lost=True))
 
@@ -233,11 +246,6 @@ class Hold:
             lost=lost,
             reserved=self._reserved or lost,
         )
-
-
-def call_id(run_id: str, turn: int, attempt: int) -> str:
-    """The name of an attempt in the books."""
-    return f"{run_id}:{turn}.{attempt}"
 
 
 def may_be_billed(error: OutsideError) -> bool:

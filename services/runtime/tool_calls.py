@@ -2,15 +2,18 @@
 
 A tool is looked up, its arguments parsed, its call bounded in time and number, and whatever happens becomes a result
 the model sees: an unknown tool, bad arguments, a time-out, an error of the outside. Only being stopped ends a call
-without a result. Before: react asked for CallTool. After: decide with ToolDone.
+without a result. Hooks (hooks.py) look at calls before they are made and at what they gave; a call that nobody looks at
+costs one look at an empty table more.
+
+Before: react asked for CallTool. After: decide with ToolDone.
 """
 
 import asyncio
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from connectors.errors import OutsideError
@@ -19,13 +22,14 @@ from connectors.protocols import (
     CannotTell,
     ChildrenWanted,
     DidNotHappen,
-    Planner,
     Reconciler,
     Tool,
     ToolContext,
     ToolResult,
     VolumeBinding,
 )
+from schemas.values import HookAct
+from services.core.hooks import HookedResult
 from services.core.run.delegation import Delegation, result
 from services.core.run.orders import (
     CANNOT_TELL,
@@ -37,10 +41,13 @@ from services.core.run.orders import (
     ToolDone,
 )
 from services.core.run.react import CallTool, ReconcileTool
-from services.core.run.state import AwaitingTools, Facts
+from services.core.run.state import AwaitingTools, Facts, used_tokens
 from services.core.run.unknown import open_call
+from services.runtime.credentials import NO_CREDENTIALS, NOTHING, Credentials
+from services.runtime.hooks import Chain, HookedCall, Hooks
 from services.runtime.model_calls import ToolShelf
 from services.runtime.payloads import inline_or_blob, storable
+from services.runtime.redaction import without
 from services.runtime.secrecy import IN_CLEAR, Clear, Secrecy
 from services.runtime.tracing import Tracing
 from services.stream.subject_keys import Sealer
@@ -50,6 +57,18 @@ MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
 
 
 Called = TypeVar("Called", CallTool, ReconcileTool)
+DENIED = "denied"
+"""Outcome of a call that a hook refused."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Returned:
+    """What a call gave, after the hooks; `acts` are in clear."""
+
+    result: ToolResult
+    outcome: str
+    acts: Sequence[HookAct] = ()
+    duration_ms: int = 0
 
 
 class ToolCalls:
@@ -68,8 +87,12 @@ class ToolCalls:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
         secrecy: Secrecy = IN_CLEAR,
+        hooks: Hooks | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
+        self._hooks = hooks
+        self._credentials = credentials
         self._mask = mask
         self._secrecy = secrecy
         self._tools = tools
@@ -90,29 +113,28 @@ class ToolCalls:
         effect, state = await self._opened(effect, state, tenant)
         opened = open_call(state, effect.turn, effect.index)
         if opened is not None and opened.delegation is not None:
-            return await self._gathered(effect, opened.delegation, sealer, tenant)
+            return await self._gathered(effect, state, opened.delegation, sealer, tenant)
         # By the name of the method: a look at a runtime protocol takes 10 microseconds.
         tool: Any = self._tools.find(effect.name)
         if hasattr(tool, "plan") and effect.name in self._granted(state.facts):
-            return self._planned(effect, tool, sealer)
+            return await self._planned(effect, state, tool, sealer, tenant)
         if len(state.asked) <= self._parallelism:
-            began, found, outcome = await self._called(effect, state, tenant)  # all calls of the turn fit at once
+            called = await self._called(effect, state, tenant)  # all calls of the turn fit at once
         else:
             slot = self._slots.setdefault(effect.run_id, asyncio.Semaphore(self._parallelism))
             self._in_use[effect.run_id] = self._in_use.get(effect.run_id, 0) + 1
             try:
                 async with slot:
-                    began, found, outcome = await self._called(effect, state, tenant)
+                    called = await self._called(effect, state, tenant)
             finally:
                 self._in_use[effect.run_id] -= 1
                 if self._in_use[effect.run_id] == 0:
                     del self._in_use[effect.run_id], self._slots[effect.run_id]
-        return await self._done(effect, found, outcome, sealer, int((time.monotonic() - began) * 1000))
+        return await self._done(effect, called, sealer)
 
-    async def _done(
-        self, effect: CallTool, found: ToolResult, outcome: str, sealer: Sealer | Clear, duration_ms: int
-    ) -> ToolDone:
+    async def _done(self, effect: CallTool, called: Returned, sealer: Sealer | Clear) -> ToolDone:
         """The order for a result: masked, bounded, sealed, and in the blob store when it is long."""
+        found, outcome = called.result, called.outcome
         is_error = found.is_error
         try:
             inline, blob = await inline_or_blob(sealer.text(storable(self._kept(found.text))), self._blobs)
@@ -128,48 +150,55 @@ class ToolCalls:
             text_blob=blob,
             is_error=is_error,
             outcome=outcome,
-            duration_ms=duration_ms,
+            duration_ms=called.duration_ms,
+            asks_compaction=found.asks_compaction,
+            hook_acts=self._told(called.acts, sealer) if called.acts else (),
         )
 
-    def _planned(self, effect: CallTool, planner: Planner, sealer: Sealer | Clear) -> ToolDone | ChildrenAsked:
-        """What a call wants of sub-agents; nothing of it is done here."""
+    async def _planned(
+        self, effect: CallTool, state: AwaitingTools, tool: Any, sealer: Sealer | Clear, tenant: str
+    ) -> ToolDone | ChildrenAsked:
+        """What a call wants of sub-agents, after the hooks before it; nothing of it is done here."""
+        arguments: Mapping[str, Any] | None = None
         try:
             arguments = json.loads(effect.input or "{}")
         except (ValueError, RecursionError):
             arguments = None
-        if isinstance(arguments, dict):
-            wanted = planner.plan(arguments)
-        else:
-            wanted = ToolResult(text=f"the arguments of {effect.name} must be a JSON object", is_error=True)
-        if isinstance(wanted, ChildrenWanted):
-            return ChildrenAsked(
-                at_ms=self._clock_ms(),
-                turn=effect.turn,
-                index=effect.index,
-                attempt=effect.attempt,
-                op=wanted.op,
-                spawns=tuple(
-                    [replace(spawn, prompt=sealer.text(storable(self._mask(spawn.prompt)))) for spawn in wanted.spawns]
-                ),
-                child_run_id=storable(wanted.child_run_id),
-                prompt=sealer.text(storable(self._mask(wanted.prompt))),
-                timeout_ms=wanted.timeout_ms,
-                idle_ttl_s=wanted.idle_ttl_s,
-                is_sealed=self._secrecy.is_on,
-            )
-        return ToolDone(
+        if not isinstance(arguments, dict):
+            return await self._done(effect, _error(f"the arguments of {effect.name} must be a JSON object"), sealer)
+        acts: Sequence[HookAct] = ()
+        chain = self._chain(effect, state.facts, tenant)
+        if chain is not None and self._hooks is not None:
+            call = _hooked_call(effect, state, tenant, effect_class=effect.effect_class)
+            before = await self._hooks.before(chain, call, arguments, lambda given: tool.effect_class(given).value)
+            acts, arguments = before.acts, dict(before.input)
+            if before.denied is not None:
+                denied = Returned(result=_as_result(before.denied), outcome=DENIED, acts=acts)
+                return await self._done(effect, await self._after(chain, call, arguments, denied), sealer)
+        wanted = tool.plan(arguments)
+        if not isinstance(wanted, ChildrenWanted):
+            return await self._done(effect, Returned(result=wanted, outcome="error", acts=acts), sealer)
+        return ChildrenAsked(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             index=effect.index,
             attempt=effect.attempt,
-            text=sealer.text(storable(wanted.text)),
-            text_blob=None,
-            is_error=wanted.is_error,
-            outcome="error",
-            duration_ms=0,
+            op=wanted.op,
+            spawns=tuple(
+                [replace(spawn, prompt=sealer.text(storable(self._mask(spawn.prompt)))) for spawn in wanted.spawns]
+            ),
+            child_run_id=storable(wanted.child_run_id),
+            prompt=sealer.text(storable(self._mask(wanted.prompt))),
+            timeout_ms=wanted.timeout_ms,
+            idle_ttl_s=wanted.idle_ttl_s,
+            is_sealed=self._secrecy.is_on,
+            is_looked_at=chain is not None and bool(chain.post),
+            hook_acts=self._told(acts, sealer),
         )
 
-    async def _gathered(self, effect: CallTool, wanted: Delegation, sealer: Sealer | Clear, tenant: str) -> ToolDone:
+    async def _gathered(
+        self, effect: CallTool, state: AwaitingTools, wanted: Delegation, sealer: Sealer | Clear, tenant: str
+    ) -> ToolDone:
         """The result of a call whose children have all returned, for results the core cannot put together."""
         try:
             texts = [
@@ -179,14 +208,16 @@ class ToolCalls:
                 for child in wanted.children
             ]
         except OutsideError as error:
-            failed = ToolResult(
-                text=f"the sub-agents returned, but their results cannot be read: {error}", is_error=True
-            )
-            return await self._done(effect, failed, "error", sealer, 0)
+            failed = _error(f"the sub-agents returned, but their results cannot be read: {error}")
+            return await self._done(effect, failed, sealer)
         text, is_error = result(wanted, texts)
-        duration_ms = max(0, self._clock_ms() - wanted.began_at_ms)
-        found = ToolResult(text=text, is_error=is_error)
-        return await self._done(effect, found, "error" if is_error else "ok", sealer, duration_ms)
+        returned = Returned(result=ToolResult(text=text, is_error=is_error), outcome="error" if is_error else "ok")
+        chain = self._chain(effect, state.facts, tenant)
+        if chain is not None:
+            call = _hooked_call(effect, state, tenant, effect_class=effect.effect_class)
+            returned = await self._after(chain, call, parsed(effect.input), returned)
+        returned.duration_ms = max(0, self._clock_ms() - wanted.began_at_ms)
+        return await self._done(effect, returned, sealer)
 
     def _granted(self, facts: Facts) -> tuple[str, ...]:
         return tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
@@ -198,22 +229,27 @@ class ToolCalls:
             await self._sleep(wait_ms / 1000)
         began = time.monotonic()
         blob, is_error = None, False
+        acts: Sequence[HookAct] = ()
+        values = NOTHING
         sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
         effect, state = await self._opened(effect, state, tenant)
         try:
-            answer = await self._asked(effect, state.facts, tenant)
+            values = await self._credentials.of(state.facts, tenant)
+            answer = await self._asked(effect, state.facts, tenant, values)
             match answer:
                 case ToolResult():
-                    verdict, is_error = HAPPENED, answer.is_error
-                    text, blob = await inline_or_blob(sealer.text(storable(self._kept(answer.text))), self._blobs)
+                    told = HookedResult(text=self._kept(answer.text, values), is_error=answer.is_error)
+                    told, acts = await self._looked_at(effect, state, tenant, told)
+                    verdict, is_error = HAPPENED, told.is_error
+                    text, blob = await inline_or_blob(sealer.text(storable(self._kept(told.text))), self._blobs)
                 case DidNotHappen(reason=reason):
-                    verdict, text = DID_NOT_HAPPEN, sealer.short(storable(self._kept(reason)))
+                    verdict, text = DID_NOT_HAPPEN, sealer.short(storable(self._kept(reason, values)))
                 case CannotTell(reason=reason):
-                    verdict, text = CANNOT_TELL, sealer.short(storable(self._kept(reason)))
+                    verdict, text = CANNOT_TELL, sealer.short(storable(self._kept(reason, values)))
         except TimeoutError:
             verdict, text = FAILED, f"{effect.name} did not say in time what became of the call"
         except OutsideError as error:
-            verdict, text = FAILED, sealer.short(storable(self._mask(str(error))))
+            verdict, text = FAILED, sealer.short(storable(self._kept(str(error), values)))
         return Reconciled(
             at_ms=self._clock_ms(),
             turn=effect.turn,
@@ -225,6 +261,7 @@ class ToolCalls:
             text_blob=blob,
             is_error=is_error,
             duration_ms=int((time.monotonic() - began) * 1000),
+            hook_acts=self._told(acts, sealer) if acts else (),
         )
 
     async def _opened(self, effect: Called, state: AwaitingTools, tenant: str) -> tuple[Called, AwaitingTools]:
@@ -236,49 +273,119 @@ class ToolCalls:
         opened = replace(effect, input=await self._secrecy.text(effect.input, tenant))
         return opened, replace(state, facts=replace(state.facts, metadata=metadata))
 
-    async def _asked(self, effect: ReconcileTool, facts: Facts, tenant: str) -> ToolResult | DidNotHappen | CannotTell:
+    async def _asked(
+        self, effect: ReconcileTool, facts: Facts, tenant: str, credentials: Mapping[str, str]
+    ) -> ToolResult | DidNotHappen | CannotTell:
         tool: Tool | None = self._tools.find(effect.name)
         if tool is None or not isinstance(tool, Reconciler):
             return CannotTell(reason=f"this process has no tool {effect.name} that could be asked")
         granted = tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
+        context = replace(self._context(effect, facts, tenant, granted), credentials=credentials)
         async with asyncio.timeout(tool.timeout_s):
-            return await tool.reconcile(parsed(effect.input), self._context(effect, facts, tenant, granted))
+            return await tool.reconcile(parsed(effect.input), context)
 
-    def _kept(self, text: str) -> str:
-        """What of a result goes to the log."""
-        text = self._mask(text)
+    # --- hooks -------------------------------------------------------------------------------------------------------
+
+    def _chain(self, effect: Called, facts: Facts, tenant: str) -> Chain | None:
+        return None if self._hooks is None else self._hooks.chain(tenant, facts.definition.name, effect.name)
+
+    async def _looked_at(
+        self, effect: ReconcileTool, state: AwaitingTools, tenant: str, result: HookedResult
+    ) -> tuple[HookedResult, Sequence[HookAct]]:
+        """What a tool remembers of a lost call, after the hooks that look at results.
+
+        They are told the input as the model wrote it: what a pre hook made of it was lost with the attempt.
+        """
+        chain = self._chain(effect, state.facts, tenant)
+        if chain is None or self._hooks is None:
+            return result, ()
+        call = _hooked_call(effect, state, tenant, effect_class="")
+        return await self._hooks.after(chain, call, parsed(effect.input), result)
+
+    def _told(self, acts: Sequence[HookAct], sealer: Sealer | Clear) -> tuple[HookAct, ...]:
+        """What hooks did, as the log may hold it."""
+        return tuple(
+            replace(
+                act,
+                input=sealer.text(storable(self._mask(act.input))),
+                url=sealer.short(storable(self._mask(act.url))),
+                hosts_added=tuple(map(storable, act.hosts_added)),
+            )
+            for act in acts
+        )
+
+    def _kept(self, text: str, credentials: Mapping[str, str] = NOTHING) -> str:
+        """What of a result goes to the log, and to hooks; the credentials are those of its run."""
+        text = self._mask(without(credentials.values(), text) if credentials else text)
         if len(text) > MAX_RESULT_CHARACTERS:
             text = text[:MAX_RESULT_CHARACTERS] + f"\n[cut after {MAX_RESULT_CHARACTERS} characters]"
         return text
 
-    async def _called(self, effect: CallTool, state: AwaitingTools, tenant: str) -> tuple[float, ToolResult, str]:
-        """When it began (monotonic), the result and its outcome."""
+    async def _called(self, effect: CallTool, state: AwaitingTools, tenant: str) -> Returned:
         began = time.monotonic()
         with self._tracing.tool_call(effect, state) as span:
-            result, outcome = await self._bounded(effect, state.facts, tenant)
-            span.returned(outcome)
-        return began, result, outcome
+            returned = await self._bounded(effect, state, tenant)
+            span.returned(returned.outcome)
+        returned.duration_ms = int((time.monotonic() - began) * 1000)
+        return returned
 
-    async def _bounded(self, effect: CallTool, facts: Facts, tenant: str) -> tuple[ToolResult, str]:
+    async def _bounded(self, effect: CallTool, state: AwaitingTools, tenant: str) -> Returned:
+        """The policy floor, then the hooks around the tool."""
+        facts = state.facts
         tool = self._tools.find(effect.name)
         granted = tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
         if tool is None or effect.name not in granted:
-            return ToolResult(text=f"tool not found: {effect.name}", is_error=True), "error"
+            return _error(f"tool not found: {effect.name}")
         try:
             arguments = json.loads(effect.input or "{}")
         except (ValueError, RecursionError) as error:
-            return ToolResult(text=f"the arguments of {effect.name} are not JSON: {error}", is_error=True), "error"
+            return _error(f"the arguments of {effect.name} are not JSON: {error}")
         if not isinstance(arguments, dict):
-            return ToolResult(text=f"the arguments of {effect.name} must be a JSON object", is_error=True), "error"
+            return _error(f"the arguments of {effect.name} must be a JSON object")
+        context = self._context(effect, facts, tenant, granted)
+        chain = self._chain(effect, facts, tenant)
+        if chain is None or self._hooks is None:
+            return await self._made(tool, arguments, context, facts, tenant)
+        call = _hooked_call(effect, state, tenant, effect_class=effect.effect_class)
+        before = await self._hooks.before(chain, call, arguments, lambda given: tool.effect_class(given).value)
+        if before.denied is not None:
+            returned = Returned(result=_as_result(before.denied), outcome=DENIED)
+        else:
+            if before.hosts:
+                hosts = (*context.allowed_hosts, *before.hosts)
+                context = replace(context, allowed_hosts=tuple(dict.fromkeys(hosts)))
+            returned = await self._made(tool, before.input, context, facts, tenant)
+        returned.acts = before.acts
+        return await self._after(chain, call, before.input, returned)
+
+    async def _after(self, chain: Chain, call: HookedCall, given: Mapping[str, Any], returned: Returned) -> Returned:
+        """What a call gave, as the hooks after it leave it."""
+        assert self._hooks is not None
+        before = HookedResult(text=self._kept(returned.result.text), is_error=returned.result.is_error)
+        left, acts = await self._hooks.after(chain, call, given, before)
+        returned.acts = [*returned.acts, *acts]
+        if left != before:
+            returned.result, returned.outcome = _as_result(left), "error" if left.is_error else "ok"
+        return returned
+
+    async def _made(
+        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext, facts: Facts, tenant: str
+    ) -> Returned:
+        """The call itself, within its time. Secrets of the run are masked in what it gives."""
         try:
+            if facts.credentials:
+                # Without them no call is made: an echo of one could not be masked.
+                context = replace(context, credentials=await self._credentials.of(facts, tenant))
             async with asyncio.timeout(tool.timeout_s):
-                result = await tool.call(arguments, self._context(effect, facts, tenant, granted))
+                result = await tool.call(arguments, context)
         except TimeoutError:
-            text = f"{effect.name} did not return within {tool.timeout_s:g} s and was stopped"
-            return ToolResult(text=text, is_error=True), "timeout"
+            text = f"{tool.name} did not return within {tool.timeout_s:g} s and was stopped"
+            return Returned(result=ToolResult(text=text, is_error=True), outcome="timeout")
         except OutsideError as error:
-            return ToolResult(text=str(error), is_error=True), "error"
-        return result, "error" if result.is_error else "ok"
+            result = ToolResult(text=str(error), is_error=True)
+        if context.credentials:
+            result = ToolResult(text=without(context.credentials.values(), result.text), is_error=result.is_error)
+        return Returned(result=result, outcome="error" if result.is_error else "ok")
 
     def _context(
         self, effect: CallTool | ReconcileTool, facts: Facts, tenant: str, granted: tuple[str, ...]
@@ -301,12 +408,11 @@ class ToolCalls:
             hosts_source="operator_default" if facts.allowed_hosts is None else "caller",
             idempotency_key=f"{effect.run_id}:{effect.turn}.{effect.index}",
             started_at_ms=facts.started_at_ms,
-            used_tokens=facts.last_usage.input_tokens
-            + facts.last_usage.cache_read_input_tokens
-            + facts.last_usage.output_tokens,
+            used_tokens=used_tokens(facts),
             max_tokens=facts.max_context_tokens,
             sampling=definition.sampling,
             metadata=dict(facts.metadata),
+            compaction=definition.compaction,
         )
 
     def _bound_volumes(self, facts: Facts) -> tuple[VolumeBinding, ...]:
@@ -318,6 +424,34 @@ class ToolCalls:
                 mode = "rw" if grant.mode == "rw" and volume.mode == "rw" else "ro"
                 found.append(VolumeBinding(name=grant.name, path=volume.path, mode=mode, is_default=grant.is_default))
         return tuple(found)
+
+
+def _error(text: str) -> Returned:
+    return Returned(result=ToolResult(text=text, is_error=True), outcome="error")
+
+
+def _as_result(result: HookedResult) -> ToolResult:
+    return ToolResult(text=result.text, is_error=result.is_error)
+
+
+def _hooked_call(
+    effect: CallTool | ReconcileTool, state: AwaitingTools, tenant: str, *, effect_class: str
+) -> HookedCall:
+    facts = state.facts
+    return HookedCall(
+        tenant=tenant,
+        agent=facts.definition.name,
+        user_id=facts.user_id,
+        agent_id=facts.agent_id,
+        run_id=effect.run_id,
+        session_id=facts.session_id,
+        turn=effect.turn,
+        index=effect.index,
+        attempt=effect.attempt,
+        call_id=state.asked[effect.index].id,
+        name=effect.name,
+        effect_class=effect_class,
+    )
 
 
 def allowed_hosts(operator: tuple[str, ...], caller: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from typing import Any, Protocol, Self
 
 from connectors.errors import OutsideError
 from connectors.protocols import Reply
-from services.core.run.react import CallModel, CallTool
-from services.core.run.state import AwaitingModel, AwaitingTools
+from services.core.run.react import CallModel, CallTool, Summarise
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting
 from services.runtime.settings import TracingSettings
 
 TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})\Z")
@@ -62,7 +62,7 @@ class Timeline(Protocol):
 class Tracing(Protocol):
     """Watches calls, turns and runs."""
 
-    def model_call(self, effect: CallModel, state: AwaitingModel) -> Span: ...
+    def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> Span: ...
     def tool_call(self, effect: CallTool, state: AwaitingTools) -> Span: ...
     def timeline(self) -> Timeline:
         """A timeline for a partition that was just taken."""
@@ -137,7 +137,7 @@ class NoTracing:
     _span = NoSpan()
     _timeline = NoTimeline()
 
-    def model_call(self, effect: CallModel, state: AwaitingModel) -> NoSpan:
+    def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> NoSpan:
         return self._span
 
     def tool_call(self, effect: CallTool, state: AwaitingTools) -> NoSpan:

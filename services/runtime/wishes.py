@@ -1,4 +1,4 @@
-"""What a caller may wish of an agent: fewer tools, never more, and other sampling, field by field.
+"""What a caller may wish of an agent: fewer tools, never more, and other sampling and compaction, field by field.
 
 Before: desk.py has resolved the agent. After: the run is pinned to the result.
 """
@@ -7,15 +7,21 @@ from dataclasses import replace
 
 from schemas.run_commands import StartRun
 from schemas.values import AgentDefinition
+from services.core.run import compacting
 from services.core.run.forking import merged
 
 
 def narrowed(definition: AgentDefinition, command: StartRun) -> AgentDefinition:
-    """The definition with the caller's wishes: tools only ever fewer, sampling field by field."""
-    if command.tools is None and command.sampling is None:
+    """The definition with the caller's wishes: tools only ever fewer, sampling and compaction field by field."""
+    if command.tools is None and command.sampling is None and command.compaction is None:
         return definition
     tools = definition.tools if command.tools is None else granted_by_both(definition.tools, command.tools)
-    return replace(definition, tools=tools, sampling=merged(definition.sampling, command.sampling))
+    return replace(
+        definition,
+        tools=tools,
+        sampling=merged(definition.sampling, command.sampling),
+        compaction=compacting.merged(definition.compaction, command.compaction),
+    )
 
 
 def granted_by_both(granted: tuple[str, ...], wished: tuple[str, ...]) -> tuple[str, ...]:

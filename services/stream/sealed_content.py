@@ -27,6 +27,10 @@ def sealed_values(values: Mapping[str, str], seal: Seal) -> dict[str, str]:
     return {name: seal(value, False) for name, value in values.items()}
 
 
+def sealed_untrusted(values: Mapping[str, str], seal: Seal) -> dict[str, str]:
+    return {name: seal(value, True) for name, value in values.items()}
+
+
 def sealed_command(command: WithContent, seal: Seal) -> WithContent:
     """The command without a word in clear."""
     match command:
@@ -36,6 +40,7 @@ def sealed_command(command: WithContent, seal: Seal) -> WithContent:
                 prompt=seal(command.prompt, False),
                 segments=sealed_segments(command.segments, seal),
                 metadata=sealed_values(command.metadata, seal),
+                payload_metadata=sealed_untrusted(command.payload_metadata, seal),
                 parent_context=sealed_values(command.parent_context, seal),
             )
         case ForkRun():
@@ -52,7 +57,8 @@ def texts_in(command: Command) -> list[str]:
     """The content of a command; none when it brings none."""
     match command:
         case StartRun():
-            return [command.prompt, *_texts(command.segments), *command.metadata.values()]
+            said = [command.prompt, *_texts(command.segments)]
+            return [*said, *command.metadata.values(), *command.payload_metadata.values()]
         case ForkRun():
             return [command.prompt, *_texts(command.segments)]
         case PostInput():

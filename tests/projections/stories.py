@@ -8,6 +8,9 @@ from typing import Any
 from connectors.protocols import Outgoing
 from schemas.codec import Codec, local_codec
 from schemas.run_events import (
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     InputReceived,
     ModelCallFailed,
     ModelCallRequested,
@@ -25,6 +28,46 @@ from schemas.values import AgentDefinition, ContentBlock, Envelope, Segment, Too
 
 TOPIC = "loom.run.events"
 START_MS = 1_780_000_000_000
+
+
+COMPACTED = ContextCompacted(
+    number=1,
+    attempt=1,
+    turn=2,
+    trigger="auto",
+    summary="they talked",
+    before_tokens=900,
+    after_tokens=300,
+    keep_n=4,
+    keep_first=True,
+    usage=Usage(input_tokens=800, output_tokens=50),
+    provider="mock",
+    model="small",
+    cost_micros=7,
+    currency="USD",
+    duration_ms=12,
+)
+COMPACTING = CompactionRequested(
+    number=1,
+    turn=2,
+    trigger="auto",
+    keep_n=4,
+    keep_first=True,
+    before_tokens=900,
+    provider="mock",
+    model="small",
+)
+NOT_COMPACTED = CompactionFailed(
+    number=1,
+    attempt=1,
+    turn=2,
+    trigger="auto",
+    kind="overloaded",
+    message="mock 529: busy",
+    usage=Usage(),
+    provider="mock",
+    model="small",
+)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from projections.transcript import TranscriptRow
 from schemas.run_events import (
     CommandRefused,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
     ModelCallRequested,
     ModelSwitched,
@@ -31,8 +32,21 @@ from schemas.run_events import (
     RunRefused,
     RunResumed,
 )
-from schemas.values import AgentDefinition, BlobRef, ContentBlock, Envelope, Segment, Usage
-from tests.projections.stories import asked, call, completed, failed, replied, requested, returned, started, user
+from schemas.values import AgentDefinition, BlobRef, ContentBlock, Envelope, HookAct, Segment, Usage
+from tests.projections.stories import (
+    COMPACTED,
+    COMPACTING,
+    NOT_COMPACTED,
+    asked,
+    call,
+    completed,
+    failed,
+    replied,
+    requested,
+    returned,
+    started,
+    user,
+)
 
 BLOB = BlobRef(sha256="cd" * 32, size_bytes=70_000)
 
@@ -259,6 +273,28 @@ def test_parking_and_quarantine_are_told():
     assert one(quarantined).event == {"type": "quarantined", "error": "bad"}
 
 
+def test_a_compaction_shows_what_is_left_and_what_it_took():
+    frame = one(COMPACTED)
+    assert frame.type == "context_compaction"
+    assert frame.event["context_compaction"] == {
+        "summary": "they talked",
+        "before_tokens": 900,
+        "after_tokens": 300,
+        "keep_n": 4,
+        "keep_first": True,
+        "trigger": "auto",
+    }
+    assert frame.event["usage"]["input_tokens"] == 800
+    assert shown(COMPACTING) == []
+
+
+def test_a_compaction_that_failed_is_told_and_ends_no_stream():
+    frame = one(NOT_COMPACTED)
+    assert frame.type == "compaction_failed"
+    assert frame.event["error"] == "the context could not be compacted: mock 529: busy"
+    assert frame.event["compaction_failed"] == {"trigger": "auto", "kind": "overloaded"}
+
+
 def test_input_has_one_place_with_a_stored_and_a_live_face():
     stored, live = shown(InputReceived(text="more", source="webui"))
     assert (stored.seq, stored.type, stored.stored, stored.live) == (256, "user_input", True, False)
@@ -364,3 +400,53 @@ def test_the_memory_holds_the_calls_of_the_latest_turn_only():
     _, memory = frames(FrameMemory(), envelope(1), replied(1, "", call("c1")))
     _, memory = frames(memory, envelope(2), replied(2, "", call("c2", "Search", "[1]")))
     assert memory.calls == {"c2": OpenCall("Search", [1])}
+
+
+# --- hooks -----------------------------------------------------------------------------------------------------------
+
+
+def hooked(act: str, **more) -> HookActed:
+    told = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act=act, **more)
+    return HookActed(turn=1, index=0, call_id="call-1", act=told)
+
+
+FETCH = replied(1, "", call("call-1", "HTTP", '{"url":"https://a.com/x"}'))
+
+
+def test_added_hosts_are_shown_between_the_call_and_its_result():
+    widened = hooked("widened_hosts", url="https://a.com/x", hosts_added=("a.com",))
+    found = shown(started(), FETCH, widened, returned(1, 0, "call-1"))
+    assert [f.type for f in found][-4:] == ["tool_call", "usage", "host_widened", "tool_result"]
+    assert found[-2].event == {
+        "type": "host_widened",
+        "host_widening": {
+            "tool_call_id": "call-1",
+            "tool_name": "HTTP",
+            "url": "https://a.com/x",
+            "hook_owner": "ops",
+            "hook_name": "guard",
+            "hosts_added": ["a.com"],
+        },
+    }
+
+
+def test_a_rewritten_input_is_shown_as_the_tool_got_it():
+    frame = one(started(), FETCH, hooked("rewrote_input", input='{"url":"https://b.com"}'))
+    assert frame.type == "hook_acted"
+    assert frame.event["hook_acted"] == {
+        "tool_call_id": "call-1",
+        "tool_name": "HTTP",
+        "hook_owner": "ops",
+        "hook_name": "guard",
+        "phase": "pre",
+        "act": "rewrote_input",
+        "input": {"url": "https://b.com"},
+    }
+
+
+def test_a_hook_that_could_not_be_asked_is_shown_with_its_reason():
+    frame = one(started(), FETCH, hooked("unavailable", reason="no answer within 5 s"))
+    assert (frame.event["hook_acted"]["act"], frame.event["hook_acted"]["reason"]) == (
+        "unavailable",
+        "no answer within 5 s",
+    )

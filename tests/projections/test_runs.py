@@ -16,6 +16,9 @@ from schemas.run_events import (
 )
 from schemas.values import RunPosition, Usage
 from tests.projections.stories import (
+    COMPACTED,
+    COMPACTING,
+    NOT_COMPACTED,
     Partition,
     a3x2,
     call,
@@ -110,6 +113,23 @@ def test_a_run_is_parked_until_the_next_turn_is_asked_for():
     assert row_of(*talk).parked
     assert not row_of(*talk, InputReceived(text="more"), requested(2)).parked
     assert not row_of(*talk, RunCancelled(usage=Usage())).parked
+
+
+def test_a_compaction_is_paid_by_the_run_and_empties_the_gauge():
+    before = row_of(started(), requested(1), replied(1, usage=Usage(input_tokens=90, output_tokens=10)))
+    row = row_of(
+        started(), requested(1), replied(1, usage=Usage(input_tokens=90, output_tokens=10)), COMPACTING, COMPACTED
+    )
+    assert (before.context_tokens, row.context_tokens) == (100, 33)
+    assert (row.input_tokens, row.output_tokens) == (890, 60)
+    assert row.cost_micros == before.cost_micros + 7
+    assert (row.compactions, row.iterations) == (1, 1)
+
+
+def test_a_run_that_is_compacted_does_not_wait_for_input():
+    assert not row_of(started(), RunParked(since_turn=1), COMPACTING).parked
+    again = row_of(started(), RunParked(since_turn=1), COMPACTING, NOT_COMPACTED, RunParked(since_turn=1))
+    assert (again.parked, again.compactions) == (True, 0)
 
 
 def pausing(row):

@@ -1,7 +1,20 @@
 from projections.steps import FIRST_WINS, PREVIEW_CHARACTERS, StepRow, merged, steps, steps_of_run
 from schemas.run_events import RunCancelled, ToolOutcomeAsked
 from schemas.values import Usage
-from tests.projections.stories import Partition, a3x2, asked, call, failed, replied, requested, returned, started
+from tests.projections.stories import (
+    COMPACTED,
+    COMPACTING,
+    NOT_COMPACTED,
+    Partition,
+    a3x2,
+    asked,
+    call,
+    failed,
+    replied,
+    requested,
+    returned,
+    started,
+)
 from tests.projections.test_folding import records_of
 from tests.projections.twin import projected
 
@@ -66,6 +79,15 @@ def test_a_call_that_waits_for_a_person_is_an_open_step_that_says_so_until_its_r
     waits, done = rows_of(*lost)[1], rows_of(*lost, returned(1, 0, "c1", settled_by="operator"))[1]
     assert (waits.outcome, waits.ended_at_ms, waits.output_preview) == ("outcome_unknown", None, "lost")
     assert (done.outcome, done.output_preview) == ("ok", "sunny")
+
+
+def test_a_compaction_is_a_step_before_the_turn_that_follows_it():
+    (under_way,) = rows_of(COMPACTING)
+    assert (under_way.kind, under_way.turn, under_way.number, under_way.outcome) == ("compaction", 2, 1, None)
+    (done,) = rows_of(COMPACTING, COMPACTED)
+    assert (done.name, done.outcome, done.cost_micros, done.output_preview) == ("mock/small", "ok", 7, "they talked")
+    (failed,) = rows_of(COMPACTING, NOT_COMPACTED)
+    assert (failed.outcome, failed.is_error, failed.error) == ("overloaded", True, "mock 529: busy")
 
 
 def test_a_result_without_an_intent_is_a_step_too():

@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import func, select
 
 from projections import usage as usage_module
 from projections.tables import EVERY_TENANT
 from projections.usage import SUMS, UsageRow, added, spent_since, usage, usage_report
-from tests.projections.stories import Partition, a3x2, completed, failed, replied, started
+from schemas.values import Usage
+from tests.projections.stories import COMPACTED, NOT_COMPACTED, Partition, a3x2, completed, failed, replied, started
 from tests.projections.test_folding import records_of
 from tests.projections.twin import projected
 
@@ -42,6 +45,14 @@ def test_currencies_are_never_added_and_unpriced_answers_are_counted():
     )
     rows = rows_of(started(), euro, none, dollar)
     assert [(row.currency, row.calls, row.unpriced_calls) for row in rows] == [("", 1, 1), ("EUR", 1, 0), ("USD", 1, 0)]
+
+
+def test_a_summary_is_spent_like_an_answer_and_a_failed_one_only_when_it_answered():
+    (row,) = rows_of(started(), COMPACTED)
+    assert (row.model, row.calls, row.input_tokens, row.cost_micros) == ("small", 1, 800, 7)
+    assert rows_of(started(), NOT_COMPACTED) == []
+    (row,) = rows_of(started(), replace(NOT_COMPACTED, usage=Usage(input_tokens=5)))
+    assert (row.calls, row.input_tokens) == (1, 5)
 
 
 def test_a_failed_call_costs_nothing():

@@ -86,7 +86,7 @@ class Talker:
             yield TextDelta(text=f"I {SAID}", thinking=False)
             await self.go_on.wait()
             yield Reply(
-                text=f"I {SAID} it",
+                text=f"I {SAID} it" if request.tools else f"I {SAID} it <b>",
                 reasoning=f"a {THOUGHT}",
                 reasoning_signature=SIGNATURE,
                 tool_calls=(ToolCall(id="c1", name="Echo", input=f'{{"text": "{ARGUMENT}"}}'),),
@@ -197,7 +197,7 @@ REQUEST = RunRequest(
         Segment(role="system", content=(ContentBlock(type="trusted-text", text="Mind the rules."),)),
     ),
     metadata={"note": META, "number": 7},
-    parent_context={"root": CONTEXT},
+    parent_context={"root_agent_run_id": CONTEXT},
 )
 
 
@@ -243,7 +243,7 @@ async def test_every_read_shows_it_in_clear() -> None:
         run_id, _ = await ran(on)
         row = run_json(await on.layer.reads.run(IVY, run_id))
         assert row["metadata"] == {"note": META, "number": 7}
-        assert orjson.loads(orjson.dumps(row))["parent_context"] == {"root": CONTEXT}
+        assert orjson.loads(orjson.dumps(row))["parent_context"] == {"root_agent_run_id": CONTEXT}
         transcript = repr((await on.layer.reads.transcript(IVY, row["session_id"])).rows)
         moment = orjson.dumps(moment_json(await on.layer.histories.at(IVY, run_id, 0))).decode()
         events = await on.layer.audit.events(ACME, EventQuery(run_id=run_id))
@@ -259,6 +259,40 @@ async def test_every_read_shows_it_in_clear() -> None:
         # The same was said under other tokens. Only the long answer differs: of what is in the blob store the hash is
         # compared, and no two encryptions have the same.
         assert comparison_json(two)["first"]["place"] == len(two.comparison.steps) - 1
+
+
+async def test_a_summary_is_encrypted_and_shown_fenced() -> None:
+    async with stage() as on:
+        accepted = await on.layer.runs.start(IVY, replace(REQUEST, interactive=True))
+        await until_type(accepted.stream, "awaiting_input")
+        for number in range(2):
+            await on.layer.control.post_input(IVY, accepted.run_id, f"{INPUT} {number}")
+            await until_type(accepted.stream, "awaiting_input")
+        found = await on.layer.compactions.compact(IVY, accepted.run_id)
+        assert found.applied == "live"
+        asked = repr(on.model.requests[-1].messages)
+        assert PAGE in asked
+        assert RESULT in asked
+        assert "lenc1" not in asked
+        shown = await until_type(accepted.stream, "awaiting_input")
+        compaction = next(orjson.loads(piece.data) for piece in shown if piece.type == "context_compaction")
+        assert compaction["context_compaction"]["summary"] == f"I {SAID} it <b>"
+        await on.layer.control.post_input(IVY, accepted.run_id, "and now?")
+        await until(lambda: "and now?" in repr(on.model.requests[-1].messages))
+        accepted.stream.close()
+        first = on.model.requests[-1].messages[0]
+        assert f"<summary>\nI {SAID} it &lt;b>\n</summary>" in "".join(
+            block.text for block in first.blocks if isinstance(block, TextBlock)
+        )
+        assert SAID.encode() not in on.stored()
+
+
+async def test_data_of_a_trigger_is_encrypted_and_shown_fenced() -> None:
+    async with stage() as on:
+        await ran(on, replace(REQUEST, payload_metadata={"body": f"<b>{META}"}))
+        (block,) = [b for b in on.model.requests[0].messages[0].blocks if "run_metadata" in getattr(b, "text", "")]
+        assert getattr(block, "text", "") == f'<run_metadata>\nbody: "&lt;b>{META}"\n</run_metadata>'
+        assert META.encode() not in on.stored()
 
 
 async def test_previews_are_encrypted_and_shown_once() -> None:

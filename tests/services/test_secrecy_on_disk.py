@@ -81,6 +81,7 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
         ("DELTAS_TOPIC", "run.deltas"),
         ("TALLY_TOPIC", "insights.runs"),
         ("CONTROL_TOPIC", "control.events"),
+        ("HOOKS_TOPIC", "hook.events"),
         ("SUBJECTS_TOPIC", "subject.keys"),
         ("PROVIDERS_TOPIC", "provider.events"),
     ):

@@ -6,7 +6,7 @@ new owner asks the state again.
 """
 
 from services.core.run import children
-from services.core.run.state import AwaitingModel, AwaitingTools, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 
 
 def wakes_at(state: State) -> int:
@@ -17,7 +17,7 @@ def wakes_at(state: State) -> int:
 
 def deadline_of(state: State) -> int:
     """When the time of the run is over; 0 = never. While it is parked or held by a pause its time stands still."""
-    if isinstance(state, AwaitingModel | AwaitingTools):
+    if isinstance(state, AwaitingModel | AwaitingTools | Compacting):
         return state.facts.deadline_ms
     return 0
 

@@ -27,12 +27,13 @@ from schemas.run_events import (
 )
 from schemas.values import AgentDefinition, BlobRef, CommandEnvelope, ParentCall, VolumeGrant
 from services.core.changing import changed
-from services.core.run import delegation, limits, unknown
+from services.core.run import compacting, delegation, hooking, limits, unknown
 from services.core.run.delegation import Child, Delegation
 from services.core.run.orders import ChildrenAsked, ChildTold, Refusal, Start
 from services.core.run.state import (
     AwaitingModel,
     AwaitingTools,
+    Compacting,
     Ended,
     Facts,
     Live,
@@ -57,9 +58,11 @@ def planned(state: AwaitingTools, order: ChildrenAsked) -> list[Event]:
     opened = unknown.open_call(state, order.turn, order.index)
     if opened is None or opened.attempt != order.attempt or opened.delegation is not None:
         return []
+    acts = hooking.acted(order.turn, opened, order.hook_acts)
     wrong = _wrong(state, order)
     if wrong:
         return [
+            *acts,
             ToolReturned(
                 turn=order.turn,
                 index=order.index,
@@ -68,7 +71,7 @@ def planned(state: AwaitingTools, order: ChildrenAsked) -> list[Event]:
                 text=wrong,
                 is_error=True,
                 outcome="error",
-            )
+            ),
         ]
     plan = ChildrenPlanned(
         turn=order.turn,
@@ -82,11 +85,12 @@ def planned(state: AwaitingTools, order: ChildrenAsked) -> list[Event]:
         timeout_ms=order.timeout_ms,
         idle_ttl_s=order.idle_ttl_s,
         is_sealed=order.is_sealed,
+        is_looked_at=order.is_looked_at,
     )
     begun = delegation.planned(plan, order.at_ms)
     width = max(1, state.facts.definition.max_concurrent_children)
     first = delegation.next_waiting(begun, width)
-    return [plan, *(_request(state, opened, begun, child) for child in first)]
+    return [*acts, plan, *(_request(state, opened, begun, child) for child in first)]
 
 
 def _wrong(state: AwaitingTools, order: ChildrenAsked) -> str:
@@ -260,7 +264,8 @@ def start_of(
     """The order that starts a child: the one place that says what it inherits (reference runtime 1.17).
 
     From the parent: subject, user, tier, hosts, parent_context, trace; the tenant and, by the root, what the tree
-    shares. From its own definition: everything the definition says. Both: volumes. Of its own: session, handle, prompt.
+    shares (the credentials). From its own definition: everything the definition says. Both: volumes. Of its own:
+    session, handle, prompt.
     """
     is_resident = wanted.op == delegation.OPEN
     return Start(
@@ -275,12 +280,16 @@ def start_of(
             user_id=parent.user_id,
             user_tier=parent.user_tier,
             allowed_hosts=parent.allowed_hosts,
+            web_search_filter=parent.web_search_filter,
             parent_context=dict(parent.parent_context),
             interactive=is_resident,
+            credentials=parent.credentials,
         ),
         session_id=f"s_{child.run_id[2:]}",
         agent_id=child.agent_id,
-        definition=inherited(definition, parent.definition) if isinstance(definition, AgentDefinition) else None,
+        definition=inherited(definition, parent.definition, child.spawn.compaction)
+        if isinstance(definition, AgentDefinition)
+        else None,
         unresolved=definition if isinstance(definition, Refusal) else None,
         traceparent=parent.traceparent,
         pauses=pauses,
@@ -298,15 +307,16 @@ def start_of(
     )
 
 
-def inherited(child: AgentDefinition, parent: AgentDefinition) -> AgentDefinition:
+def inherited(child: AgentDefinition, parent: AgentDefinition, compaction: str = "") -> AgentDefinition:
     """The definition of a child under that parent: a volume only if the parent has it, writable only if both may write.
 
-    Here belongs what else both have a say in: compaction is the child's own, over it the parent's effective one, over
-    both what the spawn overrides.
+    Compaction is the child's own, over it the parent's effective one, over both what the spawn overrides
+    (`compaction`, JSON).
     """
     theirs = {grant.name: grant for grant in parent.volumes}
     volumes = tuple(_narrower(grant, theirs[grant.name]) for grant in child.volumes if grant.name in theirs)
-    return changed(child, volumes=volumes)
+    effective = compacting.merged(child.compaction, parent.compaction)
+    return changed(child, volumes=volumes, compaction=compacting.merged(effective, compacting.wishes_of(compaction)))
 
 
 def _narrower(grant: VolumeGrant, limit: VolumeGrant) -> VolumeGrant:
@@ -336,7 +346,7 @@ def last_words(state: State) -> tuple[str, BlobRef | None]:
             return reason, None
         case Ended(facts=facts) | Parked(facts=facts) | AwaitingModel(facts=facts) | AwaitingTools(facts=facts):
             return _last_text(facts)
-        case Paused(facts=facts):
+        case Paused(facts=facts) | Compacting(facts=facts):
             return _last_text(facts)
         case _:
             return "", None
@@ -346,5 +356,7 @@ def _last_text(facts: Facts) -> tuple[str, BlobRef | None]:
     for message in reversed(facts.messages[facts.inherited_messages :]):
         if message.role == "assistant":
             text = next((block for block in message.blocks if isinstance(block, TextBlock)), None)
+            if text is not None and text.is_summary:
+                continue  # nobody said it
             return (text.text, text.blob) if text is not None else ("", None)
     return "", None

@@ -16,7 +16,7 @@ from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock
 from schemas.run_events import ModelReplied
 from schemas.values import AgentDefinition
 from services.core.run.replaying import Replayed, status_of
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Facts, Parked, State, conversation
+from services.core.run.state import Absent, Facts, Refused, State, conversation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def compared(a: Replayed, b: Replayed) -> Comparison:
 
 def facts_of(state: State) -> Facts | None:
     """What an accepted run has; None for one that is not there or was refused."""
-    return state.facts if isinstance(state, AwaitingModel | AwaitingTools | Parked | Ended) else None
+    return None if isinstance(state, Absent | Refused) else state.facts
 
 
 def steps_of(run: Replayed) -> list[Step]:
@@ -113,17 +113,17 @@ def steps_of(run: Replayed) -> list[Step]:
     facts = facts_of(run.state)
     inherited = 0 if facts is None else facts.inherited_messages
     # An answer without text and calls is no message, so it has no step either.
-    own = iter(
+    own = [
         (entry.seq, entry.event)
         for entry in run.entries
         if isinstance(entry.event, ModelReplied)
         and (entry.event.text or entry.event.text_blob or entry.event.tool_calls)
-    )
-    found: list[Step] = []
-    for number, message in enumerate(conversation(run.state)):
-        plain = _step(message)
-        answer = next(own, None) if plain.who == "agent" and number >= inherited else None
-        found.append(plain if answer is None else _with_figures(plain, *answer))
+    ]
+    found = [_step(message) for message in conversation(run.state)]
+    # From the end: what a compaction left out is missing at the beginning.
+    places = [number for number, step in enumerate(found) if step.who == "agent" and number >= inherited]
+    for number, answer in zip(reversed(places), reversed(own), strict=False):
+        found[number] = _with_figures(found[number], *answer)
     return found
 
 

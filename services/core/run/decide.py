@@ -8,9 +8,13 @@ Before: services/stream hands over a command with the folded state. After: the e
 
 from typing import assert_never
 
+from schemas.conversation import Message
 from schemas.run_commands import StartRun
 from schemas.run_events import (
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     InputReceived,
     ModelCallFailed,
@@ -28,7 +32,18 @@ from schemas.run_events import (
 )
 from schemas.values import Usage
 from services.core.changing import changed
-from services.core.run import alarms, budgets, children, falling_back, limits, pausing, quarantining, unknown
+from services.core.run import (
+    alarms,
+    budgets,
+    children,
+    compacting,
+    falling_back,
+    hooking,
+    limits,
+    pausing,
+    quarantining,
+    unknown,
+)
 from services.core.run.forking import fork
 from services.core.run.importing import is_import, take_in
 from services.core.run.orders import (
@@ -36,6 +51,7 @@ from services.core.run.orders import (
     ChildrenAsked,
     ChildTold,
     Close,
+    Compact,
     Fork,
     Import,
     Input,
@@ -54,6 +70,8 @@ from services.core.run.orders import (
     Resolve,
     ResumeIt,
     Start,
+    Summarised,
+    SummaryFailed,
     ToolDone,
     Woken,
 )
@@ -63,6 +81,7 @@ from services.core.run.state import (
     Absent,
     AwaitingModel,
     AwaitingTools,
+    Compacting,
     Ended,
     Facts,
     Live,
@@ -71,6 +90,7 @@ from services.core.run.state import (
     Refused,
     State,
     add_usage,
+    evolve,
 )
 
 
@@ -95,6 +115,8 @@ def decide(state: State, order: Order) -> list[Event]:
             return _input(state, order)
         case Resolve():
             return _resolve(state, order)
+        case Compact():
+            return compacting.compact(state, order)
         case PauseIt():
             return pausing.pause(state, order)
         case ResumeIt():
@@ -114,12 +136,18 @@ def decide(state: State, order: Order) -> list[Event]:
         case ToolDone():
             return _tool_done(state, order)
         case ChildrenAsked():
-            return _with_what_follows(state, children.planned(state, order)) if isinstance(state, AwaitingTools) else []
+            if not isinstance(state, AwaitingTools):
+                return []
+            return _with_what_follows(state, children.planned(state, order), order.at_ms)
         case ChildTold():
             events = children.told(state, order)
-            return _with_what_follows(state, events) if isinstance(state, AwaitingTools) else events
+            return _with_what_follows(state, events, order.at_ms) if isinstance(state, AwaitingTools) else events
         case Reconciled():
             return _reconciled(state, order)
+        case Summarised():
+            return _after_compaction(state, compacting.summarised(state, order), order.at_ms)
+        case SummaryFailed():
+            return _after_compaction(state, compacting.not_summarised(state, order), order.at_ms)
         case NotBegun():
             return unknown.not_begun(state, order)
         case Recover():
@@ -149,7 +177,7 @@ def _has_iterations(facts: Facts, turn: int) -> bool:
 def _start(state: State, order: Start) -> list[Event]:
     if not isinstance(state, Absent):
         return []  # the same run again: it already has its events
-    refusal = refusal_of(order)
+    refusal = refusal_of(order, state.history)
     command = order.command
     if refusal is not None:
         return [
@@ -166,7 +194,7 @@ def _start(state: State, order: Start) -> list[Event]:
         ]
     assert order.definition is not None
     definition = order.definition
-    return [
+    started: list[Event] = [
         RunStarted(
             session_id=order.session_id,
             agent_id=order.agent_id,
@@ -183,18 +211,27 @@ def _start(state: State, order: Start) -> list[Event]:
             request_sha256=command.request_sha256,
             continues=order.continues,
             traceparent=order.traceparent,
+            credentials=command.credentials,
             run_timeout_s=command.run_timeout_s or definition.run_timeout_s,
             parent_agent_id=order.parent.agent_id if order.parent is not None else "",
             parent=order.parent,
+            web_search_filter=command.web_search_filter,
+            payload_metadata=command.payload_metadata,
+            seed=command.seed,
         ),
         *map(pausing.requested, order.pauses),
+    ]
+    if command.seed:
+        return [*started, *compacting.first_of_seed(state, started, order.at_ms)]
+    return [
+        *started,
         pausing.held_back(order.pauses, 1)
         if order.pauses
         else ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
     ]
 
 
-def refusal_of(order: Start) -> Refusal | None:
+def refusal_of(order: Start, history: tuple[Message, ...]) -> Refusal | None:
     """The first thing wrong with the request, in the order of admission (runtime parity 1.2)."""
     if not order.session_found:
         return Refusal(code="not_found", message=f"session {order.session_id} does not exist")
@@ -212,6 +249,8 @@ def refusal_of(order: Start) -> Refusal | None:
         )
     if order.unresolved is not None:
         return order.unresolved
+    if order.command.seed:
+        return compacting.wrong_seed(history, order.command, order.definition, order.pauses)
     wrong = _wrong_input(order.command)
     if wrong:
         return Refusal(code="bad_request", message=wrong)
@@ -233,10 +272,10 @@ def _wrong_input(command: StartRun) -> str:
 
 def _cancel(state: State, order: Cancel) -> list[Event]:
     match state:
-        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Parked(facts=facts) | Paused(facts=facts):
-            return [_cancelled(facts, order.command.reason, order.cascaded)]
         case Absent() | Refused() | Ended():
             return []
+        case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting():
+            return [_cancelled(state.facts, order.command.reason, order.cascaded)]
         case _:
             assert_never(state)
 
@@ -257,11 +296,13 @@ def _input(state: State, order: Input) -> list[Event]:
     command = order.command
     received = InputReceived(text=command.text, source=command.source, input_id=command.envelope.command_id)
     match state:
-        case Parked() | AwaitingModel() | AwaitingTools() | Paused() if received.input_id in state.facts.input_ids:
+        case Absent() | Refused() | Ended():
+            return []
+        case _ if received.input_id in state.facts.input_ids:
             return []  # its sender did not hear of the first one
         case Parked(facts=facts):
-            return [received, _next_turn(facts, facts.turns)]
-        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Paused(facts=facts):
+            return [received, _next(state, [received], facts.turns, order.at_ms)]
+        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Paused(facts=facts) | Compacting(facts=facts):
             if len(facts.waiting_inputs) >= limits.MAX_WAITING_INPUTS:
                 return [
                     CommandRefused(
@@ -271,8 +312,6 @@ def _input(state: State, order: Input) -> list[Event]:
                     )
                 ]
             return [received]
-        case Absent() | Refused() | Ended():
-            return []
         case _:
             assert_never(state)
 
@@ -291,7 +330,7 @@ def _resolve(state: State, order: Resolve) -> list[Event]:
             )
         ]
     assert isinstance(state, AwaitingTools)
-    return _with_what_follows(state, [unknown.resolved(command.turn, opened, command)])
+    return _with_what_follows(state, [unknown.resolved(command.turn, opened, command)], order.at_ms)
 
 
 # --- from effects ----------------------------------------------------------------------------------------------------
@@ -326,7 +365,7 @@ def _answered(state: State, order: ModelAnswered) -> list[Event]:
     if not _has_iterations(facts, order.turn):
         return [replied, _completed(facts, "max_iterations", order)]  # nobody could answer what is said next
     if facts.waiting_inputs:
-        return [replied, _next_turn(facts, order.turn)]
+        return [replied, _next(state, [replied], order.turn, order.at_ms)]
     return [replied, RunParked(since_turn=order.turn)]
 
 
@@ -424,17 +463,44 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
         is_error=order.is_error,
         outcome=order.outcome,
         duration_ms=order.duration_ms,
+        asks_compaction=order.asks_compaction,
     )
-    return [returned, *_after_tools(state, answered=1)]
+    acts = hooking.acted(order.turn, opened, order.hook_acts)
+    return [*acts, returned, *_after_tools(state, [returned], order.at_ms)]
 
 
-def _after_tools(state: AwaitingTools, *, answered: int) -> list[Event]:
-    """What follows when `answered` more results come in: the next turn once all calls have one."""
-    if len(state.answers) + answered < len(state.asked):
+def _after_tools(state: AwaitingTools, told: list[Event], at_ms: int) -> list[Event]:
+    """What follows the events, which hold results: the next turn once all calls have one."""
+    if len(state.answers) + unknown.answers(told) < len(state.asked):
         return []
     if not _has_iterations(state.facts, state.turn):
         return [_completed(state.facts, "max_iterations", None)]
-    return [_next_turn(state.facts, state.turn)]
+    return [_next(state, told, state.turn, at_ms)]
+
+
+# --- compaction ------------------------------------------------------------------------------------------------------
+
+
+def _next(state: State, told: list[Event], turn: int, at_ms: int) -> Event:
+    """What follows `turn` after these events, at a turn boundary: a compaction that is due, or the next turn."""
+    assert isinstance(state, AwaitingModel | AwaitingTools | Parked)
+    if not state.facts.pauses and (compaction := compacting.due_after(state, told, at_ms)) is not None:
+        return compaction
+    return _next_turn(state.facts, turn)
+
+
+def _after_compaction(
+    state: State, over: ContextCompacted | CompactionFailed | CompactionRequested | None, at_ms: int
+) -> list[Event]:
+    """The end of a compaction with what would have come without it."""
+    if over is None or isinstance(over, CompactionRequested):
+        return [] if over is None else [over]
+    after = evolve(state, over, at_ms)
+    assert isinstance(after, Compacting)
+    facts = after.facts
+    if facts.seed:
+        return [over, compacting.end_of_seed(facts, over if isinstance(over, CompactionFailed) else None)]
+    return [over, compacting.parked_again(facts) if compacting.parks(after) else _next_turn(facts, facts.turns)]
 
 
 # --- after a take-over -----------------------------------------------------------------------------------------------
@@ -449,6 +515,10 @@ def _recover(state: State, order: Recover) -> list[Event]:
         case AwaitingTools(facts=facts):
             changes, held = pausing.changes(facts, order.obey)
             return [*changes, *_recover_tools(changed(state, facts=held), order)]
+        case Compacting(facts=facts):
+            changes, held = pausing.changes(facts, order.obey)
+            after = changed(state, facts=held)
+            return [*changes, *_after_compaction(after, compacting.lost(after, order), order.at_ms)]
         case Parked() | Paused():
             return pausing.obey(state, order.obey) if order.obey is not None else []
         case Absent() | Refused() | Ended():
@@ -493,7 +563,7 @@ def _recover_tools(state: AwaitingTools, order: Recover) -> list[Event]:
             if losses >= limits.LOSSES_MAX and unknown.was_under_way(opened):
                 return [quarantining.lost_too_often(state, opened)]
             events += unknown.lost_call(state, opened)
-    return _with_what_follows(state, events)
+    return _with_what_follows(state, events, order.at_ms)
 
 
 def _reconciled(state: State, order: Reconciled) -> list[Event]:
@@ -501,24 +571,24 @@ def _reconciled(state: State, order: Reconciled) -> list[Event]:
     if opened is None or not opened.is_asking or (opened.attempt, opened.asks) != (order.attempt, order.ask):
         return []
     assert isinstance(state, AwaitingTools)
-    return _with_what_follows(state, [unknown.reconciled(state, opened, order)])
+    acts = hooking.acted(order.turn, opened, order.hook_acts)
+    return _with_what_follows(state, [*acts, unknown.reconciled(state, opened, order)], order.at_ms)
 
 
-def _with_what_follows(state: AwaitingTools, events: list[Event]) -> list[Event]:
+def _with_what_follows(state: AwaitingTools, events: list[Event], at_ms: int) -> list[Event]:
     """The events, and the next turn when they answer the last open calls, or the end when the run is not to go on."""
     if unknown.fails_the_run(state, events):
         # Nothing may begin in a run that ends with the same decision.
         told: list[Event] = [event for event in events if isinstance(event, ToolReturned)]
         return [*told, _failed(state.facts, OUTCOME_UNKNOWN, "the outcome of a tool call is not known")]
-    answered = unknown.answers(events)
-    return [*events, *(_after_tools(state, answered=answered) if answered else [])]
+    return [*events, *(_after_tools(state, events, at_ms) if unknown.answers(events) else [])]
 
 
 def _woken(state: State, order: Woken) -> list[Event]:
     """Nothing when the clock of the owner went back, or what the alarm was for is done with."""
     if isinstance(state, Parked) and 0 < alarms.wakes_at(state) <= order.at_ms:
         return [_completed(state.facts, children.CLOSED, None)]
-    if isinstance(state, AwaitingModel | AwaitingTools) and alarms.is_late(state, order.at_ms):
+    if isinstance(state, AwaitingModel | AwaitingTools | Compacting) and alarms.is_late(state, order.at_ms):
         facts = state.facts
         return [_failed(facts, "run_timeout", f"the run took longer than its {facts.run_timeout_s} s")]
     return children.late(state, order.at_ms) if isinstance(state, AwaitingTools) else []

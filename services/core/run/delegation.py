@@ -57,6 +57,8 @@ class Delegation:
     op: str
     children: tuple[Child, ...]
     is_sealed: bool = False
+    is_looked_at: bool = False
+    """Hooks are asked about its result."""
     timeout_ms: int = 0
     deadline_ms: int = 0
     """When its patience is over; 0 = never."""
@@ -75,6 +77,7 @@ def planned(event: ChildrenPlanned, at_ms: int) -> Delegation:
         op=event.op,
         children=children,
         is_sealed=event.is_sealed,
+        is_looked_at=event.is_looked_at,
         timeout_ms=event.timeout_ms,
         deadline_ms=at_ms + patience_ms if patience_ms else 0,
         idle_ttl_s=event.idle_ttl_s,
@@ -127,7 +130,12 @@ def is_complete(delegation: Delegation) -> bool:
 
 
 def needs_gathering(delegation: Delegation) -> bool:
-    """The result cannot be put together from the state alone: parts of it are elsewhere, encrypted or too long."""
+    """The result cannot be put together from the state alone: parts of it are elsewhere, encrypted or too long.
+
+    Nor can one that hooks are to be asked about.
+    """
+    if delegation.is_looked_at:
+        return True
     if any(child.blob is not None for child in delegation.children):
         return True
     if delegation.is_sealed and delegation.op != SPAWN:

@@ -22,13 +22,14 @@ from typing import Any, assert_never
 from schemas.conversation import Message
 from schemas.run_events import Event, ModelCallRequested, RunRefused, RunStarted
 from schemas.values import AgentDefinition, DefinitionOverrides, ForkPoint, RunPosition, Sampling, Segment
-from services.core.run import pausing
+from services.core.run import compacting, pausing
 from services.core.run.orders import Fork, Refusal
 from services.core.run.prompt import segments_of, wrong_segments
 from services.core.run.state import (
     Absent,
     AwaitingModel,
     AwaitingTools,
+    Compacting,
     Ended,
     Parked,
     Paused,
@@ -63,7 +64,7 @@ def fork(state: State, order: Fork) -> list[Event]:
     assert origin is not None
     assert definition is not None
     before = origin.started
-    return [
+    started: list[Event] = [
         RunStarted(
             session_id=order.session_id,
             agent_id=order.agent_id,
@@ -71,17 +72,28 @@ def fork(state: State, order: Fork) -> list[Event]:
             user_id=before.user_id,
             user_tier=before.user_tier,
             definition=definition,
-            segments=(*system_segments(before.segments), *segments_of(command.segments, command.prompt)),
+            # A seed says nothing: whoever goes on with it brings texts of its own.
+            segments=()
+            if command.seed
+            else (*system_segments(before.segments), *segments_of(command.segments, command.prompt)),
             allowed_hosts=before.allowed_hosts,
+            web_search_filter=before.web_search_filter,
             metadata=before.metadata,
             interactive=before.interactive if command.interactive is None else command.interactive,
             idempotency_key=command.idempotency_key,
             request_sha256=command.request_sha256,
             forked_from=origin.point,
             traceparent=order.traceparent,
+            credentials=command.credentials,
             run_timeout_s=before.run_timeout_s,
+            seed=command.seed,
         ),
         *map(pausing.requested, order.pauses),
+    ]
+    if command.seed:
+        return [*started, *compacting.first_of_seed(state, started, order.at_ms)]
+    return [
+        *started,
         pausing.held_back(order.pauses, 1)
         if order.pauses
         else ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
@@ -110,7 +122,7 @@ def problem_at(state: State) -> str:
             if missing:
                 return f"{missing} of {len(asked)} tool calls of turn {turn} have no result yet"
             return ""
-        case AwaitingModel() | Parked() | Paused() | Ended():
+        case AwaitingModel() | Parked() | Paused() | Compacting() | Ended():
             return ""
         case _:
             assert_never(state)
@@ -143,6 +155,12 @@ def _refusal(order: Fork) -> Refusal | None:
     if order.unresolved is not None:
         return order.unresolved
     said = segments_of(command.segments, command.prompt)
+    if command.seed:
+        return (
+            Refusal(code="bad_request", message=f"a seed is {' or '.join(compacting.SEEDS)} and says nothing itself")
+            if said or command.seed not in compacting.SEEDS
+            else compacting.empty_or_held(conversation(origin.state), command.seed, order.pauses)
+        )
     wrong = wrong_segments(said)
     if system_segments(said):
         wrong = "a fork takes user segments only: its system texts are those of the origin and of its definition"
@@ -198,4 +216,6 @@ def content_sha256(definition: AgentDefinition) -> str:
     """Hex SHA-256 over everything in a definition but its hash."""
     plain = definition.to_avro()
     del plain["sha256"]
+    if definition.compaction is None:
+        del plain["compaction"]  # definitions from before the field keep their hash
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

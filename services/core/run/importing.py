@@ -22,6 +22,7 @@ from services.core.run.state import (
     Absent,
     AwaitingModel,
     AwaitingTools,
+    Compacting,
     Ended,
     IllegalEvent,
     Live,
@@ -31,7 +32,7 @@ from services.core.run.state import (
     evolve,
 )
 
-BEGUN = (AwaitingModel, AwaitingTools, Parked, Paused, Ended)
+BEGUN = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)
 """A tuple, because a union is made anew at every look, and this is looked at with each event."""
 GOES_ON_ELSEWHERE = "imported while it was under way: it goes on where it came from"
 

@@ -57,3 +57,24 @@ CANCEL_TURN_WAIT_MS = 15_000
 """How long a call waits until a resident child whose turn it cancelled stands still."""
 INLINE_RESULT_BYTES = 60_000
 """Longer results of children are put together outside the core, because they belong in the blob store."""
+COMPACTION_MESSAGES_MIN = 4
+"""Messages below which nothing is compacted (parity)."""
+TARGET_PCT, AUTO_PCT = (10, 50), (50, 95)
+"""Percent that may be asked for: size of a summary, and fill of the window at which it is made (parity)."""
+KEEP_LAST_MAX = 1_000
+"""Messages that may be asked to stay; more would only say that nothing is to be compacted."""
+COMPACTION_TAIL_PCT = 50
+"""Of the context window: what is kept as it was, at most. The rest is for the summary and for what comes (parity)."""
+COMPACTION_LOSSES_MAX = 3
+"""Owners that may be lost during one summary call; then the run goes on without it."""
+CHARACTERS_PER_TOKEN = 4
+"""For estimates between two answers of a provider, which are what counts (parity)."""
+IMAGE_TOKENS = 1_600
+"""Estimate for an image: what a large one costs at the providers that say so."""
+SUMMARY_CHARACTERS_MAX = 60_000
+"""Characters of a summary that are kept; encrypted and in UTF-8 it still fits one event."""
+SUMMARY_TOKENS_MIN, SUMMARY_TOKENS_MAX = 512, 16_000
+"""Bounds of the answer that a summary call may give: a summary of little still needs its sentences."""
+SUMMARY_BLOCK_CHARACTERS_MAX = 16_000
+"""Characters of one text that a summary call reads, half from its beginning and half from its end: a summary needs no
+more of a large result, and the call must fit a smaller model too."""

@@ -1,9 +1,8 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
-Start, Fork, Import, Cancel, Close, Input, Resolve, PauseIt, ResumeIt, Quarantine and Release come from the commands
-topic; the shell adds the time and what only it can look up (the definition, what else is live, what is paused). Obey,
-NotBegun, Recover, Woken and ChildTold come from the owner, the others from effects inside it. None is stored: a command
-that had an effect is named by the event it caused.
+Those of FromTopic come from the commands topic; the shell adds the time and what only it can look up (the definition,
+what else is live, what is paused). Obey, NotBegun, Recover, Woken and ChildTold come from the owner, the others from
+effects inside it. None is stored: a command that had an effect is named by the event it caused.
 """
 
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from schemas.quick import frozen_on_paper
 from schemas.run_commands import (
     CancelRun,
     CloseResident,
+    CompactRun,
     ForkRun,
     ImportRun,
     PauseRun,
@@ -27,6 +27,7 @@ from schemas.values import (
     AgentDefinition,
     BlobRef,
     ForkPoint,
+    HookAct,
     LimitNotice,
     ModelChoice,
     ParentCall,
@@ -39,7 +40,8 @@ from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
 """Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt. The kind reconcile
-names a question about a tool call; its last number is that of the question."""
+names a question about a tool call; its last number is that of the question. The kind compact names a summary call; its
+turn is the number of the compaction."""
 HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED = "happened", "did_not_happen", "cannot_tell", "failed"
 """What a tool says when it is asked about a lost call; failed: it could not be asked."""
 
@@ -174,6 +176,13 @@ class Resolve:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compact:
+    at_ms: int
+    command: CompactRun
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseIt:
     """PauseRun: the width of one run."""
 
@@ -292,7 +301,7 @@ class OverBudget:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDone:
-    """A tool call returned; outcome is ok, error, timeout or cancelled."""
+    """A tool call returned; outcome is ok, error, timeout, cancelled or denied (by a hook)."""
 
     at_ms: int
     turn: int
@@ -303,6 +312,10 @@ class ToolDone:
     is_error: bool
     outcome: str
     duration_ms: int
+    asks_compaction: bool = False
+    """The run asked for a compaction with this call."""
+    hook_acts: tuple[HookAct, ...] = ()
+    """What hooks did about the call, in the order they were asked."""
 
     @property
     def key(self) -> CallKey:
@@ -312,7 +325,7 @@ class ToolDone:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildrenAsked:
-    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned."""
+    """A call of the Agent tool was understood: the fields are those of ChildrenPlanned. `hook_acts` as in ToolDone."""
 
     at_ms: int
     turn: int
@@ -325,6 +338,8 @@ class ChildrenAsked:
     timeout_ms: int = 0
     idle_ttl_s: int = 0
     is_sealed: bool = False
+    is_looked_at: bool = False
+    hook_acts: tuple[HookAct, ...] = ()
 
     @property
     def key(self) -> CallKey:
@@ -361,10 +376,50 @@ class Reconciled:
     text_blob: BlobRef | None = None
     is_error: bool = False
     duration_ms: int = 0
+    hook_acts: tuple[HookAct, ...] = ()
+    """As in ToolDone; only with a result."""
 
     @property
     def key(self) -> CallKey:
         return ("reconcile", self.turn, self.index, self.ask)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summarised:
+    """A summary call returned; `summary` is empty when the model gave none."""
+
+    at_ms: int
+    number: int
+    attempt: int
+    summary: str
+    usage: Usage
+    provider: str
+    model: str
+    cost_micros: int
+    currency: str
+    duration_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryFailed:
+    """A summary call failed. `kind` is a kind of connectors.errors."""
+
+    at_ms: int
+    number: int
+    attempt: int
+    kind: str
+    message: str
+    duration_ms: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
 
 
 @frozen_on_paper
@@ -424,6 +479,10 @@ class Release:
     """As in Recover."""
 
 
-FromTopic = Start | Fork | Import | Cancel | Close | Input | Resolve | PauseIt | ResumeIt | Quarantine | Release
-EffectResult = ModelAnswered | ModelErred | OverBudget | ToolDone | ChildrenAsked | Reconciled
+FromTopic = (
+    Start | Fork | Import | Cancel | Close | Input | Resolve | Compact | PauseIt | ResumeIt | Quarantine | Release
+)
+EffectResult = (
+    ModelAnswered | ModelErred | OverBudget | ToolDone | ChildrenAsked | Reconciled | Summarised | SummaryFailed
+)
 Order = FromTopic | EffectResult | ChildTold | NotBegun | Obey | Recover | Woken

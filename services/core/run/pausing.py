@@ -9,7 +9,7 @@ Before: decide.py. After: state.py folds the pauses into the facts.
 
 from schemas.run_events import CommandRefused, Event, ModelCallRequested, RunPaused, RunPauseRequested, RunResumed
 from services.core.changing import changed
-from services.core.run import limits
+from services.core.run import compacting, limits
 from services.core.run.orders import Obey, PauseIt, ResumeIt
 from services.core.run.state import Facts, Live, Pause, Paused, State
 
@@ -66,9 +66,11 @@ def changes(facts: Facts, order: Obey | None) -> tuple[list[Event], Facts]:
 
 
 def _goes_on(state: Live, pauses: tuple[Pause, ...]) -> list[Event]:
-    """The call that was held back, when nothing holds it any more."""
+    """What was held back, when nothing holds it any more."""
     if pauses or not isinstance(state, Paused):
         return []
+    if state.attempt == 0 and (compaction := compacting.due(state.facts)) is not None:
+        return [compaction]
     current = state.facts.current
     return [
         ModelCallRequested(

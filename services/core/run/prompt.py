@@ -6,6 +6,7 @@ All system segments become system texts after the agent's prompt; all user segme
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from schemas.conversation import Block, ImageBlock, Message, TextBlock
 from schemas.values import AgentDefinition, ContentBlock, Segment
@@ -27,10 +28,19 @@ UNTRUSTED_KINDS = frozenset(
 """Labels an untrusted block may carry (runtime parity 1.1); any other becomes `untrusted`."""
 
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
 def first_message(
-    definition: AgentDefinition, segments: Sequence[Segment], metadata: Mapping[str, str]
+    definition: AgentDefinition,
+    segments: Sequence[Segment],
+    metadata: Mapping[str, str],
+    payload_metadata: Mapping[str, str] = NOTHING,
 ) -> tuple[tuple[str, ...], Message]:
-    """The system texts, in order, and the first user message of a run."""
+    """The system texts, in order, and the first user message of a run.
+
+    What its caller says of a run is trusted; what came in the body of a trigger is not, so it is a fenced text.
+    """
     system = [definition.system_prompt] if definition.system_prompt else []
     blocks: list[Block] = []
     for segment in segments:
@@ -40,8 +50,9 @@ def first_message(
             else:
                 blocks.append(_block(content))
     if metadata:
-        lines = "\n".join(f"{name}: {value}" for name, value in sorted(metadata.items()))
-        system.append(f"Data about this run, given by its caller:\n{lines}")
+        system.append(f"Data about this run, given by its caller:\n{_lines(metadata)}")
+    if payload_metadata:
+        blocks.append(TextBlock(text=fence(_lines(payload_metadata), "run_metadata")))
     return tuple(system), Message(role="user", blocks=tuple(blocks))
 
 
@@ -63,6 +74,10 @@ def wrong_segments(segments: Sequence[Segment]) -> str:
             if segment.role == "system" and (block.type == "image" or block.blob is not None):
                 return "a system segment holds an image or a blob: system texts are given inline"
     return ""
+
+
+def _lines(values: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in sorted(values.items()))
 
 
 def fenced(content: ContentBlock) -> str:

@@ -17,11 +17,21 @@ from schemas.run_events import CommandRefused, Event, RunQuarantined, RunRelease
 from services.core.changing import changed
 from services.core.run import limits
 from services.core.run.orders import Cancel, Import, Quarantine, Release
-from services.core.run.state import NO_LOSSES, AwaitingModel, AwaitingTools, Live, OpenCall, Parked, Paused, State
+from services.core.run.state import (
+    NO_LOSSES,
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    Live,
+    OpenCall,
+    Parked,
+    Paused,
+    State,
+)
 
 HEARD = (Quarantine, Release, Cancel, Import)
 """Orders that a quarantined run obeys; a tuple, because a union is made anew at every look."""
-LIVE = (AwaitingModel, AwaitingTools, Parked, Paused)
+LIVE = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
 
 
 def is_quarantined(state: State) -> bool:

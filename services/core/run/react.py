@@ -14,8 +14,12 @@ from schemas.run_events import (
     ChildRequested,
     ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
     LimitReached,
     ModelCallFailed,
@@ -43,9 +47,9 @@ from schemas.run_events import (
 from services.core.run.delegation import is_complete, needs_gathering, running
 from services.core.run.importing import is_import
 from services.core.run.orders import CallKey
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Facts, Parked, Paused, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Facts, Parked, Paused, State
 
-LIVE = (AwaitingModel, AwaitingTools, Parked, Paused)
+LIVE = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
 """A tuple, because a union is made anew at every look."""
 
 
@@ -106,6 +110,23 @@ class ReconcileTool:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Summarise:
+    """A summary of the conversation is due, before the turn `turn`."""
+
+    run_id: str
+    number: int
+    turn: int
+    attempt: int
+    provider: str
+    model: str
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopCalls:
     """Whatever is under way for the run is of no use any more."""
 
@@ -150,7 +171,7 @@ class SeeToParent:
 
 Kin = SeeToChild | TellParent | EndChildren | SeeToParent
 """Effects that are orders to other runs of the same partition: no calls, so they need no keys and are never stopped."""
-Effect = CallModel | CallTool | ReconcileTool | StopCalls | Kin
+Effect = CallModel | CallTool | ReconcileTool | Summarise | StopCalls | Kin
 
 
 def react(state: State, event: Event) -> tuple[Effect, ...]:
@@ -167,6 +188,9 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
         case ToolReconcileRequested():
             assert isinstance(state, AwaitingTools)
             return (_reconcile(state, event),)
+        case CompactionRequested():
+            assert isinstance(state, Compacting)
+            return (_summarise(state),)
         case (
             ModelReplied()
             | ToolReturned()
@@ -183,8 +207,11 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | CommandRefused()
             | ToolOutcomeAsked()
             | CallNotBegun()
+            | HookActed()
             | ChildrenPlanned()
             | ResidentLeft()
+            | ContextCompacted()
+            | CompactionFailed()
         ):
             return ()
         case ChildRequested():
@@ -205,7 +232,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             assert isinstance(state, Ended)
             return (StopCalls(run_id=state.facts.run_id), *_ends(state.facts))
         case RunQuarantined():
-            assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Ended)
+            assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended)
             return (StopCalls(run_id=state.facts.run_id),)
         case _:
             assert_never(event)
@@ -260,6 +287,17 @@ def _call_model(state: AwaitingModel) -> CallModel:
         provider=state.provider,
         model=state.model,
         not_before_ms=state.not_before_ms,
+    )
+
+
+def _summarise(state: Compacting) -> Summarise:
+    return Summarise(
+        run_id=state.facts.run_id,
+        number=state.number,
+        turn=state.facts.turns + 1,
+        attempt=state.attempt,
+        provider=state.provider,
+        model=state.model,
     )
 
 

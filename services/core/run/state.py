@@ -5,6 +5,8 @@
                  v    |               v
                Parked(interactive)   Ended (completed, failed, cancelled)      Absent -> Refused
 
+At a turn boundary a run may be Compacting: a summary of its conversation is made, and then it goes on as it would have.
+
 A pause stands in `Facts.pauses` from the moment it is asked for. Wherever a model call would be due next the run
 becomes Paused instead, and the call is made when the last pause is lifted.
 
@@ -27,8 +29,12 @@ from schemas.run_events import (
     ChildRequested,
     ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
     LimitReached,
     ModelCallFailed,
@@ -58,6 +64,7 @@ from services.core.changing import changed
 from services.core.run import delegation, limits
 from services.core.run.delegation import Delegation
 from services.core.run.prompt import first_message
+from services.core.run.splitting import Split, compacted, estimate_tokens
 
 REDUCER_VERSION = 7
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
@@ -101,6 +108,32 @@ NO_LOSSES = Losses()
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextGauge:
+    """How full the context was when it was last known: tokens of the first `messages` of the conversation."""
+
+    tokens: int = 0
+    messages: int = 0
+
+
+NOTHING_KNOWN = ContextGauge()
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compactions:
+    """Compactions of the run, failed ones included. `last_turn` is the turn before which the last one was asked for."""
+
+    count: int = 0
+    last_turn: int = -1
+    is_wished: bool = False
+    """The run itself asked for one before its next turn."""
+
+
+NO_COMPACTIONS = Compactions()
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What every accepted run has. Times in UTC milliseconds, cost in millionths of `currency`."""
 
@@ -120,6 +153,8 @@ class Facts:
     started_at_ms: int
     traceparent: str
     metadata: tuple[tuple[str, str], ...] = ()
+    credentials: tuple[str, ...] = ()
+    """Names of those that came with the request; their values are outside the log."""
     inherited_messages: int = 0
     """How many of the messages came from the run this one goes on with."""
     turns: int = 0
@@ -140,6 +175,11 @@ class Facts:
     pauses: tuple[Pause, ...] = ()
     """What holds the run, in the order it was asked for."""
     losses: Losses = NO_LOSSES
+    context: ContextGauge = NOTHING_KNOWN
+    compactions: Compactions = NO_COMPACTIONS
+    web_search_filter: str = ""
+    seed: str = ""
+    """Not empty: the run only holds a conversation for those that go on with it."""
     limits_told: tuple[str, ...] = ()
     """Limits on spending that were told, each scope/severity once."""
     choice: ModelChoice | None = None
@@ -285,6 +325,34 @@ class Paused:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compacting:
+    """A summary is due or under way; until it is there the conversation stays as it is.
+
+    `attempt` 0: it is there, or there will be none; what follows is in the same batch.
+    """
+
+    facts: Facts
+    number: int
+    attempt: int
+    trigger: str
+    """manual, auto or self."""
+    keep_n: int
+    keep_first: bool
+    before_tokens: int
+    provider: str
+    model: str
+    losses: int = 0
+    """Owners that were lost during the call."""
+    not_begun: bool = False
+    """Its owner stopped before it began this attempt."""
+
+    @property
+    def split(self) -> Split:
+        return Split(keep_n=self.keep_n, keep_first=self.keep_first)
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """The run is over. `status` is completed, failed or cancelled; `reason` the stop reason, error or cancel reason.
 
@@ -297,7 +365,7 @@ class Ended:
     answers: tuple[Answer, ...] = ()
 
 
-Live = AwaitingModel | AwaitingTools | Parked | Paused
+Live = AwaitingModel | AwaitingTools | Parked | Paused | Compacting
 State = Absent | Refused | Live | Ended
 
 
@@ -330,11 +398,14 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _outcome_asked(state, event, at_ms)
         case CallNotBegun():
             return _not_begun(state, event)
+        case HookActed():
+            return _hook_acted(state, event)
         case ChildrenPlanned() | ChildRequested() | ChildReturned():
             return _delegated(state, event, at_ms)
         case ResidentLeft():
             return _with_facts(state, _without_resident(_facts(state, event), event.child_run_id))
         case RunParked():
+            _check_not_compacting(state, event)
             return Parked(facts=_facts(state, event), since_ms=at_ms)
         case RunPauseRequested(scope=scope, reason=reason, by=by):
             return _pause_requested(state, event, Pause(scope=scope, reason=reason, by=by))
@@ -342,6 +413,10 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _paused(state, event, at_ms)
         case RunResumed():
             return _resumed(state, event)
+        case CompactionRequested():
+            return _compaction_requested(state, event, at_ms)
+        case ContextCompacted() | CompactionFailed():
+            return _compaction_over(state, event)
         case InputReceived():
             return _with_facts(state, _with_input(_facts(state, event), event))
         case RunCompleted(stop_reason=reason):
@@ -380,11 +455,21 @@ def conversation(state: State) -> tuple[Message, ...]:
             return _boundary(changed(facts, messages=_closed(facts.messages, answers))).messages
         case Ended(facts=facts, answers=answers):
             return _closed(facts.messages, answers)
-        case AwaitingModel(facts=facts) | Parked(facts=facts) | Paused(facts=facts):
+        case AwaitingModel(facts=facts) | Parked(facts=facts) | Paused(facts=facts) | Compacting(facts=facts):
             # Texts that wait for the next turn have been said: only a fork looks at a run that is under way.
             return _boundary(facts).messages
         case _:
             assert_never(state)
+
+
+def at_boundary(facts: Facts) -> Facts:
+    """The facts with what has waited for the next turn in the conversation."""
+    return _boundary(facts)
+
+
+def used_tokens(facts: Facts) -> int:
+    """How full the context is: what the provider counted last, and an estimate of what came after."""
+    return facts.context.tokens + estimate_tokens(facts.messages[facts.context.messages :])
 
 
 # --- one function per event ------------------------------------------------------------------------------------------
@@ -393,7 +478,9 @@ def conversation(state: State) -> tuple[Message, ...]:
 def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
     if not isinstance(state, Absent):
         raise IllegalEvent(f"RunStarted on a run that is {type(state).__name__}")
-    system, first = first_message(event.definition, event.segments, event.metadata)
+    system, first = first_message(event.definition, event.segments, event.metadata, event.payload_metadata)
+    # Another agent's model would refuse reasoning that it did not sign.
+    history = tuple(map(_without_reasoning, state.history)) if event.seed and event.forked_from else state.history
     facts = Facts(
         run_id=state.run_id,
         session_id=event.session_id,
@@ -404,7 +491,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         definition=event.definition,
         system=system,
         # A fork may say nothing of its own: it answers what its prefix ends with.
-        messages=(*state.history, first) if first.blocks else state.history,
+        messages=(*history, first) if first.blocks else history,
         allowed_hosts=event.allowed_hosts,
         interactive=event.interactive,
         idempotency_key=event.idempotency_key,
@@ -412,12 +499,15 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         started_at_ms=at_ms,
         traceparent=event.traceparent,
         metadata=tuple(sorted(event.metadata.items())),
+        credentials=event.credentials,
         inherited_messages=len(state.history),
         imported_events=0 if event.imported_from is None else event.imported_from.events,
         run_timeout_s=event.run_timeout_s,
         deadline_ms=_deadline(event.run_timeout_s, at_ms),
         parent=event.parent,
         parent_context=tuple(sorted(event.parent_context.items())),
+        web_search_filter=event.web_search_filter,
+        seed=event.seed,
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
     return AwaitingModel(
@@ -432,6 +522,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
 
 def _model_requested(state: State, event: ModelCallRequested, at_ms: int) -> AwaitingModel:
     facts = _facts(state, event)
+    _check_not_compacting(state, event)
     same_turn = isinstance(state, AwaitingModel) and state.turn == event.turn
     if isinstance(state, AwaitingModel) and same_turn:
         if event.attempt != state.attempt + 1:
@@ -488,10 +579,15 @@ def _replied(state: State, event: ModelReplied) -> AwaitingTools:
         reasoning=event.reasoning,
         reasoning_signature=event.reasoning_signature,
     )
+    # An answer without text and calls would be refused by providers when it is sent back.
+    messages = (*state.facts.messages, message) if message.blocks else state.facts.messages
+    spent = event.usage
+    tokens = spent.input_tokens + spent.output_tokens
+    tokens += spent.cache_creation_input_tokens + spent.cache_read_input_tokens
     facts = changed(
         state.facts,
-        # An answer without text and calls would be refused by providers when it is sent back.
-        messages=(*state.facts.messages, message) if message.blocks else state.facts.messages,
+        messages=messages,
+        context=ContextGauge(tokens=tokens, messages=len(messages)),
         turns=event.turn,
         usage=add_usage(state.facts.usage, event.usage),
         last_usage=event.usage,
@@ -581,8 +677,10 @@ def _outcome_asked(state: State, event: ToolOutcomeAsked, at_ms: int) -> Awaitin
     return _replaced(awaiting, changed(opened, is_asking=False, is_waiting=True))
 
 
-def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingTools:
+def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingTools | Compacting:
     match state:
+        case Compacting(number=event.turn, attempt=event.attempt) if event.kind == "compact":
+            return changed(state, not_begun=True)
         case AwaitingModel(turn=event.turn, attempt=event.attempt) if event.kind == "model":
             return changed(state, not_begun=True)
         case AwaitingTools(turn=event.turn) if event.kind == "tool":
@@ -590,6 +688,15 @@ def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingToo
                 if (opened.index, opened.attempt) == (event.index, event.attempt):
                     return _replaced(state, changed(opened, not_begun=True))
     raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
+
+
+def _hook_acted(state: State, event: HookActed) -> AwaitingTools:
+    """Nothing changes: the call is kept as the model wrote it, and its result comes after the hooks."""
+    if isinstance(state, AwaitingTools) and (event.turn, event.index, event.attempt) in [
+        (state.turn, opened.index, opened.attempt) for opened in state.open
+    ]:
+        return state
+    raise IllegalEvent(f"HookActed: no attempt {event.attempt} of {event.turn}.{event.index} is open")
 
 
 def _delegated(state: State, event: ChildrenPlanned | ChildRequested | ChildReturned, at_ms: int) -> AwaitingTools:
@@ -657,6 +764,8 @@ def _tool_returned(state: State, event: ToolReturned, at_ms: int) -> AwaitingToo
         raise IllegalEvent(f"a second result of tool call {event.index} of turn {event.turn}")
     if event.outcome == OUTCOME_UNKNOWN:
         state = _with_loss(state, event.index, at_ms)
+    if event.asks_compaction:
+        state = changed(state, facts=_wishing(state.facts, is_wished=True))
     answer = Answer(
         index=event.index,
         call=state.asked[event.index],
@@ -682,6 +791,7 @@ def _pause_requested(state: State, event: RunPauseRequested, pause: Pause) -> St
 
 def _paused(state: State, event: RunPaused, at_ms: int) -> Paused:
     facts = _facts(state, event)
+    _check_not_compacting(state, event)
     if not facts.pauses or isinstance(state, Paused) or event.turn != facts.turns + 1:
         raise IllegalEvent(f"RunPaused before turn {event.turn} of a run that is {type(state).__name__}")
     if isinstance(state, AwaitingModel) and state.turn == event.turn:
@@ -700,6 +810,77 @@ def _paused(state: State, event: RunPaused, at_ms: int) -> Paused:
     if isinstance(state, Parked):
         facts = _time_went_on(facts, state.since_ms, at_ms)
     return Paused(facts=facts, turn=event.turn, since_ms=at_ms)
+
+
+def _compaction_requested(state: State, event: CompactionRequested, at_ms: int) -> Compacting:
+    facts = _facts(state, event)
+    if isinstance(state, Compacting) and event.number == state.number:
+        if event.attempt != state.attempt + 1 or state.attempt == 0:
+            raise IllegalEvent(f"attempt {event.attempt} of compaction {event.number} after attempt {state.attempt}")
+        lost = 0 if state.not_begun else 1
+        return changed(
+            state,
+            attempt=event.attempt,
+            provider=event.provider,
+            model=event.model,
+            losses=state.losses + lost,
+            not_begun=False,
+        )
+    nothing_is_open = (
+        isinstance(state, Parked | Paused)
+        or (isinstance(state, AwaitingModel) and state.attempt == 0)
+        or (isinstance(state, AwaitingTools) and len(state.answers) == len(state.asked))
+    )
+    if not nothing_is_open or facts.pauses or event.turn != facts.turns + 1:
+        raise IllegalEvent(f"a compaction before turn {event.turn} of a run that is {type(state).__name__}")
+    if isinstance(state, Parked | Paused):
+        facts = _time_went_on(facts, state.since_ms, at_ms)
+    facts = _boundary(facts)
+    if (event.number, event.attempt) != (facts.compactions.count + 1, 1) or event.keep_n > len(facts.messages):
+        raise IllegalEvent(f"compaction {event.number} after {facts.compactions.count} of them")
+    begun = Compactions(count=event.number, last_turn=event.turn)
+    return Compacting(
+        facts=changed(facts, compactions=begun),
+        number=event.number,
+        attempt=1,
+        trigger=event.trigger,
+        keep_n=event.keep_n,
+        keep_first=event.keep_first,
+        before_tokens=event.before_tokens,
+        provider=event.provider,
+        model=event.model,
+    )
+
+
+def _compaction_over(state: State, event: ContextCompacted | CompactionFailed) -> Compacting:
+    if not isinstance(state, Compacting) or (state.number, state.attempt) != (event.number, event.attempt):
+        raise IllegalEvent(f"the end of compaction {event.number} attempt {event.attempt} that is not awaited")
+    facts = state.facts
+    if isinstance(event, ContextCompacted):
+        how = Split(keep_n=event.keep_n, keep_first=event.keep_first)
+        messages = compacted(facts.messages, event.summary, how)
+        made = len(messages) - how.keep_n
+        gone = len(facts.messages) - how.keep_n
+        # What the provider counts shrinks as the estimate does; its next answer says exactly.
+        tokens = used_tokens(facts) * event.after_tokens // max(1, event.before_tokens)
+        facts = changed(
+            facts,
+            messages=messages,
+            inherited_messages=made + max(0, facts.inherited_messages - gone),
+            context=ContextGauge(tokens=tokens, messages=len(messages)),
+        )
+    facts = changed(
+        facts,
+        usage=add_usage(facts.usage, event.usage),
+        cost_micros=facts.cost_micros + event.cost_micros,
+        currency=event.currency or facts.currency,
+    )
+    return changed(state, facts=facts, attempt=0)
+
+
+def _check_not_compacting(state: State, event: object) -> None:
+    if isinstance(state, Compacting) and state.attempt:
+        raise IllegalEvent(f"{type(event).__name__} during compaction {state.number}")
 
 
 def _resumed(state: State, event: RunResumed) -> State:
@@ -765,11 +946,17 @@ def _with_input(facts: Facts, event: InputReceived) -> Facts:
 
 
 def _boundary(facts: Facts) -> Facts:
-    """Waiting user texts join the conversation, one message each."""
+    """Waiting user texts join the conversation, one message each. What was wished for the boundary has had its time."""
+    if facts.compactions.is_wished:
+        facts = _wishing(facts, is_wished=False)
     if not facts.waiting_inputs:
         return facts
     texts = tuple(Message(role="user", blocks=(TextBlock(text=text),)) for text in facts.waiting_inputs)
     return changed(facts, messages=(*facts.messages, *texts), waiting_inputs=())
+
+
+def _wishing(facts: Facts, *, is_wished: bool) -> Facts:
+    return changed(facts, compactions=changed(facts.compactions, is_wished=is_wished))
 
 
 def _facts(state: State, event: object) -> Facts:
@@ -782,7 +969,7 @@ def _facts(state: State, event: object) -> Facts:
 
 def _with_facts(state: State, facts: Facts) -> State:
     match state:
-        case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Ended():
+        case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting() | Ended():
             return changed(state, facts=facts)
         case Absent() | Refused():
             raise IllegalEvent(f"no facts in {type(state).__name__}")

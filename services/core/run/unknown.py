@@ -27,7 +27,7 @@ from schemas.run_events import (
 from services.core.run import limits
 from services.core.run.delegation import is_complete
 from services.core.run.orders import DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, NotBegun, Reconciled
-from services.core.run.state import OUTCOME_UNKNOWN, AwaitingModel, AwaitingTools, OpenCall, State
+from services.core.run.state import OUTCOME_UNKNOWN, AwaitingModel, AwaitingTools, Compacting, OpenCall, State
 
 REPEATABLE = frozenset({"pure", "read", "idempotent"})
 """Effect classes of calls that may be made again when their result is lost; any other is treated as unsafe."""
@@ -126,6 +126,8 @@ def open_keys(state: State) -> list[CallKey]:
             return [
                 _key(turn, opened) for opened in state.open if not opened.is_waiting and not waits_for_children(opened)
             ]
+        case Compacting(number=number, attempt=attempt) if attempt:
+            return [("compact", number, 0, attempt)]
         case _:
             return []
 
@@ -139,7 +141,7 @@ def keys_worth_waiting_for(state: State) -> list[CallKey]:
             if not (call.is_waiting or call.is_asking or call.not_begun or waits_for_children(call))
         ]
         return [_key(state.turn, call) for call in calls if call.effect_class not in REPEATABLE]
-    return [] if isinstance(state, AwaitingModel) and state.not_begun else open_keys(state)
+    return [] if isinstance(state, AwaitingModel | Compacting) and state.not_begun else open_keys(state)
 
 
 def _key(turn: int, opened: OpenCall) -> CallKey:

@@ -18,7 +18,7 @@ from schemas.run_events import (
     ToolOutcomeAsked,
 )
 from services.core.run.importing import is_import
-from services.core.run.state import AwaitingModel, AwaitingTools, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 
 TURNING_POINTS = frozenset(
     {
@@ -41,7 +41,7 @@ TURNING_POINTS = frozenset(
 def is_at_work(state: State) -> bool:
     """Whether a call of the run is due or under way, and nobody holds it."""
     match state:
-        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts):
+        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Compacting(facts=facts):
             if facts.parent is not None or facts.quarantined or is_import(state):
                 return False
             waits = isinstance(state, AwaitingTools) and state.open and all(call.is_waiting for call in state.open)

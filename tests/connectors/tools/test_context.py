@@ -6,7 +6,7 @@ import pytest
 from connectors.protocols import EffectClass, Tool, ToolContext, VolumeBinding
 from connectors.tools.bench import Bench
 from connectors.tools.context import Context, ServerInfo
-from schemas.values import Sampling
+from schemas.values import Compaction, Sampling
 from tests.connectors.tools.given import context
 
 SERVER = ServerInfo(version="1.2", commit="abc", build_time="then", listen_addr="127.0.0.1:1", url="http://x")
@@ -63,6 +63,25 @@ async def test_self_tells_what_is_known() -> None:
         "loomcycle": {"version": "1.2", "commit": "abc", "build_time": "then"},
         "server": {"listen_addr": "127.0.0.1:1", "url": "http://x"},
     }
+
+
+async def test_self_tells_how_the_conversation_is_compacted() -> None:
+    run = context(compaction=Compaction(enabled=True, keep_last_n=0, keep_first=False))
+    assert (await told("self", run))["compaction"] == {"enabled": True, "keep_last_n": 0, "keep_first": False}
+
+
+async def test_compact_asks_for_a_compaction_and_nothing_else_does() -> None:
+    run = context(used_tokens=150, max_tokens=200)
+    answer = await tool().call({"op": "compact"}, run)
+    assert answer.asks_compaction
+    assert not answer.is_error
+    assert orjson.loads(answer.text) == {
+        "scheduled": True,
+        "when": "before the next turn",
+        "context": {"used_tokens": 150, "max_tokens": 200, "used_pct": 75.0},
+    }
+    for op in ("self", "tools", "time"):
+        assert not (await tool().call({"op": op}, run)).asks_compaction
 
 
 async def test_self_leaves_out_what_is_not_known_and_sends_lists_as_lists() -> None:

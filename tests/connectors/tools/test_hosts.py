@@ -110,3 +110,15 @@ def test_a_private_address_may_be_dialled_only_for_a_private_host(address: str) 
 def test_a_special_address_is_never_dialled(address: str) -> None:
     assert not address_is_allowed(address, private=False)
     assert not address_is_allowed(address, private=True)
+
+
+@pytest.mark.parametrize(
+    ("host", "matches"),
+    [("api.example", True), ("sub.api.example", False), ("example", False), ("xapi.example", False)],
+)
+def test_an_exact_entry_matches_that_host_alone(host: str, matches: bool) -> None:
+    assert host_is_allowed(host, ["=api.example"]) is matches
+
+
+def test_an_exact_star_is_no_host() -> None:
+    assert not host_is_allowed("api.example", ["=*", "="])

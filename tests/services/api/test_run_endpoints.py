@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from schemas.values import Compaction
 from services.core.run.state import Ended
 from tests.services.api.serving import Served, Wire, frames_of, served
 from tests.services.commands.world import ACME, GLOBEX, IVY, READER, until
@@ -510,3 +511,91 @@ async def test_an_order_in_bulk_is_a_preview_unless_it_is_said_otherwise(here: S
     await client.post(f"/v1/runs/{run_id}/release")
     here.world.reply(run_id)
     assert "event: done" in await wire.done()
+
+
+# --- compaction ------------------------------------------------------------------------------------------------------
+
+
+async def parked_run(here: Served, texts: int = 4) -> str:
+    """The id of a parked run in which something was said."""
+    wire = post_run(here, '{"agent":"parker","prompt":"task","interactive":true}')
+    await wire.until("awaiting_input")
+    run_id = str(here.world.commands()[0].run_id)
+    for number in range(texts):
+        body = {"text": f"text {number} " + "long words " * 60}
+        assert (await here.client().post(f"/v1/runs/{run_id}/input", json=body)).status_code == 200
+    wire.leave()
+    await wire.done()
+    return run_id
+
+
+async def test_a_compaction_answers_with_what_it_saved(here: Served) -> None:
+    run_id = await parked_run(here)
+    answer = await here.client().post(f"/v1/runs/{run_id}/compact", json={"reason": "tidy"})
+    found = answer.json()
+    assert (answer.status_code, found["run_id"], found["compacted"], found["applied"]) == (200, run_id, True, "live")
+    assert 0 < found["after_tokens"] < found["before_tokens"]
+    assert answer.headers["x-loomlog-position"].startswith("run.events/")
+    again = (await here.client().post(f"/v1/runs/{run_id}/compact")).json()
+    assert (again["compacted"], again["applied"]) == (False, "noop")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"), [("mock 500: away", 502, "compaction_failed"), ("", 409, "run_busy")]
+)
+async def test_a_compaction_that_cannot_be_has_the_status_that_clients_know(
+    here: Served, error: str, status: int, code: str
+) -> None:
+    here.world.summary_error = error
+    if error:
+        run_id = await parked_run(here)
+    else:
+        wire = post_run(here, '{"agent":"silent","prompt":"go","interactive":true}')
+        await wire.until("event: started")
+        run_id = str(here.world.commands()[0].run_id)
+        wire.leave()
+        await wire.done()
+    answer = await here.client().post(f"/v1/runs/{run_id}/compact", json={})
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+async def test_a_session_is_given_to_another_agent(here: Served) -> None:
+    (session,) = [frame.data["text"] for frame in await here.run() if frame.event == "session"]
+    answer = await here.client().post(f"/v1/sessions/{session}/replay", json={"agent": "soaker"})
+    found = answer.json()
+    assert answer.status_code == 200
+    assert found["new_session_id"] != session
+    assert found["seed_run_id"].startswith("r_")
+    assert found["events_copied"] > 0
+    assert found["compacted"] is False
+
+
+@pytest.mark.parametrize(
+    ("session", "body", "status", "code"),
+    [
+        ("s_none", {"agent": "soaker"}, 404, "not_found"),
+        ("", {"agent": "ghost"}, 409, "agent_gone"),
+        ("", {}, 400, "bad_request"),
+    ],
+)
+async def test_a_replay_that_cannot_be_has_the_status_that_clients_know(
+    here: Served, session: str, body: dict[str, Any], status: int, code: str
+) -> None:
+    (own,) = [frame.data["text"] for frame in await here.run() if frame.event == "session"]
+    answer = await here.client().post(f"/v1/sessions/{session or own}/replay", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+@pytest.mark.parametrize("wish", [{"target_percentage": 9}, {"autocompact_at_pct": 96}, {"keep_last": 1}])
+async def test_wishes_about_compaction_out_of_range_are_refused(here: Served, wish: dict[str, Any]) -> None:
+    body = {"agent": "soaker", "prompt": "x", "compaction": wish}
+    answer = await here.client().post("/v1/runs", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+
+
+async def test_wishes_about_compaction_reach_the_start(here: Served) -> None:
+    wish = {"enabled": True, "keep_last_n": 2, "model": "small", "memory_flush": True}
+    await here.run(compaction=wish, allowed_hosts=["a.example"])
+    (command,) = here.world.commands()
+    assert command.compaction == Compaction(enabled=True, keep_last_n=2, model="small", memory_flush=True)
+    assert command.web_search_filter == "drop"

@@ -51,3 +51,16 @@ def test_facts_leave_out_what_there_is_not(capsys):
     assert "assistant (mock/mock-generic)" in shown
     assert "continues" not in shown
     assert "quarantine" not in shown
+
+
+def test_the_facts_say_how_full_the_context_is_and_how_often_it_was_compacted():
+    def shown(**changes: object) -> str:
+        out = console()
+        with out.capture() as captured:
+            print_facts(out, row(**changes))
+        return captured.get()
+
+    gauge = {"used_tokens": 12_000, "max_tokens": 200_000, "used_pct": 6.0}
+    assert "context   12.0k of 200.0k tokens (6 %)\n" in shown(context=gauge)
+    assert "(6 %), compacted 2 times\n" in shown(context=gauge, compactions=2)
+    assert "context" not in shown(context=None)

@@ -172,6 +172,35 @@ def test_a_call_is_resolved_in_the_words_of_the_operator(fake, word, body, what)
     assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
 
 
+@pytest.mark.parametrize(
+    ("applied", "said"),
+    [
+        ("live", "Compacted r_1: 81.0k tokens became 12.0k  event run.events/2:21\n"),
+        (
+            "marker",
+            "Compacted r_1: 81.0k tokens became 12.0k  event run.events/2:21\n"
+            "The next run of its session starts from the summary.\n",
+        ),
+        ("noop", "Nothing to compact in r_1\n"),
+    ],
+)
+def test_compacting_says_what_became_of_the_conversation(fake, applied, said):
+    answer = {
+        "run_id": "r_1",
+        "compacted": applied != "noop",
+        "before_tokens": 81_000,
+        "after_tokens": 12_000,
+        "applied": applied,
+    }
+    path = "/v1/runs/r_1/compact"
+    fake.answers["POST", path] = Scripted(body=answer, headers={"X-Loomlog-Position": "run.events/2:21"})
+    result = invoke("runs", "compact", "r_1", "--reason", "tidy")
+    assert (result.exit_code, result.stdout) == (0, said)
+    assert fake.bodies(path) == [{"reason": "tidy"}]
+    result = invoke("runs", "compact", "r_1", "--json")
+    assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
+
+
 def test_a_place_that_is_none_is_said_before_anything_is_asked(fake):
     assert invoke("runs", "resolve", "r_1", "--call", "../x", "--as", "done").exit_code == 2
 

@@ -169,3 +169,12 @@ def test_frames_of_later_versions_are_passed_over():
     assert (
         told(Frame(name="hologram", data={"x": 1}), Frame(name="session", data={}), Frame(name="agent", data={})) == []
     )
+
+
+def test_a_compaction_is_told_with_what_it_saved_and_one_that_failed_with_why():
+    done = {"context_compaction": {"before_tokens": 81_000, "after_tokens": 12_000, "trigger": "auto"}}
+    assert told(Frame(name="context_compaction", data=done)) == [
+        "conversation compacted (auto): 81.0k tokens became 12.0k"
+    ]
+    failed = {"error": "the context could not be compacted: mock 529: busy"}
+    assert told(Frame(name="compaction_failed", data=failed)) == [failed["error"]]

@@ -95,7 +95,11 @@ def test_another_process_of_ours_runs_this_code():
 
 
 async def test_only_those_who_see_content_get_the_key_that_opens_it(tmp_path):
-    found = await services(planned(tmp_path, LOOMLOG_ENCRYPTION_KEY="secret", LOOMLOG_AUDIT_KEY="other"))
+    found = await services(
+        planned(tmp_path, LOOMLOG_ENCRYPTION_KEY="secret", LOOMLOG_AUDIT_KEY="other", LOOMLOG_SECRET_KEY="c")
+    )
     told = {child.name: child.environment.get("LOOMLOG_ENCRYPTION_KEY") for child in (*found.needed, *found.beside)}
     assert {name for name, key in told.items() if key == "secret"} == {"runtime", "api"}
     assert {name for name, key in told.items() if key is None} == {"projector", "insights", "auditor"}
+    sealing = {child.name for child in (*found.needed, *found.beside) if "LOOMLOG_SECRET_KEY" in child.environment}
+    assert sealing == {"runtime", "api"}

@@ -1,6 +1,17 @@
 import pytest
 
-from services.cli.wording import ago, arguments, counted, duration, first_line, money, number, one_line, size
+from services.cli.wording import (
+    ago,
+    arguments,
+    counted,
+    duration,
+    first_line,
+    hook_words,
+    money,
+    number,
+    one_line,
+    size,
+)
 
 
 @pytest.mark.parametrize(
@@ -58,3 +69,19 @@ def test_arguments_that_are_no_mapping_are_shown_all_the_same():
     assert arguments("not json {") == "not json {"
     assert arguments([1, 2]) == "[1, 2]"
     assert arguments(None) == "null"
+
+
+HOOK = {"hook_owner": "ops", "hook_name": "guard", "tool_name": "HTTP"}
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"act": "denied"}, "hook ops/guard denied HTTP"),
+        ({"act": "rewrote_input"}, "hook ops/guard changed the arguments of HTTP"),
+        ({"act": "unavailable", "reason": "timed out"}, "hook ops/guard could not be asked about HTTP: timed out"),
+        ({"hosts_added": ["a.com", "b.com"]}, "hook ops/guard opened a.com, b.com for HTTP"),
+    ],
+)
+def test_what_a_hook_did_is_said_in_words(told, words):
+    assert hook_words(HOOK | told) == words

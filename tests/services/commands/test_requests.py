@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from schemas.values import ContentBlock, Sampling, Segment
+from schemas.values import Compaction, ContentBlock, Sampling, Segment
 from services.commands import limits
 from services.commands.declined import Declined
 from services.commands.requests import (
@@ -202,8 +202,47 @@ def test_a_plan_with_control_characters_is_refused_because_read_models_cannot_ho
 
 
 def test_only_the_two_words_of_the_web_search_filter_pass() -> None:
-    assert checked(request(web_search_filter="keep")).web_search_filter == "keep"
+    assert checked(request(web_search_filter="keep", allowed_hosts=("a.example",))).web_search_filter == "keep"
     assert "web_search_filter" in why_not(request(web_search_filter="maybe"))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said", "kept"),
+    [
+        (None, "", ""),
+        (None, "keep", ""),
+        ((), "", "drop"),
+        (("a.example",), "", "drop"),
+        (("a.example",), "keep", "keep"),
+    ],
+)
+def test_search_results_are_filtered_by_default_once_hosts_are_named(
+    hosts: tuple[str, ...] | None, said: str, kept: str
+) -> None:
+    assert checked(request(allowed_hosts=hosts, web_search_filter=said)).web_search_filter == kept
+
+
+@pytest.mark.parametrize(
+    ("field", "least", "most"),
+    [("target_percentage", 10, 50), ("keep_last_n", 0, 1_000), ("autocompact_at_pct", 50, 95)],
+)
+def test_wishes_about_compaction_have_bounds(field: str, least: int, most: int) -> None:
+    for value in (least, most):
+        assert checked(request(compaction=Compaction(**{field: value}))).compaction == Compaction(**{field: value})
+    for value in (least - 1, most + 1):
+        assert f"compaction.{field}" in why_not(request(compaction=Compaction(**{field: value})))
+
+
+def test_the_parent_context_has_six_keys_and_is_absent_when_all_are_empty() -> None:
+    keys = ["root_agent_run_id", "function_key", "tier_at_run", "board_scope", "board_chunk_id", "board_document_id"]
+    assert checked(request(parent_context=dict.fromkeys(keys, "x"))).parent_context == dict.fromkeys(keys, "x")
+    assert checked(request(parent_context=dict.fromkeys(keys, ""))).parent_context == {}
+    assert "function_kay" in why_not(request(parent_context={"function_kay": "x"}))
+
+
+def test_data_of_a_trigger_has_the_bounds_of_metadata() -> None:
+    assert checked(request(payload_metadata={"n": 1})).payload_metadata == {"n": 1}
+    assert "payload_metadata" in why_not(request(payload_metadata={"big": "x" * limits.METADATA_BYTES_MAX}))
 
 
 # --- digests ---------------------------------------------------------------------------------------------------------
@@ -237,6 +276,9 @@ def test_a_prompt_and_the_segment_it_stands_for_are_the_same_request() -> None:
         {"parent_context": {"function_key": "x"}},
         {"interactive": True},
         {"sampling": Sampling(seed=1)},
+        {"compaction": Compaction(enabled=True)},
+        {"payload_metadata": {"a": 1}},
+        {"allowed_hosts": ("a",), "web_search_filter": "keep"},
     ],
 )
 def test_whatever_changes_the_run_changes_the_digest(fields: dict[str, Any]) -> None:
@@ -275,5 +317,5 @@ def test_a_reason_keeps_its_words_and_loses_control_characters() -> None:
 
 
 def test_checking_twice_changes_nothing() -> None:
-    once = checked(request(segments=(segment(image(media_type="png")),), parent_context={"a": ""}))
+    once = checked(request(segments=(segment(image(media_type="png")),), parent_context={"function_key": ""}))
     assert checked(replace(once)) == once

@@ -4,11 +4,15 @@ from typing import Any
 import orjson
 import pytest
 
+from connectors.errors import Transient
+from connectors.run_credentials import MemoryRows, RunCredentials
+from connectors.secret_key import SecretKey
 from schemas.ids import partition_key
 from schemas.run_commands import StartRun
 from schemas.run_events import RunRefused
 from schemas.values import ContentBlock, Segment
 from services.commands import limits
+from services.commands.forks import ForkRequest
 from services.commands.names import names_of_run
 from services.commands.requests import RunRequest
 from services.commands.runs import Accepted
@@ -96,11 +100,108 @@ async def test_a_run_needs_no_read_model() -> None:
         assert types_of(await pieces_of((await start(made)).stream))[-1] == "done"
 
 
-async def test_secrets_of_a_request_never_reach_the_log() -> None:
-    async with world() as made:
-        await finished(made, user_bearer="hunter2-hunter2-hunter2", user_credentials={"a": "hunter2-hunter2-hunter2"})
+# --- credentials -----------------------------------------------------------------------------------------------------
+
+SECRETS: dict[str, Any] = {
+    "user_bearer": "hunter2-hunter2-hunter2",
+    "user_credentials": {"git": "hunter2-git", "mail": "hunter2-mail"},
+}
+KEY = SecretKey(keys=(bytes(32),))
+
+
+def keeping(rows: MemoryRows) -> dict[str, Any]:
+    return {"credentials": RunCredentials(rows, KEY)}
+
+
+async def test_credentials_are_sealed_before_the_run_starts_and_the_log_has_their_names_only() -> None:
+    rows = MemoryRows()
+    async with world(**keeping(rows)) as made:
+        accepted = await finished(made, caller=ACME, **SECRETS)
+        (command,) = made.commands()
+        assert command.credentials == ("default", "git", "mail", "run.user_bearer")
         for records in made.log.records.values():
             assert not any(b"hunter2" in (record.value or b"") for record in records)
+        assert not any(b"hunter2" in sealed for sealed, _ in rows.rows.values())
+        assert await RunCredentials(rows, KEY).get("acme", accepted.run_id) == {
+            "default": "hunter2-hunter2-hunter2",
+            "git": "hunter2-git",
+            "mail": "hunter2-mail",
+            "run.user_bearer": "hunter2-hunter2-hunter2",
+        }
+
+
+async def test_the_bearer_does_not_replace_a_default_that_was_named() -> None:
+    rows = MemoryRows()
+    async with world(**keeping(rows)) as made:
+        given = {"user_bearer": "hunter2-hunter2-hunter2", "user_credentials": {"default": "named"}}
+        accepted = await finished(made, caller=ACME, **given)
+        kept = await RunCredentials(rows, KEY).get("acme", accepted.run_id)
+        assert kept == {"default": "named", "run.user_bearer": "hunter2-hunter2-hunter2"}
+
+
+async def test_a_further_run_of_a_session_brings_its_own() -> None:
+    rows = MemoryRows()
+    async with world(**keeping(rows)) as made:
+        first = await finished(made, caller=ACME, user_credentials={"git": "one"})
+        made.project()
+        request = RunRequest(prompt="more", user_credentials={"git": "two"})
+        second = await made.layer.runs.continue_session(ACME, first.session_id, request)
+        second.stream.close()
+        store = RunCredentials(rows, KEY)
+        assert (await store.get("acme", first.run_id), await store.get("acme", second.run_id)) == (
+            {"git": "one"},
+            {"git": "two"},
+        )
+
+
+async def test_a_fork_brings_its_own() -> None:
+    rows = MemoryRows()
+    async with world(**keeping(rows)) as made:
+        origin = await finished(made, caller=ACME, user_credentials={"git": "one"})
+        made.project()
+        request = ForkRequest(at_seq=2, prompt="else", user_bearer="hunter2-hunter2-hunter2")
+        fork = await made.layer.forks.fork(ACME, origin.run_id, request)
+        fork.stream.close()
+        assert made.commands()[-1].credentials == ("default", "run.user_bearer")
+        assert (await RunCredentials(rows, KEY).get("acme", fork.run_id))["default"] == "hunter2-hunter2-hunter2"
+
+
+async def test_credentials_that_nothing_can_seal_are_refused_before_anything_is_written() -> None:
+    async with world() as made:
+        found = await declined(start(made, **SECRETS))
+        assert found.code == "credentials_off"
+        assert "LOOMLOG_SECRET_KEY" in found.message
+        assert made.commands() == []
+
+
+class AwayRows(MemoryRows):
+    async def put(self, run_id: str, sealed: bytes, lifetime_s: float) -> None:
+        raise Transient("connection refused", kind="unavailable")
+
+
+async def test_a_run_does_not_start_without_the_credentials_it_brings() -> None:
+    async with world(**keeping(AwayRows())) as made:
+        found = await declined(start(made, **SECRETS))
+        assert (found.code, found.retry_after_s) == ("credentials_unavailable", 1)
+        assert made.commands() == []
+
+
+async def test_credentials_of_a_run_that_is_refused_are_gone() -> None:
+    rows = MemoryRows()
+    async with world(**keeping(rows)) as made:
+        assert (await declined(start(made, "ghost", **SECRETS))).code == "unknown_agent"
+        assert rows.rows == {}
+
+
+async def test_a_request_that_is_sent_again_leaves_the_first_ones_credentials() -> None:
+    rows = MemoryRows()
+    async with world(**keeping(rows)) as made:
+        first = await finished(made, caller=ACME, idempotency_key="k", user_credentials={"git": "one"})
+        await finished(made, caller=ACME, idempotency_key="k", user_credentials={"git": "two"})
+        assert await RunCredentials(rows, KEY).get("acme", first.run_id) == {"git": "one"}
+
+
+# --- who may ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_principal_works_in_its_own_name_whatever_it_says() -> None:

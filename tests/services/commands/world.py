@@ -37,6 +37,7 @@ from schemas.ids import fresh_token, partition_key
 from schemas.run_commands import (
     CancelRun,
     Command,
+    CompactRun,
     ForkRun,
     ImportRun,
     PauseRun,
@@ -63,6 +64,7 @@ from services.core.run.decide import decide
 from services.core.run.forking import overridden
 from services.core.run.orders import (
     Cancel,
+    Compact,
     Fork,
     Import,
     Input,
@@ -74,9 +76,11 @@ from services.core.run.orders import (
     Release,
     Resolve,
     ResumeIt,
+    Summarised,
+    SummaryFailed,
 )
 from services.core.run.orders import Start as StartOrder
-from services.core.run.state import Absent, AwaitingModel, Ended, Refused, State, conversation, evolve
+from services.core.run.state import Absent, AwaitingModel, Compacting, Ended, Refused, State, conversation, evolve
 from services.runtime.budgets import budget_host
 from services.runtime.relatives import told
 from services.stream.dead_letters import DeadLetters
@@ -124,7 +128,7 @@ class World:
     def __init__(self, *, projecting: bool = True, encrypted: bool = False, **layer: Any) -> None:
         self.log = MemoryLog(
             dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS)
-            | {TOPICS.control: 1, TOPICS.subjects: 1, TOPICS.providers: 1}
+            | {TOPICS.control: 1, TOPICS.hooks: 1, TOPICS.subjects: 1, TOPICS.providers: 1}
         )
         self.codec = local_codec()
         self.twin = Twin()
@@ -132,6 +136,9 @@ class World:
         self.unfoldable = ""
         """Why a released run cannot be folded; empty when it can."""
         self.postgres_is_away = False
+        self.summary = "they talked"
+        """What a model makes of any conversation; with `summary_error` it makes none."""
+        self.summary_error = ""
         self.blobs = MemoryBlobs()
         self.hub = Hub(self.codec, {partition: Start() for partition in range(PARTITIONS)})
         self.states: dict[str, State] = {}
@@ -290,6 +297,8 @@ class World:
                     return
                 self.tenants.setdefault(run_id, command.envelope.tenant)
                 order: Any = self._start(command)
+                if isinstance(state, Absent) and (history := self._history_of(command.session_id)):
+                    state = self.states[run_id] = Absent(run_id=run_id, history=history)
             case ForkRun():
                 self.tenants.setdefault(run_id, command.envelope.tenant)
                 order = self._fork(command)
@@ -308,6 +317,8 @@ class World:
                 order = Input(at_ms=NOW_MS, command=command)
             case ResolveCall():
                 order = Resolve(at_ms=NOW_MS, command=command)
+            case CompactRun():
+                order = Compact(at_ms=NOW_MS, command=command)
             case PauseRun():
                 order = PauseIt(at_ms=NOW_MS, command=command)
             case ResumeRun():
@@ -323,6 +334,31 @@ class World:
         now = self.states[run_id]
         if isinstance(now, AwaitingModel) and now.facts.definition.name != "silent":
             self.reply(run_id)
+        if isinstance(now, Compacting) and now.facts.definition.name != "silent":
+            self.summarise(run_id)
+
+    def summarise(self, run_id: str) -> None:
+        """The model answers the summary call of a run."""
+        state = self.states[run_id]
+        assert isinstance(state, Compacting)
+        place: dict[str, Any] = {"at_ms": NOW_MS, "number": state.number, "attempt": state.attempt, "duration_ms": 1}
+        order: Any = Summarised(
+            **place,
+            summary=self.summary,
+            usage=Usage(input_tokens=7, output_tokens=2),
+            provider=state.provider,
+            model=state.model,
+            cost_micros=0,
+            currency="",
+        )
+        if self.summary_error:
+            order = SummaryFailed(**place, kind="overloaded", message=self.summary_error)
+        self.happen(run_id, *decide(state, order))
+
+    def _history_of(self, session_id: str) -> tuple[Message, ...]:
+        """What was said in a session that is over."""
+        ended = [s for s in self.states.values() if isinstance(s, Ended) and s.facts.session_id == session_id]
+        return conversation(ended[-1]) if ended else ()
 
     def _fork(self, command: ForkRun) -> Fork:
         """The origin up to the seq, read from the log as the real owner does it."""
@@ -352,6 +388,9 @@ class World:
             origin = Origin(started=started, state=state, point=point)
             self.histories.setdefault(run_id, conversation(state))
         definition = origin.started.definition if origin is not None else None
+        is_known = command.agent != "ghost"
+        if command.seed and definition is not None:
+            definition = replace(definition, name=command.agent)
         return Fork(
             at_ms=NOW_MS,
             command=command,
@@ -359,6 +398,7 @@ class World:
             agent_id=command.agent_id,
             origin=origin,
             definition=definition and overridden(definition, command.overrides, tools=definition.tools),
+            unresolved=None if is_known else Refusal(code="unknown_agent", message="there is no agent ghost"),
         )
 
     def _start(self, command: StartRun) -> StartOrder:
@@ -540,8 +580,13 @@ async def world(*, owner: bool = True, books: bool = False, **more: Any) -> Asyn
     previews = made.log.tail(TOPICS.previews, dict.fromkeys(range(PARTITIONS), 0))
     control = made.log.tail(TOPICS.control, {0: 0})
     providers = made.log.tail(TOPICS.providers, {0: 0})
-    follow = [lambda: made.layer.pauses.follow(control), lambda: made.layer.providers.follow(providers)]
-    beside = [*follow, *([made.own] if owner else [])]
+    hooks = made.log.tail(TOPICS.hooks, {0: 0})
+    beside = [
+        lambda: made.layer.pauses.follow(control),
+        lambda: made.layer.providers.follow(providers),
+        lambda: made.layer.hook_board.follow(hooks),
+        *([made.own] if owner else []),
+    ]
     if made.keys is not None:
         beside.append(partial(made.keys.follow, made.log.tail(TOPICS.subjects, {0: 0})))
     if books:

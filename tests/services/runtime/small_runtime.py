@@ -33,14 +33,17 @@ from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
 from services.runtime.admission import Door
 from services.runtime.availability import Availability
+from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.deltas import Previews
 from services.runtime.desk import Definitions, PastRun, RunDesk
+from services.runtime.hooks import Hooks
 from services.runtime.main import Work, clock_ms
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.shelf import Shelf
 from services.runtime.spending import Spending
+from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import NO_TRACING, Tracing
@@ -160,6 +163,8 @@ class SmallRuntime:
         prices: Mapping[tuple[str, str], Price] | None = None,
         held: frozenset[int] | None = None,
         door: Door | None = None,
+        hooks: Hooks | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
         definitions: Definitions | None = None,
         providers: Mapping[str, Provider] | None = None,
         availability: Availability | None = None,
@@ -178,20 +183,21 @@ class SmallRuntime:
         self.previews = previews = Previews(
             codec, appender, topic=previews_topic, partitions=partitions, term_of=term_of
         )
+        models = ModelCalls(
+            {"mock": Provider(model=model)} if providers is None else providers,
+            prices=prices or {},
+            currency="USD" if prices else "",
+            tools=shelf,
+            blobs=blobs,
+            previews=previews,
+            tracing=tracing,
+            clock_ms=clock_ms,
+            secrecy=secrecy,
+            budgets=budgets,
+            availability=availability,
+        )
         work = Work(
-            ModelCalls(
-                {"mock": Provider(model=model)} if providers is None else providers,
-                prices=prices or {},
-                currency="USD" if prices else "",
-                tools=shelf,
-                blobs=blobs,
-                previews=previews,
-                tracing=tracing,
-                clock_ms=clock_ms,
-                secrecy=secrecy,
-                budgets=budgets,
-                availability=availability,
-            ),
+            models,
             ToolCalls(
                 shelf,
                 volumes={},
@@ -201,7 +207,10 @@ class SmallRuntime:
                 tracing=tracing,
                 clock_ms=clock_ms,
                 secrecy=secrecy,
+                hooks=hooks,
+                credentials=credentials,
             ),
+            SummaryCalls(models, blobs=blobs, clock_ms=clock_ms, secrecy=secrecy),
         )
         self.dead_letters = DeadLetters(codec, appender, topic=topics.dead_letters, service=name, clock_ms=clock_ms)
         self.calls = Calls(
@@ -229,6 +238,7 @@ class SmallRuntime:
                 secrecy=secrecy,
                 budgets=budgets,
                 door=door,
+                credentials=credentials,
             )
 
         workplace = Workplace(
@@ -275,25 +285,13 @@ class Stage:
         key = partition_key(command.run_id).encode()
         self.log.put(TOPICS.commands, 0, [Outgoing(key=key, value=value, headers=headers)])
 
-    def start(
-        self,
-        *headers: tuple[str, bytes],
-        agent: str = AGENT.name,
-        run_id: str = RUN,
-        user_id: str = "",
-        interactive: bool = False,
-    ) -> None:
+    def start(self, *headers: tuple[str, bytes], agent: str = AGENT.name, run_id: str = RUN, **more: Any) -> None:
         envelope = CommandEnvelope(command_id=run_id, tenant="acme", subject="someone", issued_at_ms=1)
-        command = StartRun(
-            envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id, user_id=user_id, interactive=interactive
-        )
-        self.send(command, *headers)
+        self.send(StartRun(envelope=envelope, agent=agent, prompt=SECRET, run_id=run_id, **more), *headers)
 
     @asynccontextmanager
-    async def owner(
-        self, name: str, tracing: Tracing | None = None, *, door: Door | None = None
-    ) -> AsyncIterator[SmallRuntime]:
-        """A runtime that holds the partition; leaving is a crash."""
+    async def owner(self, name: str, tracing: Tracing | None = None, **parts: Any) -> AsyncIterator[SmallRuntime]:
+        """A runtime that holds the partition; leaving is a crash. `parts` go to SmallRuntime."""
         commands = self.log.tail(TOPICS.commands, {0: 0})
         commands.pause([0])
         runtime = SmallRuntime(
@@ -306,7 +304,7 @@ class Stage:
             tracing=tracing or NO_TRACING,
             name=name,
             pauses=lambda: self.pauses,
-            door=door,
+            **parts,
         )
         async with running(runtime):
             owners = runtime.host.owners

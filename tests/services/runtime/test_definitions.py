@@ -207,3 +207,29 @@ def test_a_definition_is_kept_while_nothing_changes(known: Known) -> None:
     first = known.definitions.resolve("tiered", tenant="t", user_tier="")
     known.now_ms += 10**6
     assert known.definitions.resolve("tiered", tenant="t", user_tier="") is first
+
+
+@pytest.mark.parametrize(
+    ("model", "provider_and_model"),
+    [("", ("", "")), ("small", ("", "small")), ("summaries", ("mock", "m-2")), ("away", ("", ""))],
+)
+def test_the_model_of_a_summary_is_an_alias_or_one_of_the_agents_provider(
+    tmp_path: Path, model: str, provider_and_model: tuple[str, str]
+) -> None:
+    text = f"""
+models:
+  summaries: {{provider: mock, model: m-2}}
+  away: {{provider: openai, model: o-1}}
+agents:
+  helper:
+    provider: mock
+    model: m-1
+    compaction: {{enabled: true, keep_last_n: 2, model: "{model}"}}
+"""
+    (tmp_path / "loomlog.yaml").write_text(text, encoding="utf-8")
+    loaded = load({}, working_directory=tmp_path, paths=[]).configuration
+    found = ConfiguredDefinitions(loaded, {"mock"}).resolve("helper", tenant="t", user_tier="")
+    assert isinstance(found, AgentDefinition)
+    assert found.compaction is not None
+    assert (found.compaction.provider, found.compaction.model) == provider_and_model
+    assert (found.compaction.enabled, found.compaction.keep_last_n, found.compaction.keep_first) == (True, 2, True)

@@ -10,7 +10,7 @@ from connectors.memory_log import MemoryLog
 from connectors.protocols import Outgoing
 from schemas.ids import partition_key
 from schemas.run_commands import HandOverModelReply
-from schemas.values import BlobRef
+from schemas.values import BlobRef, HookAct
 from services.core.run.orders import HAPPENED, ModelAnswered
 from services.runtime import hand_over
 from services.runtime.hand_over import HandOver, command_of, order_of
@@ -29,7 +29,8 @@ def model_result() -> ModelAnswered:
 
 
 def test_a_result_is_the_same_after_the_journey() -> None:
-    tool = returned(at_tools("A").state, 0, "found", is_error=True, outcome="timeout", text_blob=BLOB)
+    act = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="widened_hosts", hosts_added=("a.com",))
+    tool = returned(at_tools("A").state, 0, "found", is_error=True, outcome="timeout", text_blob=BLOB, hook_acts=(act,))
     for order in (model_result(), tool):
         command = command_of(ENVELOPE, RUN, order)
         assert command is not None

@@ -62,6 +62,7 @@ async def test_a_run_goes_through_with_registry_ids_traces_and_metrics(
     monkeypatch.setattr(main, "DELTAS_TOPIC", f"{topic_prefix}.run.deltas")
     monkeypatch.setattr(main, "TALLY_TOPIC", f"{topic_prefix}.insights.runs")
     monkeypatch.setattr(main, "CONTROL_TOPIC", f"{topic_prefix}.control.events")
+    monkeypatch.setattr(main, "HOOKS_TOPIC", f"{topic_prefix}.hook.events")
     monkeypatch.setattr(main, "SUBJECTS_TOPIC", f"{topic_prefix}.subject.keys")
     monkeypatch.setattr(main, "BUDGET_TOPICS", Topics.of("budget", topic_prefix))
     monkeypatch.setattr(main, "PROVIDERS_TOPIC", f"{topic_prefix}.provider.events")

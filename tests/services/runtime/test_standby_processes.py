@@ -46,6 +46,7 @@ prefix = sys.argv[1]
 main.TOPICS, main.GROUP = Topics.of("run", prefix), prefix
 main.DELTAS_TOPIC, main.TALLY_TOPIC = f"{prefix}.run.deltas", f"{prefix}.insights.runs"
 main.CONTROL_TOPIC = f"{prefix}.control.events"
+main.HOOKS_TOPIC = f"{prefix}.hook.events"
 main.SUBJECTS_TOPIC = f"{prefix}.subject.keys"
 main.BUDGET_TOPICS = Topics.of("budget", prefix)
 main.PROVIDERS_TOPIC = f"{prefix}.provider.events"

@@ -107,6 +107,7 @@ async def test_over_a_real_broker_runs_stand_still_until_they_are_resumed_and_a_
         ("DELTAS_TOPIC", f"{topic_prefix}.run.deltas"),
         ("TALLY_TOPIC", f"{topic_prefix}.insights.runs"),
         ("CONTROL_TOPIC", control),
+        ("HOOKS_TOPIC", f"{topic_prefix}.hook.events"),
         ("SUBJECTS_TOPIC", f"{topic_prefix}.subject.keys"),
         ("BUDGET_TOPICS", Topics.of("budget", topic_prefix)),
         ("PROVIDERS_TOPIC", f"{topic_prefix}.provider.events"),

@@ -1,6 +1,6 @@
 import pytest
 
-from schemas.values import AgentDefinition, Sampling
+from schemas.values import AgentDefinition, Compaction, Sampling
 from services.core.run.forking import merged
 from services.runtime.wishes import granted_by_both, narrowed
 from tests.services.runtime.given import started
@@ -40,3 +40,10 @@ def test_sampling_is_merged_field_by_field() -> None:
     assert merged(None, None) is None
     over = Sampling(temperature=0.0, top_p=0.1)
     assert merged(base, over) == Sampling(temperature=0.0, top_p=0.1, top_k=3, stop=("a",))
+
+
+def test_compaction_is_merged_field_by_field() -> None:
+    definition = AgentDefinition(name="a", provider="p", model="m", compaction=Compaction(enabled=True, keep_last_n=6))
+    wished = narrowed(definition, started("r_x", compaction=Compaction(keep_last_n=2, keep_first=False)))
+    assert wished.compaction == Compaction(enabled=True, keep_last_n=2, keep_first=False)
+    assert narrowed(definition, started("r_x")) == definition

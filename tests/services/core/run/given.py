@@ -7,6 +7,7 @@ from typing import Any
 from schemas.conversation import Message, ToolResultBlock, ToolUseBlock
 from schemas.run_commands import (
     CancelRun,
+    CompactRun,
     PauseRun,
     PostInput,
     QuarantineRun,
@@ -16,11 +17,12 @@ from schemas.run_commands import (
     StartRun,
 )
 from schemas.run_events import Event
-from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
+from schemas.values import AgentDefinition, CommandEnvelope, Compaction, ToolCall, Usage
 from services.core.run.decide import decide
 from services.core.run.orders import (
     CallKey,
     Cancel,
+    Compact,
     Input,
     ModelAnswered,
     ModelErred,
@@ -34,15 +36,29 @@ from services.core.run.orders import (
     Resolve,
     ResumeIt,
     Start,
+    Summarised,
+    SummaryFailed,
     ToolDone,
 )
 from services.core.run.react import Effect, react
-from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Live, Parked, Pause, Paused, State, evolve
+from services.core.run.state import (
+    Absent,
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    Live,
+    Parked,
+    Pause,
+    Paused,
+    State,
+    evolve,
+)
 
 NOW = 1_700_000_000_000
 RUN = "r_tok"
 DEFINITION = AgentDefinition(name="helper", provider="acme", model="large", system_prompt="Be kind.", tools=("Read",))
 USAGE = Usage(input_tokens=10, output_tokens=5)
+LONG = "long words " * 40
 ENVELOPE = CommandEnvelope(command_id="c1", tenant="t", subject="someone")
 
 
@@ -75,6 +91,35 @@ def pause(reason: str = "look first") -> PauseIt:
 
 def resume() -> ResumeIt:
     return ResumeIt(at_ms=NOW, command=ResumeRun(envelope=ENVELOPE, run_id=RUN))
+
+
+def compact() -> Compact:
+    return Compact(at_ms=NOW, command=CompactRun(envelope=ENVELOPE, run_id=RUN))
+
+
+def summarised(state: State, summary: str = "they talked", **more: Any) -> Summarised:
+    """The summary that the state awaits."""
+    assert isinstance(state, Compacting)
+    given: dict[str, Any] = {
+        "at_ms": NOW,
+        "number": state.number,
+        "attempt": state.attempt,
+        "summary": summary,
+        "usage": Usage(input_tokens=7, output_tokens=2),
+        "provider": "acme",
+        "model": "large",
+        "cost_micros": 4,
+        "currency": "USD",
+        "duration_ms": 1,
+    }
+    return Summarised(**{**given, **more})
+
+
+def not_summarised(state: State, kind: str = "overloaded", **more: Any) -> SummaryFailed:
+    """The failure of the summary call that the state awaits."""
+    assert isinstance(state, Compacting)
+    given: dict[str, Any] = {"at_ms": NOW, "number": state.number, "attempt": state.attempt, "kind": kind}
+    return SummaryFailed(**{**given, "message": f"acme 529: {kind}", "duration_ms": 1, **more})
 
 
 def quarantine(reason: str = "it looks wrong", **more: Any) -> Quarantine:
@@ -198,7 +243,7 @@ class Run:
 
     @property
     def live(self) -> Live:
-        assert isinstance(self.state, AwaitingModel | AwaitingTools | Parked | Paused)
+        assert isinstance(self.state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting)
         return self.state
 
 
@@ -230,6 +275,25 @@ def paused() -> Run:
     run = at_tools("A")
     run.give(pause())
     run.give(returned(run.state, 0))
+    return run
+
+
+def talked(more: int = 4, **wishes: Any) -> Run:
+    """A parked run after `more` further texts and answers."""
+    definition = replace(DEFINITION, compaction=Compaction(**wishes)) if wishes else DEFINITION
+    run = begun(definition, interactive=True, prompt=f"task {LONG}")
+    for number in range(more):
+        run.give(answered(run.state, f"answer {number} {LONG}"))
+        run.give(says(f"text {number} {LONG}"))
+    run.give(answered(run.state, "and now?"))
+    return run
+
+
+def compacting(**wishes: Any) -> Run:
+    """A parked run whose summary call is under way."""
+    run = talked(**wishes)
+    run.give(compact())
+    assert isinstance(run.state, Compacting)
     return run
 
 

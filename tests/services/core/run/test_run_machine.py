@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from schemas.run_events import (
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     ModelCallRequested,
     ModelReplied,
     RunPauseRequested,
@@ -19,15 +22,16 @@ from schemas.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
-from schemas.values import ModelChoice, Usage
+from schemas.values import Compaction, ModelChoice, Usage
 from services.core.canonical import StateCodec
 from services.core.run.decide import decide, iteration_cap
 from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Alternative, Order
-from services.core.run.react import CallModel, CallTool, ReconcileTool
+from services.core.run.react import CallModel, CallTool, ReconcileTool, Summarise
 from services.core.run.state import (
     Absent,
     AwaitingModel,
     AwaitingTools,
+    Compacting,
     Ended,
     Paused,
     Refused,
@@ -45,7 +49,9 @@ from tests.services.core.run.given import (
     assert_legal,
     calls,
     cancel,
+    compact,
     erred,
+    not_summarised,
     obey,
     pause,
     reconciled,
@@ -55,6 +61,7 @@ from tests.services.core.run.given import (
     returned,
     says,
     start,
+    summarised,
 )
 
 CODEC = StateCodec(State)
@@ -102,8 +109,17 @@ class RunMachine(RuleBasedStateMachine):
         retries=st.integers(min_value=0, max_value=3),
         policy=st.sampled_from(["tell", "ask", "fail"]),
         falls_back=st.booleans(),
+        compaction=st.sampled_from([None, Compaction(enabled=True, keep_last_n=1), Compaction(keep_first=False)]),
     )
-    def begin(self, interactive: bool, cap: int, retries: int, policy: str, falls_back: bool) -> None:
+    def begin(
+        self,
+        interactive: bool,
+        cap: int,
+        retries: int,
+        policy: str,
+        falls_back: bool,
+        compaction: Compaction | None,
+    ) -> None:
         definition = replace(
             DEFINITION,
             max_iterations=cap,
@@ -111,8 +127,9 @@ class RunMachine(RuleBasedStateMachine):
             unknown_outcome=policy,
             fallback_on_error=falls_back,
             max_fallback_attempts=SWITCHES,
+            compaction=compaction,
         )
-        self.give(start(definition=definition, interactive=interactive))
+        self.give(start(definition=definition, interactive=interactive, prompt="go " * 200))
 
     @rule(ms=st.integers(min_value=1, max_value=100_000))
     def time_passes(self, ms: int) -> None:
@@ -146,11 +163,27 @@ class RunMachine(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: isinstance(self.run.state, AwaitingTools))
-    @rule(data=st.data(), is_error=st.booleans())
-    def a_tool_returns(self, data: st.DataObject, is_error: bool) -> None:
+    @rule(data=st.data(), is_error=st.booleans(), asks=st.booleans())
+    def a_tool_returns(self, data: st.DataObject, is_error: bool, asks: bool) -> None:
         assert isinstance(self.run.state, AwaitingTools)
         index = data.draw(st.sampled_from([call.index for call in self.run.state.open]))
-        self.give(returned(self.run.state, index, f"result {len(self.given)}", is_error=is_error, at_ms=self.at_ms))
+        text = f"result {len(self.given)}"
+        order = returned(self.run.state, index, text, is_error=is_error, asks_compaction=asks, at_ms=self.at_ms)
+        self.give(order)
+
+    @rule()
+    def somebody_wants_it_compacted(self) -> None:
+        self.give(replace(compact(), at_ms=self.at_ms))
+
+    @precondition(lambda self: isinstance(self.run.state, Compacting))
+    @rule(summary=st.sampled_from(["", "s", "they talked at length"]))
+    def a_summary_comes(self, summary: str) -> None:
+        self.give(summarised(self.run.state, summary, at_ms=self.at_ms))
+
+    @precondition(lambda self: isinstance(self.run.state, Compacting))
+    @rule()
+    def no_summary_comes(self) -> None:
+        self.give(not_summarised(self.run.state, at_ms=self.at_ms))
 
     @precondition(lambda self: any(call.is_asking for call in getattr(self.run.state, "open", ())))
     @rule(data=st.data(), verdict=st.sampled_from([HAPPENED, DID_NOT_HAPPEN, CANNOT_TELL, FAILED]))
@@ -190,7 +223,7 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def the_owner_is_lost(self, data: st.DataObject) -> None:
-        keys = [e.key for e in self.run.effects if isinstance(e, CallModel | CallTool | ReconcileTool)]
+        keys = [e.key for e in self.run.effects if isinstance(e, CallModel | CallTool | ReconcileTool | Summarise)]
         still = data.draw(st.sets(st.sampled_from(keys))) if keys else set()
         wanted = data.draw(st.none() | st.sets(st.sampled_from(["tenant", "all"])))
         found = None if wanted is None else replace(obey(*sorted(wanted)), at_ms=self.at_ms)
@@ -251,8 +284,9 @@ class RunMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_intent_gives_one_call(self) -> None:
-        intents = [event for event in self.run.events if isinstance(event, ModelCallRequested | ToolCallRequested)]
-        keys = [effect.key for effect in self.run.effects if isinstance(effect, CallModel | CallTool)]
+        asked = ModelCallRequested | ToolCallRequested | CompactionRequested
+        intents = [event for event in self.run.events if isinstance(event, asked)]
+        keys = [effect.key for effect in self.run.effects if isinstance(effect, CallModel | CallTool | Summarise)]
         assert len(keys) == len(set(keys)) == len(intents)
 
     @invariant()
@@ -260,6 +294,7 @@ class RunMachine(RuleBasedStateMachine):
         assert_legal(conversation(self.run.state))
         if isinstance(self.run.state, AwaitingModel):
             assert_legal(self.run.state.facts.messages)  # this very list is what the model is shown
+            assert self.run.state.facts.messages[-1].role == "user"  # there is something to answer
 
     @invariant()
     def the_sums_are_right(self) -> None:
@@ -268,7 +303,7 @@ class RunMachine(RuleBasedStateMachine):
             return
         total = Usage()
         for event in self.run.events:
-            if isinstance(event, ModelReplied):
+            if isinstance(event, ModelReplied | ContextCompacted | CompactionFailed):
                 total = add_usage(total, event.usage)
         assert facts.usage == total
 
@@ -278,6 +313,8 @@ class RunMachine(RuleBasedStateMachine):
         if isinstance(self.run.state, AwaitingTools):
             assert self.run.state.open
         if isinstance(self.run.state, AwaitingModel):
+            assert self.run.state.attempt > 0
+        if isinstance(self.run.state, Compacting):
             assert self.run.state.attempt > 0
 
     @invariant()
@@ -293,7 +330,7 @@ class RunMachine(RuleBasedStateMachine):
                 held.add(event.scope)
             elif isinstance(event, RunResumed):
                 held.remove(event.scope)
-            elif isinstance(event, ModelCallRequested):
+            elif isinstance(event, ModelCallRequested | CompactionRequested):
                 assert not held
 
 

@@ -12,8 +12,12 @@ from schemas.run_events import (
     ChildRequested,
     ChildReturned,
     CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
     Event,
     FallbackSuppressed,
+    HookActed,
     InputReceived,
     LimitReached,
     ModelCallFailed,
@@ -38,7 +42,7 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, LimitNotice, Spawn, Usage
+from schemas.values import BlobRef, HookAct, LimitNotice, Spawn, Usage
 from services.core.canonical import StateCodec
 from services.core.run.state import (
     Absent,
@@ -62,6 +66,7 @@ from tests.services.core.run.given import (
     begun,
     calls,
     cancelled,
+    compacting,
     completed,
     erred,
     parked,
@@ -75,6 +80,10 @@ STARTED = RunStarted(session_id="s_tok", agent_id="a_tok", definition=DEFINITION
 REPLIED = ModelReplied(
     turn=1, attempt=1, stop_reason="end_turn", usage=USAGE, provider="acme", model="large", duration_ms=1, text="x"
 )
+REQUESTED = CompactionRequested(
+    number=1, turn=2, trigger="manual", keep_n=0, keep_first=True, before_tokens=10, provider="acme", model="large"
+)
+ACT = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="denied")
 EVERY: tuple[Event, ...] = (
     STARTED,
     RunRefused(code="c", message="m"),
@@ -98,6 +107,7 @@ EVERY: tuple[Event, ...] = (
     ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
     ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
     CallNotBegun(kind="tool", turn=1, index=0, attempt=1),
+    HookActed(turn=1, index=0, call_id="c0", act=ACT),
     ChildrenPlanned(turn=1, index=0, call_id="c0", spawns=(Spawn(agent="a", prompt="p"),)),
     ChildRequested(turn=1, index=0, call_id="c0"),
     ChildReturned(turn=1, index=0, call_id="c0"),
@@ -114,6 +124,24 @@ EVERY: tuple[Event, ...] = (
     RunQuarantined(error="e", record_topic="t", record_offset=1),
     RunReleased(by="someone"),
     CommandRefused(code="c", message="m"),
+    REQUESTED,
+    CompactionFailed(
+        number=1, attempt=1, turn=6, trigger="manual", kind="k", usage=USAGE, provider="acme", model="large"
+    ),
+    ContextCompacted(
+        number=1,
+        attempt=1,
+        turn=6,
+        trigger="manual",
+        summary="s",
+        before_tokens=10,
+        after_tokens=5,
+        keep_n=0,
+        keep_first=True,
+        usage=USAGE,
+        provider="acme",
+        model="large",
+    ),
 )
 STATES: dict[str, Callable[[], Run]] = {
     "absent": Run,
@@ -122,6 +150,7 @@ STATES: dict[str, Callable[[], Run]] = {
     "awaiting tools": lambda: at_tools("A", "B"),
     "parked": parked,
     "paused": paused,
+    "compacting": compacting,
     "ended": completed,
 }
 LEGAL = {
@@ -152,6 +181,7 @@ LEGAL = {
         "ToolReconcileRequested",
         "ToolOutcomeAsked",
         "CallNotBegun",
+        "HookActed",
         "ChildrenPlanned",
         "RunParked",
         "RunPauseRequested",
@@ -167,6 +197,7 @@ LEGAL = {
         "CommandRefused",
     },
     "parked": {
+        "CompactionRequested",
         "RunParked",
         "RunPauseRequested",
         "InputReceived",
@@ -193,6 +224,21 @@ LEGAL = {
         "RunRestored",
         "RunReleased",
         "ResidentLeft",
+        "CommandRefused",
+    },
+    "compacting": {
+        "ContextCompacted",
+        "CompactionFailed",
+        "LimitReached",
+        "ResidentLeft",
+        "RunPauseRequested",
+        "InputReceived",
+        "RunCompleted",
+        "RunFailed",
+        "RunCancelled",
+        "RunQuarantined",
+        "RunRestored",
+        "RunReleased",
         "CommandRefused",
     },
     "ended": {"CommandRefused"},

@@ -1,0 +1,70 @@
+"""Puts a run's credentials into the headers of a request: `${run.credentials.git}` in a configured value.
+
+    ${run.user_bearer}  ${run.credentials.<name>}       secrets that came with the run's request
+    ${run.root_run_id}  ${run.tenant_id}                what the run is
+
+each with a fallback if wanted: `${run.user_bearer:-none}`. A header whose reference cannot be resolved is left out, and
+so is one that would hold a line end: half a header is worse than none. Other `${...}` stay as they are; files were
+expanded when they were read.
+
+Only for headers that an operator or a tenant configured, of servers that are configured too. Never for what a model
+wrote: it could have any host sent any secret of its run, so the HTTP tool does not know references.
+
+Before: a configured server. After: the request.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+REFERENCE = re.compile(r"\$\{run\.([A-Za-z0-9_.-]{1,80})(?::-([^}]*))?\}")
+BEARER = "run.user_bearer"
+"""The name of the bearer among the credentials; no caller can choose it, because it has a dot."""
+CREDENTIALS = "credentials."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunValues:
+    """What references stand for in one run."""
+
+    root_run_id: str
+    tenant: str
+    credentials: Mapping[str, str] = field(repr=False)
+
+
+def substituted(headers: Mapping[str, str], values: RunValues) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The headers as they are sent, and the names of those left out, for a log line. Values are never in one."""
+    sent: dict[str, str] = {}
+    left_out: list[str] = []
+    for name, text in headers.items():
+        value = _value(text, values)
+        if value is None:
+            left_out.append(name)
+        else:
+            sent[name] = value
+    return sent, tuple(left_out)
+
+
+def _value(text: str, values: RunValues) -> str | None:
+    parts: list[str] = []
+    end = 0
+    # One pass: what a secret holds is never looked at for references.
+    for found in REFERENCE.finditer(text):
+        value = _of(found[1], values) or found[2]
+        if value is None:
+            return None
+        parts += (text[end : found.start()], value)
+        end = found.end()
+    whole = "".join((*parts, text[end:]))
+    return whole if all(character == "\t" or character.isprintable() for character in whole) else None
+
+
+def _of(name: str, values: RunValues) -> str:
+    """Empty when there is none."""
+    if name == "root_run_id":
+        return values.root_run_id
+    if name == "tenant_id":
+        return values.tenant
+    if name == "user_bearer":
+        return values.credentials.get(BEARER, "")
+    return values.credentials.get(name.removeprefix(CREDENTIALS), "") if name.startswith(CREDENTIALS) else ""

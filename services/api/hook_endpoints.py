@@ -1,0 +1,65 @@
+"""Hooks over HTTP, in the shapes of reference surfaces 8.1; what is added there is additive.
+
+Before: routes.py. After: services/commands/hooks.py.
+"""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from projections.frames import rfc3339
+from schemas.stream_records import HookRegistered
+from services.api.answers import POSITION_HEADER, json_answer
+from services.api.bodies import HookBody
+from services.api.reading import json_body
+from services.api.service import Service
+from services.commands.hooks import HookRequest
+from services.core.access.decide import Caller
+
+BODY_MAX = 256 * 1024
+
+
+async def register(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, HookBody, limit=BODY_MAX)
+    found = await service.layer.hooks.register(
+        caller,
+        HookRequest(
+            owner=body.owner,
+            name=body.name,
+            phase=body.phase,
+            callback_url=body.callback_url,
+            agents=tuple(body.agents or ()),
+            tools=tuple(body.tools or ()),
+            fail_mode=body.fail_mode or "open",
+            timeout_ms=body.timeout_ms or 0,
+        ),
+    )
+    answer = {"id": found.hook.hook_id, "signing_secret": found.signing_secret or None}
+    return json_answer(answer, headers={POSITION_HEADER: found.position})
+
+
+async def listed(service: Service, caller: Caller, request: Request) -> Response:
+    return json_answer({"hooks": [_hook_json(hook) for hook in service.layer.hooks.listed(caller)]})
+
+
+async def remove(service: Service, caller: Caller, request: Request) -> Response:
+    hook_id = request.path_params["hook_id"]
+    position = await service.layer.hooks.remove(caller, hook_id)
+    return json_answer({"deleted": hook_id}, headers={POSITION_HEADER: position})
+
+
+def _hook_json(hook: HookRegistered) -> dict[str, Any]:
+    return {
+        "id": hook.hook_id,
+        "tenant_id": hook.tenant,
+        "owner": hook.owner,
+        "name": hook.name,
+        "phase": hook.phase,
+        "agents": hook.agents,
+        "tools": hook.tools,
+        "callback_url": hook.callback_url,
+        "fail_mode": hook.fail_mode,
+        "timeout_ms": hook.timeout_ms,
+        "registered_at": rfc3339(hook.at_ms),
+    }

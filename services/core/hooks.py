@@ -1,0 +1,224 @@
+"""Hooks: programs of others that look at tool calls, before them and after them. What is registered, and what counts.
+
+A hook is named by (tenant, owner, name); registering the name again replaces it and keeps its place in the order. Hooks
+of the empty tenant are the operator's and see the calls of every tenant.
+
+    pre    in the order of registration, each is shown the input as the one before left it. The first that denies ends
+           the call; nothing that was widened then counts.
+    post   in reverse order, also after a denial; each is shown the result as the one before left it.
+
+Pure, like everything in services/core. Before: schemas.stream_records. After: services/stream/hooks.py keeps a table
+for a process; services/runtime/hooks.py asks the hooks of a call.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from schemas.stream_records import HookRegistered, HookRemoved
+
+PRE, POST = "pre", "post"
+PHASES = (PRE, POST)
+OPEN, CLOSED = "open", "closed"
+FAIL_MODES = (OPEN, CLOSED)
+DENIED, REWROTE_INPUT, WIDENED_HOSTS = "denied", "rewrote_input", "widened_hosts"
+REWROTE_RESULT, UNAVAILABLE = "rewrote_result", "unavailable"
+"""What a hook did about a call (HookAct.act)."""
+ANY_REST = "*"
+EVERY_TENANT = ""
+TIMEOUT_MS_DEFAULT = 5_000
+TIMEOUT_MS_MAX = 60_000
+HOOKS_PER_TENANT_MAX = 100
+"""A call asks them one after the other, so more would only be slow."""
+NAMES_MAX = 256
+"""Agents or tools one registration lists."""
+HOSTS_ADDED_MAX = 64
+"""Hosts one answer may add; they travel in one append with the result."""
+DENIAL_CHARACTERS_MAX = 16_000
+"""Of the text that a model reads instead of a result."""
+
+HookKey = tuple[str, str, str]
+NO_DENIAL = "denied by a hook"
+"""What the model reads when a denial brings no words."""
+
+
+class WrongHook(Exception):
+    """A record that is no registration anybody could act on; the text says why."""
+
+
+class WrongAnswer(Exception):
+    """A hook answered something else than it may; the text says what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookTable:
+    """The hooks registered now, in their order."""
+
+    entries: Mapping[HookKey, HookRegistered] = field(default_factory=dict)
+
+    def after(self, change: HookRegistered | HookRemoved) -> "HookTable":
+        """The table after one record. Raises WrongHook."""
+        if isinstance(change, HookRemoved):
+            kept = {key: hook for key, hook in self.entries.items() if hook.hook_id != change.hook_id}
+            return self if len(kept) == len(self.entries) else HookTable(entries=kept)
+        if change.phase not in PHASES or change.fail_mode not in FAIL_MODES:
+            raise WrongHook(f"{change.hook_id}: phase {change.phase[:20]!r}, fail_mode {change.fail_mode[:20]!r}")
+        # A dict keeps the place of a key whose value is replaced.
+        return HookTable(entries={**self.entries, (change.tenant, change.owner, change.name): change})
+
+    def find(self, hook_id: str) -> HookRegistered | None:
+        return next((hook for hook in self.entries.values() if hook.hook_id == hook_id), None)
+
+    def of_tenant(self, tenant: str) -> tuple[HookRegistered, ...]:
+        """The hooks that were registered for exactly that tenant."""
+        return tuple(hook for hook in self.entries.values() if hook.tenant == tenant)
+
+    def looking(self, tenant: str, agent: str, tool: str, phase: str) -> tuple[HookRegistered, ...]:
+        """The hooks to ask about a call, in the order in which they are asked."""
+        found = tuple(
+            hook
+            for hook in self.entries.values()
+            if hook.phase == phase
+            and hook.tenant in (EVERY_TENANT, tenant)
+            and (not hook.agents or agent in hook.agents)
+            and (not hook.tools or any(_matches(pattern, tool) for pattern in hook.tools))
+        )
+        return found if phase == PRE else found[::-1]
+
+
+def _matches(pattern: str, tool: str) -> bool:
+    return tool.startswith(pattern[:-1]) if pattern.endswith(ANY_REST) else tool == pattern
+
+
+def timeout_s(hook: HookRegistered) -> float:
+    """Longest wait for an answer."""
+    return (hook.timeout_ms or TIMEOUT_MS_DEFAULT) / 1000
+
+
+def may_widen(hook: HookRegistered, permitted: Iterable[str]) -> bool:
+    """Whether the operator lets this hook add hosts. `permitted` has `tenant:owner`, or `owner` for the operator's own.
+
+    A bare owner means hooks of the empty tenant only: otherwise any tenant could take a permitted name for itself.
+    """
+    wanted = f"{hook.tenant}:{hook.owner}" if hook.tenant else hook.owner
+    return wanted in permitted
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """What the model reads instead of a result."""
+
+    text: str
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreAnswer:
+    """What a pre hook wants; None and empty leave things as they are."""
+
+    input: Mapping[str, Any] | None = None
+    denial: Denial | None = None
+    allow_hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookedResult:
+    """A result on its way through the post hooks."""
+
+    text: str
+    is_error: bool
+
+
+PASS = PreAnswer()
+
+
+def pre_answer(answer: Any) -> PreAnswer:
+    """What a pre hook answered, as JSON; None is nothing. Fields nobody knows are left out. Raises WrongAnswer."""
+    if answer is None:
+        return PASS
+    said = _object(answer, "the answer")
+    given = said.get("input")
+    hosts = said.get("allow_hosts")
+    return PreAnswer(
+        input=None if given is None else _object(given, "input"),
+        denial=_denial(said.get("deny")),
+        allow_hosts=() if hosts is None else _hosts(hosts),
+    )
+
+
+def post_answer(answer: Any, result: HookedResult) -> HookedResult:
+    """The result after a post hook's answer. What it leaves out stays. Raises WrongAnswer."""
+    if answer is None:
+        return result
+    given = _object(answer, "the answer").get("result")
+    if given is None:
+        return result
+    said = _object(given, "result")
+    return replace(
+        result,
+        text=_text(said.get("text", result.text), "result.text"),
+        is_error=_flag(said.get("is_error", result.is_error), "result.is_error"),
+    )
+
+
+def _denial(given: Any) -> Denial | None:
+    if given is None or given is False:
+        return None
+    said = _object(given, "deny")
+    text = _text(said.get("text", ""), "deny.text")[:DENIAL_CHARACTERS_MAX]
+    return Denial(text=text or NO_DENIAL, is_error=_flag(said.get("is_error", True), "deny.is_error"))
+
+
+def _hosts(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(host, str) for host in given):
+        raise WrongAnswer("allow_hosts: expected a list of host names")
+    if len(given) > HOSTS_ADDED_MAX:
+        raise WrongAnswer(f"allow_hosts: {len(given)} hosts, at most {HOSTS_ADDED_MAX}")
+    return tuple(dict.fromkeys(given))
+
+
+def _object(given: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(given, dict):
+        raise WrongAnswer(f"{name}: expected a JSON object")
+    return given
+
+
+def _text(given: Any, name: str) -> str:
+    if not isinstance(given, str):
+        raise WrongAnswer(f"{name}: expected a text")
+    return given
+
+
+def _flag(given: Any, name: str) -> bool:
+    if not isinstance(given, bool):
+        raise WrongAnswer(f"{name}: expected true or false")
+    return given
+
+
+# --- what the model reads --------------------------------------------------------------------------------------------
+
+
+def unavailable(hook: HookRegistered) -> str:
+    """Instead of a result, when a hook that must be asked could not be."""
+    named = f"hook {hook.owner}/{hook.name} unavailable"
+    return f"tool_call denied: {named}" if hook.phase == PRE else f"tool_result withheld: {named}"
+
+
+def stronger(hook: HookRegistered, asked: str, became: str) -> str:
+    """Instead of a result, when a rewritten input would have another effect than the log says is under way."""
+    return (
+        f"tool_call denied: hook {hook.owner}/{hook.name} made a call with the effect class {became} out of one with "
+        f"{asked}"
+    )
+
+
+EFFECTS: Sequence[str] = ("pure", "read", "idempotent", "unsafe")
+"""Effect classes, the harmless first."""
+
+
+def is_stronger(became: str, asked: str) -> bool:
+    """Whether a call may have an effect that the intent in the log does not tell a next owner to beware of."""
+    return EFFECTS.index(became) > EFFECTS.index(asked)

@@ -1,0 +1,156 @@
+"""Hooks and credentials over HTTP, with a real client against a real stack."""
+
+import base64
+import hashlib
+import hmac
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.acceptance.installation import Installation
+from tests.acceptance.lab_model import LabModel
+
+pytestmark = pytest.mark.stack
+SECRET = "hunter2-hunter2-hunter2"
+TIMEOUT_S = 60.0
+
+
+class HookServer:
+    """Answers each path with what it was told; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.asked: list[tuple[str, bytes, dict[str, str]]] = []
+        mine = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                mine.asked.append((self.path, body, {k.lower(): v for k, v in self.headers.items()}))
+                answer = json.dumps(mine.answers.get(self.path, {})).encode()
+                self.send_response(200)
+                self.send_header("content-length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Installation]:
+    folder = Path(tempfile.mkdtemp(prefix="loomlog-hooks-"))
+    installation = Installation(folder)
+    installation.make()
+    installation.environ["LOOMLOG_SECRET_KEY"] = base64.b64encode(bytes(range(32))).decode()
+    installation.environ["LOOMLOG_HTTP_PRIVATE_HOST_ALLOWLIST"] = "127.0.0.1"
+    lab = LabModel(installation.lab_port)
+    try:
+        installation.up()
+        yield installation
+    finally:
+        installation.loomlog("down")
+        lab.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def server() -> Iterator[HookServer]:
+    made = HookServer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(own: Installation) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"http://{own.environ['LOOMLOG_LISTEN_ADDR']}", timeout=TIMEOUT_S) as made:
+        yield made
+
+
+def frames(client: httpx.Client, **body: Any) -> list[dict[str, Any]]:
+    """The frames of a run of the lab's agent, to its end."""
+    answer = client.post("/v1/runs", json={"agent": "lab-reviewer", "prompt": "review", **body})
+    assert answer.status_code == 200, answer.text
+    lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
+    return [json.loads(line) for line in lines]
+
+
+def test_hooks_see_and_change_the_calls_of_a_run(client: httpx.Client, server: HookServer) -> None:
+    server.answers |= {
+        "/guard": {"deny": {"text": "not today", "is_error": True}},
+        "/hide": {"result": {"text": "nothing to see"}},
+    }
+    made = {
+        name: client.post("/v1/hooks", json={"owner": "ops", "name": name, **fields}).json()
+        for name, fields in {
+            "guard": {"phase": "pre", "tools": ["Write"], "callback_url": f"{server.url}/guard"},
+            "hide": {"phase": "post", "tools": ["Rea*"], "callback_url": f"{server.url}/hide"},
+        }.items()
+    }
+    assert [hook["name"] for hook in client.get("/v1/hooks").json()["hooks"]] == ["guard", "hide"]
+    told = frames(client)
+    results = {f["tool_use"]["name"]: f for f in told if f.get("type") == "tool_result"}
+    assert (results["Write"]["text"], results["Write"]["is_error"]) == ("not today", True)
+    assert results["Read"]["text"] == "nothing to see"
+    assert [f["hook_acted"]["act"] for f in told if f.get("type") == "hook_acted"] == ["rewrote_result", "denied"]
+    path, body, headers = server.asked[0]
+    stamp, given = headers["x-loomlog-signature"].split(",v1=")
+    expected = hmac.new(
+        made[path[1:]]["signing_secret"].encode(), stamp.removeprefix("t=").encode() + b"." + body, hashlib.sha256
+    )
+    assert hmac.compare_digest(given, expected.hexdigest())
+    for one in made.values():
+        assert client.delete(f"/v1/hooks/{one['id']}").json() == {"deleted": one["id"]}
+    before = len(server.asked)
+    assert not [f for f in frames(client) if f.get("type") == "hook_acted"]
+    assert len(server.asked) == before
+
+
+def test_a_hook_that_is_away_lets_calls_pass_or_not_as_it_says(client: httpx.Client) -> None:
+    nowhere = {
+        "owner": "ops",
+        "name": "away",
+        "phase": "pre",
+        "tools": ["Glob"],
+        "callback_url": "http://127.0.0.1:9/x",
+    }
+    for fail_mode, text in (("open", "shop/orders.py"), ("closed", "tool_call denied: hook ops/away unavailable")):
+        hook_id = client.post("/v1/hooks", json={**nowhere, "fail_mode": fail_mode}).json()["id"]
+        (result,) = [f for f in frames(client) if f.get("type") == "tool_result" and f["tool_use"]["name"] == "Glob"]
+        assert text in result["text"]
+        client.delete(f"/v1/hooks/{hook_id}")
+
+
+def test_credentials_are_in_no_answer_no_record_and_no_row(own: Installation, client: httpx.Client) -> None:
+    told = frames(client, user_bearer=SECRET, user_credentials={"git": SECRET})
+    run_id = next(frame["run_id"] for frame in told if "run_id" in frame)
+    started = own.loomlog("replay", run_id, "--json").json["events"][0]
+    assert SECRET not in json.dumps(told) + json.dumps(started)
+    found = [
+        path
+        for path in own.folder.rglob("*")
+        if path.is_file() and not path.is_symlink() and SECRET.encode() in path.read_bytes()
+    ]
+    assert found == []

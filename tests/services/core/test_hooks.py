@@ -1,0 +1,210 @@
+"""Which hooks look at a call, in which order, and what their answers mean."""
+
+from typing import Any
+
+import pytest
+
+from schemas.stream_records import HookRegistered, HookRemoved
+from services.core.hooks import (
+    DENIAL_CHARACTERS_MAX,
+    HOSTS_ADDED_MAX,
+    PASS,
+    Denial,
+    HookedResult,
+    HookTable,
+    PreAnswer,
+    WrongAnswer,
+    WrongHook,
+    is_stronger,
+    may_widen,
+    post_answer,
+    pre_answer,
+    stronger,
+    timeout_s,
+    unavailable,
+)
+
+
+def hook(name: str = "guard", *, tenant: str = "acme", owner: str = "ops", phase: str = "pre", **more: Any):
+    more = {"hook_id": f"h_{name}", **more}
+    return HookRegistered(
+        tenant=tenant, owner=owner, name=name, phase=phase, callback_url="https://hooks.example/x", **more
+    )
+
+
+def table(*changes: HookRegistered | HookRemoved) -> HookTable:
+    found = HookTable()
+    for change in changes:
+        found = found.after(change)
+    return found
+
+
+def names(found: HookTable, phase: str = "pre", *, tenant: str = "acme", agent: str = "helper", tool: str = "HTTP"):
+    return [one.name for one in found.looking(tenant, agent, tool, phase)]
+
+
+def test_nobody_looks_at_first() -> None:
+    assert names(HookTable()) == []
+
+
+def test_pre_hooks_are_asked_in_order_and_post_hooks_in_reverse() -> None:
+    found = table(hook("a"), hook("b"), hook("c", phase="post"), hook("d", phase="post"), hook("e"))
+    assert (names(found), names(found, "post")) == (["a", "b", "e"], ["d", "c"])
+
+
+def test_registering_a_name_again_replaces_it_and_keeps_its_place() -> None:
+    found = table(hook("a", hook_id="h_1"), hook("b"), hook("a", hook_id="h_2", timeout_ms=7))
+    assert names(found) == ["a", "b"]
+    assert found.find("h_1") is None
+    assert found.looking("acme", "helper", "HTTP", "pre")[0].timeout_ms == 7
+
+
+def test_the_same_name_of_another_owner_or_tenant_is_another_hook() -> None:
+    found = table(hook("a"), hook("a", owner="else", hook_id="h_2"), hook("a", tenant="globex", hook_id="h_3"))
+    assert [one.hook_id for one in found.entries.values()] == ["h_a", "h_2", "h_3"]
+
+
+def test_a_removal_takes_one_registration_away() -> None:
+    found = table(hook("a"), hook("b"), HookRemoved(hook_id="h_a"))
+    assert names(found) == ["b"]
+
+
+def test_removing_what_was_replaced_meanwhile_removes_nothing() -> None:
+    found = table(hook("a", hook_id="h_1"), hook("a", hook_id="h_2"), HookRemoved(hook_id="h_1"))
+    assert names(found) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("registered", "call", "looks"),
+    [
+        ({}, {}, True),
+        ({"tenant": ""}, {}, True),
+        ({"tenant": "globex"}, {}, False),
+        ({"agents": ("helper",)}, {}, True),
+        ({"agents": ("other",)}, {}, False),
+        ({"agents": ("help*",)}, {}, False),
+        ({"tools": ("HTTP",)}, {}, True),
+        ({"tools": ("HTT*",)}, {}, True),
+        ({"tools": ("*",)}, {}, True),
+        ({"tools": ("HTTP",)}, {"tool": "HTTPS"}, False),
+        ({"tools": ("mcp__git__*",)}, {"tool": "mcp__git__push"}, True),
+        ({"tools": ("*HTTP",)}, {}, False),
+        ({"tools": ("Read", "Write")}, {"tool": "Write"}, True),
+        ({"tools": ("Read",), "agents": ("helper",)}, {"tool": "Read", "agent": "other"}, False),
+    ],
+)
+def test_which_calls_a_hook_sees(registered: dict[str, Any], call: dict[str, Any], looks: bool) -> None:
+    assert bool(names(table(hook(**registered)), **call)) is looks
+
+
+@pytest.mark.parametrize("wrong", [{"phase": "during"}, {"fail_mode": "maybe"}])
+def test_a_registration_that_nobody_could_act_on_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(WrongHook):
+        HookTable().after(hook(**wrong))
+
+
+def test_a_hook_has_five_seconds_unless_it_says_otherwise() -> None:
+    assert (timeout_s(hook()), timeout_s(hook(timeout_ms=250))) == (5.0, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("tenant", "permitted", "may"),
+    [
+        ("acme", ("acme:ops",), True),
+        ("acme", ("ops",), False),
+        ("acme", ("globex:ops",), False),
+        ("", ("ops",), True),
+        ("", ("acme:ops",), False),
+        ("", (":ops",), False),
+        ("acme", (), False),
+    ],
+)
+def test_only_owners_the_operator_names_may_add_hosts(tenant: str, permitted: tuple[str, ...], may: bool) -> None:
+    assert may_widen(hook(tenant=tenant), permitted) is may
+
+
+@pytest.mark.parametrize(
+    ("answer", "means"),
+    [
+        (None, PASS),
+        ({}, PASS),
+        ({"later": 1}, PASS),
+        ({"input": {"a": 1}}, PreAnswer(input={"a": 1})),
+        ({"input": {}}, PreAnswer(input={})),
+        ({"deny": {"text": "no", "is_error": False}}, PreAnswer(denial=Denial(text="no", is_error=False))),
+        ({"deny": {"text": "no"}}, PreAnswer(denial=Denial(text="no", is_error=True))),
+        ({"deny": {}}, PreAnswer(denial=Denial(text="denied by a hook", is_error=True))),
+        ({"deny": None, "input": None, "allow_hosts": None}, PASS),
+        ({"allow_hosts": ["a.com", ".b.com", "a.com"]}, PreAnswer(allow_hosts=("a.com", ".b.com"))),
+    ],
+)
+def test_what_a_pre_hook_says(answer: Any, means: PreAnswer) -> None:
+    assert pre_answer(answer) == means
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [],
+        "no",
+        {"input": "x"},
+        {"deny": True},
+        {"deny": "x"},
+        {"deny": {"text": 1}},
+        {"deny": {"is_error": "yes"}},
+        {"allow_hosts": "a.com"},
+        {"allow_hosts": [1]},
+        {"allow_hosts": [f"h{n}.com" for n in range(HOSTS_ADDED_MAX + 1)]},
+    ],
+)
+def test_what_a_pre_hook_may_not_say(answer: Any) -> None:
+    with pytest.raises(WrongAnswer):
+        pre_answer(answer)
+
+
+def test_the_words_of_a_denial_are_bounded() -> None:
+    denial = pre_answer({"deny": {"text": "x" * 100_000}}).denial
+    assert denial is not None
+    assert len(denial.text) == DENIAL_CHARACTERS_MAX
+
+
+RESULT = HookedResult(text="found", is_error=False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "means"),
+    [
+        (None, RESULT),
+        ({}, RESULT),
+        ({"result": None}, RESULT),
+        ({"result": {}}, RESULT),
+        ({"result": {"text": "other"}}, HookedResult(text="other", is_error=False)),
+        ({"result": {"is_error": True}}, HookedResult(text="found", is_error=True)),
+        ({"result": {"text": "", "is_error": True}}, HookedResult(text="", is_error=True)),
+    ],
+)
+def test_what_a_post_hook_says(answer: Any, means: HookedResult) -> None:
+    assert post_answer(answer, RESULT) == means
+
+
+@pytest.mark.parametrize("answer", [1, {"result": "x"}, {"result": {"text": 1}}, {"result": {"is_error": 0}}])
+def test_what_a_post_hook_may_not_say(answer: Any) -> None:
+    with pytest.raises(WrongAnswer):
+        post_answer(answer, RESULT)
+
+
+def test_the_model_reads_which_hook_could_not_be_asked() -> None:
+    assert unavailable(hook()) == "tool_call denied: hook ops/guard unavailable"
+    assert unavailable(hook(phase="post")) == "tool_result withheld: hook ops/guard unavailable"
+
+
+@pytest.mark.parametrize(
+    ("became", "asked", "worse"),
+    [("read", "pure", True), ("unsafe", "idempotent", True), ("read", "read", False), ("pure", "unsafe", False)],
+)
+def test_a_rewritten_call_may_not_be_stronger_than_its_intent(became: str, asked: str, worse: bool) -> None:
+    assert is_stronger(became, asked) is worse
+
+
+def test_a_call_that_became_stronger_is_denied_in_words() -> None:
+    assert "effect class unsafe out of one with read" in stronger(hook(), "read", "unsafe")
