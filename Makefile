@@ -8,7 +8,7 @@ ONCE   ?=
 SEEDS  ?= 10000
 FIRST  ?= 0
 
-.PHONY: help run up down test check format schemas bench bench-takeover bench-projections figures chaos simulate lock clean
+.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ bench: $(STAMP) ## measure A3x2 through the topic and through HTTP against a sta
 
 bench-takeover: $(STAMP) ## measure take-overs with a million past events and 1,000 live runs
 	@$(BIN)/python -m tests.benchmarks.takeover
+
+bench-parked: $(STAMP) ## measure what 10,000 parked runs cost in memory and CPU
+	@$(BIN)/python -m tests.benchmarks.parked
 
 bench-projections: $(STAMP) ## measure rebuilds, a lost database and the lag of the read models
 	@$(BIN)/python -m tests.benchmarks.projections

@@ -235,6 +235,8 @@ class ChildrenWanted:
     prompt: str = ""
     timeout_ms: int = 0
     idle_ttl_s: int = 0
+    residents_max: int = 0
+    """Resident children that the run may have, the wanted one included."""
 
 
 class Tool(Protocol):

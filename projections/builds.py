@@ -24,14 +24,23 @@ from psycopg import sql
 from sqlalchemy import BigInteger, Column, DateTime, MetaData, Table, Text, func, select
 
 from connectors.postgres import Reader, create_tables
-from projections import audit, cursors, problems, runs, steps, transcript, usage
+from projections import audit, cursors, interrupts, problems, runs, steps, transcript, usage
 from projections.history import Cursor
 from projections.tables import metadata
 
 VERSION = 5
 """Of the tables and the fold. Raise it whenever the same events give other rows; the projector then rebuilds."""
 PREFIX = "loom"
-TABLES = (runs.runs, steps.steps, transcript.transcript, usage.usage, audit.audit, problems.problems, cursors.cursors)
+TABLES = (
+    runs.runs,
+    steps.steps,
+    transcript.transcript,
+    usage.usage,
+    interrupts.interrupts,
+    audit.audit,
+    problems.problems,
+    cursors.cursors,
+)
 COMPARED = tuple(table.name for table in TABLES if table is not cursors.cursors)
 """Tables that two builds have in common at one position; cursors tell who wrote."""
 LIVE, BUILDING, PREVIOUS = "live", "building", "previous"

@@ -14,10 +14,11 @@ Before: history.py. After: run_projection.py writes the changes.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from projections import audit, problems, runs, steps, transcript, usage
+from projections import audit, interrupts, problems, runs, steps, transcript, usage
 from projections.audit import AuditRow
 from projections.frames import FrameMemory
 from projections.history import Batch, EventAt, Item, Problem, broken_sequence
+from projections.interrupts import InterruptRow
 from projections.problems import ProblemRow
 from projections.runs import RunRow
 from projections.steps import StepRow
@@ -48,6 +49,7 @@ class Changes:
     steps: list[StepRow]
     transcript: list[TranscriptRow]
     usage: list[UsageRow]
+    interrupts: list[InterruptRow]
     problems: list[ProblemRow]
     known: dict[str, Known]
     """The runs of the poll as they are afterwards."""
@@ -55,7 +57,7 @@ class Changes:
 
 def fold(topic: str, batch: Batch, known: Mapping[str, Known]) -> Changes:
     """The changes of a batch. `known` has every run of it that has rows."""
-    changes = Changes(runs=[], audit=[], steps=[], transcript=[], usage=[], problems=[], known={})
+    changes = Changes(runs=[], audit=[], steps=[], transcript=[], usage=[], interrupts=[], problems=[], known={})
     found = list(batch.problems)
     spent: list[UsageRow] = []
     for run_id in sorted(batch.runs):
@@ -112,6 +114,8 @@ def _fold_run(
         changes.steps.extend(stepped[key] for key in sorted(stepped))
         if run is not None:
             spent.extend(usage.apply(run.user_id, run.agent, events))
+            asked = interrupts.apply(run, events)
+            changes.interrupts.extend(asked[key] for key in sorted(asked))
     left = items[len(events) :]
     if left:
         partition = left[0].partition if isinstance(left[0], EventAt) else left[0].problem.partition

@@ -9,15 +9,21 @@ event, so that a client which lost its connection between two frames of one mode
 `id:` of the live stream, the `seq` of the transcript and what `from_seq` takes.
 
     RunStarted          user_input (stored)  system_prompt (stored)  started
-    ModelCallRequested  retry, when it is neither the first attempt nor the first after a fallback
+    ModelCallRequested  the texts that join the conversation with it; retry, when it is neither the first attempt nor
+                        the first after a fallback
     ModelSwitched       provider_fallback  cache_invalidated  reasoning_invalidated  model_downgraded
     FallbackSuppressed  fallback_suppressed
     ModelReplied        thinking  text  tool_call ...  usage
     HookActed           host_widened, or hook_acted
     ToolReturned        tool_result
-    InputReceived       user_input (stored) or steer (live): two faces of one place
+    InputReceived       nothing yet: its text is shown when it joins the conversation, before the next model call or
+                        the end, as user_input (stored) or steer (live): two faces of one place
     LimitReached        limit
     RunParked           awaiting_input
+    InterruptionOpened  interruption_pending
+    InterruptionClosed  interruption_resolved
+    PersonNotified      notice
+    TurnCancelled       text  turn_cancelled
     ToolOutcomeAsked    outcome_unknown
     ChildRequested      spawn_child_started (stored), when it begins a run
     ChildReturned       spawn_child_result (stored)
@@ -31,8 +37,9 @@ event, so that a client which lost its connection between two frames of one mode
 Names and fields are those existing clients know; a key is absent when it has nothing to say. What we add is additive:
 `compaction_failed` (an `error` would end the stream, and the run goes on), `paused`, `resumed`, `quarantined` and
 `released` (the stream would be silent without a reason), `hook_acted` (a call was not carried out as the model wrote
-it), `text_blob` (the text is in the blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled
-run ends with `done`,
+it), `notice`, `interruption_resolved` (before the result of its call, for whoever shows the question), `text_blob`
+(the text is in the blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with
+`done`,
 because `cancelled` is a stop reason of a run like the others and nothing went wrong.
 
 Before: an accepted event. After: transcript.py stores the frames, the API sends them.
@@ -60,11 +67,14 @@ from schemas.run_events import (
     FallbackSuppressed,
     HookActed,
     InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
     LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    PersonNotified,
     ResidentLeft,
     RunCancelled,
     RunCompleted,
@@ -82,6 +92,7 @@ from schemas.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TurnCancelled,
 )
 from schemas.values import BlobRef, Envelope, Segment, Usage
 
@@ -106,6 +117,14 @@ CAUSE_MAX = 200
 """Characters of the error that a fallback shows (parity)."""
 
 
+class Said(NamedTuple):
+    """A user text that waits for the next turn boundary, and when it was received in UTC milliseconds."""
+
+    text: str
+    source: str
+    at_ms: int
+
+
 class OpenCall(NamedTuple):
     """A call of the latest turn; `input` is parsed JSON."""
 
@@ -123,6 +142,8 @@ class FrameMemory:
     """The calls of the latest turn by id."""
     retry_reason: str = ""
     """Why the next attempt will be made."""
+    waiting: tuple[Said, ...] = ()
+    """Texts that were received and have not joined the conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,10 +195,13 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             return _started(at, event), FrameMemory(provider=definition.provider, model=definition.model)
         case ModelReplied():
             shown = shown_calls(event)
-            memory = FrameMemory(provider=event.provider, model=event.model, calls=dict(shown))
+            calls = dict(shown)
+            memory = FrameMemory(provider=event.provider, model=event.model, calls=calls, waiting=memory.waiting)
             return _replied(at, event, shown), memory
         case ModelCallFailed():
             return [], replace(memory, retry_reason=retry_reason(event))
+        case ModelCallRequested(attempt=1):
+            return _said(at, memory.waiting), replace(memory, waiting=()) if memory.waiting else memory
         case ModelSwitched():
             switched = replace(memory, provider=event.provider, model=event.model, retry_reason=SWITCHED)
             return list(switch_frames(at, event)), switched
@@ -192,16 +216,23 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             told = _hook_acted(memory, event)
             return [_frame(seq=at, type=told["type"], event=told)], memory
         case InputReceived():
-            return _input(at, envelope, event), memory
-        case RunCompleted():
-            return [_done(at, memory, event.stop_reason, event.usage)], memory
-        case RunCancelled():
-            return [_done(at, memory, "cancelled", event.usage)], memory
-        case RunFailed():
-            return [_frame(seq=at, type="error", event={"type": "error", "error": event.error})], memory
+            said = Said(event.text, event.source, envelope.at_ms)
+            return [], replace(memory, waiting=(*memory.waiting, said))
+        case RunCompleted() | RunCancelled() | RunFailed():
+            return _ended(at, memory, event), memory
         case RunParked():
             parked = {"type": "awaiting_input", "awaiting_input": {"since_turn": event.since_turn}}
             return [_frame(seq=at, type="awaiting_input", event=parked)], memory
+        case InterruptionOpened():
+            return [_frame(seq=at, type="interruption_pending", event=_pending(event))], memory
+        case InterruptionClosed():
+            return [_frame(seq=at, type="interruption_resolved", event=_resolved(event))], memory
+        case PersonNotified():
+            told = {"interrupt_id": event.interrupt_id, "message": event.message, "priority": event.priority}
+            told |= {"context": event.context} if event.context else {}
+            return [_frame(seq=at, type="notice", event={"type": "notice", "notice": told})], memory
+        case TurnCancelled():
+            return _turn_cancelled(at, event), memory
         case ToolOutcomeAsked():
             return [_frame(seq=at, type="outcome_unknown", event=_asked(memory, event))], memory
         case RunPaused():
@@ -414,7 +445,7 @@ def _replied(at: int, event: ModelReplied, shown: Sequence[tuple[str, OpenCall]]
 
 
 def _requested(at: int, memory: FrameMemory, envelope: Envelope, event: ModelCallRequested) -> list[Frame]:
-    if event.attempt == 1 or (not event.retry and memory.retry_reason == SWITCHED):
+    if not event.retry and memory.retry_reason == SWITCHED:
         return []
     retry = {
         "provider": event.provider,
@@ -515,15 +546,56 @@ def _hook_acted(memory: FrameMemory, event: HookActed) -> dict[str, Any]:
     return {"type": "hook_acted", "hook_acted": told}
 
 
-def _input(at: int, envelope: Envelope, event: InputReceived) -> list[Frame]:
-    said = {"text": event.text, "source": event.source, "seen_at": rfc3339(envelope.at_ms)}
-    payload = [{"role": "user", "content": [{"type": "trusted-text", "text": event.text}]}]
-    return [
-        _frame(
-            seq=at, type="user_input", event={"type": "user_input", "user_input": said}, payload=payload, live=False
-        ),
-        _frame(seq=at, type="steer", event={"type": "steer", "user_input": said}, stored=False),
-    ]
+def _pending(event: InterruptionOpened) -> dict[str, Any]:
+    asked: dict[str, Any] = {"interrupt_id": event.interrupt_id, "kind": event.kind, "question": event.question}
+    if event.options:
+        asked["options"] = list(event.options)
+    if event.context:
+        asked["context"] = event.context
+    asked |= {"priority": event.priority, "expires_at": rfc3339(event.expires_at_ms)}
+    return {"type": "interruption_pending", "interruption": asked}
+
+
+def _resolved(event: InterruptionClosed) -> dict[str, Any]:
+    ended: dict[str, Any] = {"interrupt_id": event.interrupt_id, "status": event.status}
+    if event.answer:
+        ended["answer"] = event.answer
+    if event.resolved_by:
+        ended["resolved_by"] = event.resolved_by
+    return {"type": "interruption_resolved", "interruption": ended}
+
+
+def _turn_cancelled(at: int, event: TurnCancelled) -> list[Frame]:
+    """What had been said, as of a turn that was answered, and that the turn is over."""
+    events: list[dict[str, Any]] = []
+    if event.text_blob is not None:
+        events.append({"type": "text", "text": "", "text_blob": event.text_blob.to_avro()})
+    elif event.text:
+        events.append({"type": "text", "text": event.text})
+    cancelled = {"reason": event.reason, "since_turn": event.turn}
+    events.append({"type": "turn_cancelled", "turn_cancelled": cancelled})
+    return [_frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]
+
+
+def _said(at: int, waiting: Sequence[Said]) -> list[Frame]:
+    found: list[Frame] = []
+    for seq, (text, source, at_ms) in enumerate(waiting, start=at):
+        said = {"text": text, "source": source, "seen_at": rfc3339(at_ms)}
+        payload = [{"role": "user", "content": [{"type": "trusted-text", "text": text}]}]
+        stored = {"type": "user_input", "user_input": said}
+        found.append(_frame(seq=seq, type="user_input", event=stored, payload=payload, live=False))
+        found.append(_frame(seq=seq, type="steer", event={"type": "steer", "user_input": said}, stored=False))
+    return found
+
+
+def _ended(at: int, memory: FrameMemory, event: RunCompleted | RunCancelled | RunFailed) -> list[Frame]:
+    """The end, after the texts that nobody answers any more."""
+    said = _said(at, memory.waiting)
+    at += len(memory.waiting)
+    if isinstance(event, RunFailed):
+        return [*said, _frame(seq=at, type="error", event={"type": "error", "error": event.error})]
+    stop_reason = event.stop_reason if isinstance(event, RunCompleted) else "cancelled"
+    return [*said, _done(at, memory, stop_reason, event.usage)]
 
 
 def _done(at: int, memory: FrameMemory, stop_reason: str, usage: Usage) -> Frame:

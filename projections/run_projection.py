@@ -25,7 +25,7 @@ import psycopg
 from psycopg import sql
 
 from connectors.protocols import LogRecord
-from projections import audit, cursors, problems, runs, steps, transcript, usage
+from projections import audit, cursors, interrupts, problems, runs, steps, transcript, usage
 from projections.builds import Build
 from projections.folding import Changes, Known, fold
 from projections.frames import FRAMES_PER_EVENT
@@ -78,6 +78,7 @@ class RunProjection:
         self._write_steps = writer(schema, steps.steps, "cover", keep=steps.FIRST_WINS)
         self._write_transcript = writer(schema, transcript.transcript, "insert")
         self._write_usage = writer(schema, usage.usage, "add")
+        self._write_interrupts = writer(schema, interrupts.interrupts, "cover", keep=interrupts.FIRST_WINS)
         self._write_problems = writer(schema, problems.problems, "insert")
         self._writers: Sequence[Writer] = (
             self._write_runs,
@@ -85,6 +86,7 @@ class RunProjection:
             self._write_steps,
             self._write_transcript,
             self._write_usage,
+            self._write_interrupts,
             self._write_problems,
         )
         names = {name: sql.Identifier(schema, name) for name in ("audit", "runs", "transcript")}
@@ -188,6 +190,7 @@ class RunProjection:
             changes.steps,
             changes.transcript,
             changes.usage,
+            changes.interrupts,
             changes.problems,
         )
         await write_all(self._connection, list(zip(self._writers, rows, strict=True)), last=last)

@@ -17,7 +17,7 @@ import orjson
 from sqlalchemy import ColumnElement, Index, select, text, tuple_
 
 from connectors.postgres import Reader
-from projections.frames import SWITCHED, FrameMemory, retry_reason
+from projections.frames import SWITCHED, FrameMemory, Said, retry_reason
 from projections.history import EventAt
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
 from schemas.run_events import (
@@ -33,11 +33,14 @@ from schemas.run_events import (
     FallbackSuppressed,
     HookActed,
     InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
     LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    PersonNotified,
     ResidentLeft,
     RunCancelled,
     RunCompleted,
@@ -55,6 +58,7 @@ from schemas.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TurnCancelled,
 )
 from schemas.values import Envelope, ImportOrigin, Usage
 
@@ -150,9 +154,13 @@ class RunRow(NamedTuple):
     """JSON object; its values are JSON texts."""
     parent_context: Json
     """JSON object of texts."""
+    open_interrupts: str
+    """Ids of the questions that wait for a person, oldest first, with blanks between."""
     memory_reply_seq: int
     """Seq of the last ModelReplied: its calls are in the transcript from there."""
     memory_retry_reason: str
+    memory_waiting_inputs: str
+    """JSON array of the user texts that have not joined the conversation: text, source, time; empty for none."""
 
 
 runs = table_of(
@@ -195,13 +203,21 @@ def halt(before: RunRow, error: str) -> RunRow:
 
 def frame_memory(row: RunRow) -> FrameMemory:
     """What the row knows for the next frames; the calls of the last turn are in the transcript."""
-    return FrameMemory(provider=row.provider, model=row.model, retry_reason=row.memory_retry_reason)
+    waiting = row.memory_waiting_inputs
+    return FrameMemory(
+        provider=row.provider,
+        model=row.model,
+        retry_reason=row.memory_retry_reason,
+        waiting=tuple(Said._make(said) for said in orjson.loads(waiting)) if waiting else (),
+    )
 
 
 def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
     match event:
         case ModelCallRequested():
             values["parked"] = False
+            if event.attempt == 1:
+                values["memory_waiting_inputs"] = ""
         case ModelReplied():
             _replied(values, envelope, event)
         case ModelCallFailed():
@@ -214,6 +230,16 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             values["tool_calls"] += event.attempt == 1
         case ToolReturned():
             values["tool_errors"] += event.is_error
+        case InterruptionOpened():
+            values["tool_calls"] += 1
+            values["open_interrupts"] = f"{values['open_interrupts']} {event.interrupt_id}".strip()
+        case InterruptionClosed():
+            left = [one for one in values["open_interrupts"].split() if one != event.interrupt_id]
+            values["open_interrupts"] = " ".join(left)
+        case PersonNotified():
+            values["tool_calls"] += 1
+        case TurnCancelled():
+            values["iterations"] += event.attempt > 0
         case RunParked():
             values["parked"] = True
         case CompactionRequested():
@@ -246,7 +272,11 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunCancelled():
             _ended(values, envelope, "cancelled", event)
             values["stop_reason"] = event.reason or CANCELLED
-        case RunStarted() | RunRefused() | CommandRefused() | InputReceived():
+        case InputReceived():
+            waiting = orjson.loads(values["memory_waiting_inputs"] or "[]")
+            waiting.append([event.text, event.source, envelope.at_ms])
+            values["memory_waiting_inputs"] = orjson.dumps(waiting).decode()
+        case RunStarted() | RunRefused() | CommandRefused():
             pass
         case RunRestored():
             if event.events == values["told_events"]:
@@ -322,8 +352,10 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "traceparent": event.traceparent,
         "metadata": _json_object(event.metadata),
         "parent_context": _json_object(event.parent_context),
+        "open_interrupts": "",
         "memory_reply_seq": 0,
         "memory_retry_reason": "",
+        "memory_waiting_inputs": "",
     }
 
 
@@ -378,6 +410,7 @@ def _ended(
         "quarantined": False,
         "quarantine_error": "",
         **NOT_PAUSED,
+        "memory_waiting_inputs": "",
         # The owner's sums win over ours: they are what was decided.
         "iterations": event.iterations,
         **_spent(event.usage),

@@ -23,12 +23,14 @@ from schemas.run_events import (
     CompactionFailed,
     CompactionRequested,
     ContextCompacted,
+    InterruptionOpened,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
     ToolCallRequested,
     ToolOutcomeAsked,
     ToolReturned,
+    TurnCancelled,
 )
 
 PREVIEW_CHARACTERS = 400
@@ -161,6 +163,17 @@ def _change(calls: Mapping[str, OpenCall], at: EventAt) -> StepRow | None:
             return _tool(
                 at, event, calls.get(event.call_id), effect_class=event.effect_class, requested_at_ms=envelope.at_ms
             )
+        case TurnCancelled(attempt=attempt) as event if attempt > 0:
+            return _model(
+                at,
+                event,
+                name=f"{event.provider}/{event.model}",
+                ended_at_ms=envelope.at_ms,
+                outcome="cancelled",
+                output_preview=_preview(event.text),
+            )
+        case InterruptionOpened() as event:
+            return _tool(at, event, calls.get(event.call_id), requested_at_ms=envelope.at_ms)
         case ToolOutcomeAsked() as event:
             return _tool(
                 at,
@@ -184,7 +197,9 @@ def _change(calls: Mapping[str, OpenCall], at: EventAt) -> StepRow | None:
             return None
 
 
-def _model(at: EventAt, event: ModelCallRequested | ModelReplied | ModelCallFailed, **more: Any) -> StepRow:
+def _model(
+    at: EventAt, event: ModelCallRequested | ModelReplied | ModelCallFailed | TurnCancelled, **more: Any
+) -> StepRow:
     return StepRow(
         run_id=at.envelope.aggregate,
         turn=event.turn,
@@ -229,7 +244,10 @@ def _summary(at: EventAt, event: ContextCompacted | CompactionFailed, **more: An
 
 
 def _tool(
-    at: EventAt, event: ToolCallRequested | ToolOutcomeAsked | ToolReturned, call: OpenCall | None, **more: Any
+    at: EventAt,
+    event: ToolCallRequested | ToolOutcomeAsked | ToolReturned | InterruptionOpened,
+    call: OpenCall | None,
+    **more: Any,
 ) -> StepRow:
     return StepRow(
         run_id=at.envelope.aggregate,
@@ -238,7 +256,7 @@ def _tool(
         number=event.index,
         tenant=at.envelope.tenant,
         seq=at.envelope.seq,
-        attempt=event.attempt,
+        attempt=1 if isinstance(event, InterruptionOpened) else event.attempt,
         call_id=event.call_id,
         name=None if call is None else call.name,
         input_preview=None if call is None else _preview(orjson.dumps(call.input).decode()),

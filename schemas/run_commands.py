@@ -14,6 +14,7 @@ from schemas.values import (
     DefinitionOverrides,
     HookAct,
     ImportOrigin,
+    InterruptionWish,
     LimitNotice,
     RunPosition,
     Sampling,
@@ -36,6 +37,36 @@ class CancelRun:
     """The run."""
     reason: str = ''
     """Kept in the event."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTurn:
+    """Stop the turn of an interactive run; the run itself waits for input then."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.CancelTurn"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    reason: str = ''
+    """Why."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -246,6 +277,8 @@ class HandOverModelReply:
     """Span of the call."""
     notices: tuple[LimitNotice, ...] = ()
     """Soft limits on spending that are reached now that the call is counted."""
+    wishes: tuple[InterruptionWish, ...] = ()
+    """What its calls of the tool Interruption ask for."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -270,6 +303,7 @@ class HandOverModelReply:
             "duration_ms": self.duration_ms,
             "traceparent": self.traceparent,
             "notices": [item.to_avro() for item in self.notices],
+            "wishes": [item.to_avro() for item in self.wishes],
         }
 
     @classmethod
@@ -296,6 +330,7 @@ class HandOverModelReply:
             duration_ms=value["duration_ms"],
             traceparent=value["traceparent"],
             notices=tuple(LimitNotice.from_avro(item) for item in value["notices"]),
+            wishes=tuple(InterruptionWish.from_avro(item) for item in value["wishes"]),
         )
 
 
@@ -581,6 +616,48 @@ class ResolveCall:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveInterruption:
+    """Answer a question of a run, or decline to."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.ResolveInterruption"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    interrupt_id: str
+    """The question."""
+    disposition: str = 'answer'
+    """answer or declined."""
+    answer: str = ''
+    """What the person says; one of the options where there are some."""
+    resolved_by: str = ''
+    """Who says it, as the sender names them; empty: the sender."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "interrupt_id": self.interrupt_id,
+            "disposition": self.disposition,
+            "answer": self.answer,
+            "resolved_by": self.resolved_by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            interrupt_id=value["interrupt_id"],
+            disposition=value["disposition"],
+            answer=value["answer"],
+            resolved_by=value["resolved_by"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeRun:
     """Let a run go on that was paused by PauseRun."""
 
@@ -725,6 +802,7 @@ class StartRun:
 
 RECORDS = (
     CancelRun,
+    CancelTurn,
     CloseResident,
     CompactRun,
     ForkRun,
@@ -736,7 +814,8 @@ RECORDS = (
     QuarantineRun,
     ReleaseRun,
     ResolveCall,
+    ResolveInterruption,
     ResumeRun,
     StartRun,
 )
-Command = CancelRun | CloseResident | CompactRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResumeRun | StartRun
+Command = CancelRun | CancelTurn | CloseResident | CompactRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ResolveCall | ResolveInterruption | ResumeRun | StartRun

@@ -565,6 +565,118 @@ class InputReceived:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionClosed:
+    """A question does not wait any more."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.InterruptionClosed"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    interrupt_id: str
+    """Names it in the run."""
+    status: str
+    """resolved, declined, timed_out or cancelled."""
+    answer: str = ''
+    """What the person said."""
+    resolved_by: str = ''
+    """Who said it, as they were named."""
+    by: str = ''
+    """Subject of the caller who sent it; empty when nobody did."""
+    resolution_id: str = ''
+    """Command id of the ResolveInterruption, so that the same answer sent again is recognised."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "interrupt_id": self.interrupt_id,
+            "status": self.status,
+            "answer": self.answer,
+            "resolved_by": self.resolved_by,
+            "by": self.by,
+            "resolution_id": self.resolution_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            interrupt_id=value["interrupt_id"],
+            status=value["status"],
+            answer=value["answer"],
+            resolved_by=value["resolved_by"],
+            by=value["by"],
+            resolution_id=value["resolution_id"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionOpened:
+    """A call asks a person, and waits until somebody answers or its time is over."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.InterruptionOpened"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    interrupt_id: str
+    """Names it in the run."""
+    question: str
+    """What is asked."""
+    expires_at_ms: int
+    """When it times out, UTC milliseconds."""
+    kind: str = 'question'
+    """question."""
+    options: tuple[str, ...] = ()
+    """The answers to choose from; empty: any."""
+    context: str = ''
+    """What the person should know."""
+    priority: str = 'normal'
+    """low, normal or high."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "interrupt_id": self.interrupt_id,
+            "kind": self.kind,
+            "question": self.question,
+            "options": self.options,
+            "context": self.context,
+            "priority": self.priority,
+            "expires_at_ms": self.expires_at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            interrupt_id=value["interrupt_id"],
+            kind=value["kind"],
+            question=value["question"],
+            options=tuple(value["options"]),
+            context=value["context"],
+            priority=value["priority"],
+            expires_at_ms=value["expires_at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReached:
     """A limit on spending was reached; told at most once for each scope and severity."""
 
@@ -838,6 +950,52 @@ class ModelSwitched:
             cache_lost=value["cache_lost"],
             reasoning_cleared=value["reasoning_cleared"],
             downgraded_from=value["downgraded_from"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonNotified:
+    """A call tells a person something and does not wait."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.PersonNotified"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    interrupt_id: str
+    """Names it in the run."""
+    message: str
+    """What is told."""
+    context: str = ''
+    """What the person should know."""
+    priority: str = 'normal'
+    """low, normal or high."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "interrupt_id": self.interrupt_id,
+            "message": self.message,
+            "context": self.context,
+            "priority": self.priority,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            interrupt_id=value["interrupt_id"],
+            message=value["message"],
+            context=value["context"],
+            priority=value["priority"],
         )
 
 
@@ -1541,6 +1699,58 @@ class ToolReturned:
         )
 
 
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCancelled:
+    """A turn of an interactive run was stopped from outside. What its model had said by then stays in the
+    conversation.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.run.events.TurnCancelled"
+
+    turn: int
+    """The turn."""
+    reason: str = ''
+    """Why."""
+    by: str = ''
+    """Subject of the caller."""
+    attempt: int = 0
+    """Attempt of the model call that was stopped; 0 when the model had answered."""
+    text: str = ''
+    """What the model had said by then; empty when its text is in text_blob."""
+    text_blob: BlobRef | None = None
+    """A text too large to be inline."""
+    provider: str = ''
+    """Who was asked."""
+    model: str = ''
+    """Which model was asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "reason": self.reason,
+            "by": self.by,
+            "attempt": self.attempt,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+            "provider": self.provider,
+            "model": self.model,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            reason=value["reason"],
+            by=value["by"],
+            attempt=value["attempt"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+            provider=value["provider"],
+            model=value["model"],
+        )
+
+
 RECORDS = (
     CallNotBegun,
     ChildRequested,
@@ -1553,11 +1763,14 @@ RECORDS = (
     FallbackSuppressed,
     HookActed,
     InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
     LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    PersonNotified,
     ResidentLeft,
     RunCancelled,
     RunCompleted,
@@ -1575,5 +1788,6 @@ RECORDS = (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TurnCancelled,
 )
-Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned
+Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | InterruptionClosed | InterruptionOpened | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | PersonNotified | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned | TurnCancelled

@@ -61,6 +61,44 @@ class Compaction:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionTerms:
+    """Whether a run may ask people, what, how many questions may wait, and how long."""
+
+    SCHEMA: ClassVar[str] = "loom.values.InterruptionTerms"
+
+    enabled: bool = False
+    """It may ask and notify."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of question it may ask; empty: question."""
+    max_pending: int = 10
+    """Questions of the run that may wait at once."""
+    default_timeout_ms: int = 3600000
+    """How long a question waits that names no time, milliseconds."""
+    max_timeout_ms: int = 86400000
+    """Longest wait a question may ask for, milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "enabled": self.enabled,
+            "kinds": self.kinds,
+            "max_pending": self.max_pending,
+            "default_timeout_ms": self.default_timeout_ms,
+            "max_timeout_ms": self.max_timeout_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            enabled=value["enabled"],
+            kinds=tuple(value["kinds"]),
+            max_pending=value["max_pending"],
+            default_timeout_ms=value["default_timeout_ms"],
+            max_timeout_ms=value["max_timeout_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChoice:
     """A model a run may go to."""
 
@@ -218,6 +256,8 @@ class AgentDefinition:
     """Children of one call that work at the same time."""
     compaction: Compaction | None = None
     """When and how the conversation is compacted."""
+    interruption: InterruptionTerms | None = None
+    """Whether and how the run may ask people; null = it may not."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -243,6 +283,7 @@ class AgentDefinition:
             "pin_after_success": self.pin_after_success,
             "max_concurrent_children": self.max_concurrent_children,
             "compaction": None if self.compaction is None else self.compaction.to_avro(),
+            "interruption": None if self.interruption is None else self.interruption.to_avro(),
         }
 
     @classmethod
@@ -270,6 +311,7 @@ class AgentDefinition:
             pin_after_success=value["pin_after_success"],
             max_concurrent_children=value["max_concurrent_children"],
             compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
+            interruption=None if value["interruption"] is None else InterruptionTerms.from_avro(value["interruption"]),
         )
 
 
@@ -637,6 +679,64 @@ class ImportOrigin:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionWish:
+    """What a call of the tool Interruption asks for, read off its arguments."""
+
+    SCHEMA: ClassVar[str] = "loom.values.InterruptionWish"
+
+    index: int
+    """Place of the call in its turn, from 0."""
+    op: str = ''
+    """ask, notify or cancel; empty when the arguments make no sense."""
+    problem: str = ''
+    """What is wrong with the arguments; empty when nothing is."""
+    kind: str = 'question'
+    """Of a question."""
+    question: str = ''
+    """What is asked, or told."""
+    options: tuple[str, ...] = ()
+    """The answers to choose from; empty: any."""
+    context: str = ''
+    """What the person should know."""
+    priority: str = 'normal'
+    """low, normal or high."""
+    timeout_ms: int = 0
+    """How long the question may wait; 0 = the default."""
+    interrupt_id: str = ''
+    """Of cancel: the question."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "op": self.op,
+            "problem": self.problem,
+            "kind": self.kind,
+            "question": self.question,
+            "options": self.options,
+            "context": self.context,
+            "priority": self.priority,
+            "timeout_ms": self.timeout_ms,
+            "interrupt_id": self.interrupt_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            index=value["index"],
+            op=value["op"],
+            problem=value["problem"],
+            kind=value["kind"],
+            question=value["question"],
+            options=tuple(value["options"]),
+            context=value["context"],
+            priority=value["priority"],
+            timeout_ms=value["timeout_ms"],
+            interrupt_id=value["interrupt_id"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitNotice:
     """A limit that was reached, as whoever meets it is told."""
 
@@ -906,6 +1006,8 @@ RECORDS = (
     ForkPoint,
     HookAct,
     ImportOrigin,
+    InterruptionTerms,
+    InterruptionWish,
     LimitNotice,
     ModelChoice,
     ParentCall,

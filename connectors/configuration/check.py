@@ -35,6 +35,7 @@ def check(configuration: Configuration, root: Branch) -> tuple[list[Finding], li
     checking.volumes()
     checking.pricing()
     checking.principals()
+    checking.interruption()
     for name, agent in configuration.agents.items():
         checking.agent(name, agent)
     checking.later_tools()
@@ -127,6 +128,15 @@ class _Checking:
                     path, f"{principal.token_env} is the token of {other} already; each principal needs its own"
                 )
             holders.setdefault(principal.token_env, name)
+
+    def interruption(self) -> None:
+        block = self.configuration.interruption
+        if block.default_timeout_ms > block.max_timeout_ms:
+            message = f"is {block.default_timeout_ms}, which is longer than max_timeout_ms ({block.max_timeout_ms})"
+            self._error(("interruption", "default_timeout_ms"), message)
+        if block.backend.startswith("mcp_server:"):
+            message = "questions are asked over MCP in a later version; here they wait in the inbox"
+            self._warning(("interruption", "backend"), message)
 
     def agent(self, name: str, agent: Agent) -> None:
         path: Path = ("agents", name)

@@ -72,7 +72,11 @@ PROVIDERS = """## Providers
 | `mock` | `mock`, `mock-stable` | 200,000 | all | none |
 
 An image in the conversation and a model that cannot see: the call fails before anything is sent. `capabilities` of a
-provider change what the driver says of it, one by one; `max_context_tokens` is how a gateway's window is said.
+provider change what the driver says of it, one by one, and the driver keeps to them: `max_context_tokens` is a
+gateway's window, without `supports_vision` no image is sent, without `supports_effort` or (where it means thinking)
+`supports_thinking` no effort, without `native_prompt_cache` no cache marks, without `parallel_tool_calls` openai and
+anthropic ask for one call at a time, and without `streaming` openai asks for the whole answer, which then has to come
+within the header timeout.
 
 A gateway or server that speaks the OpenAI wire is a provider by configuration alone; without `api_key_env` it gets no
 key:
@@ -125,6 +129,7 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ('pricing.models."<provider>/<model>"', model.Rates),
     ("volumes.<name>", model.Volume),
     ("skills.<name>", model.SkillBlock),
+    ("interruption", model.InterruptionBlock),
     ("principals.<name>", model.PrincipalBlock),
 )
 

@@ -17,7 +17,6 @@ LATER_BLOCKS: Mapping[str, str] = {
     "change_subscriptions": "change subscriptions",
     "channels": "channels",
     "document_sources": "documents",
-    "interruption": "interruptions",
     "local_api": "tools from an OpenAPI file",
     "mcp_servers": "MCP servers",
     "memory": "memory",
@@ -30,7 +29,21 @@ LATER_BLOCKS: Mapping[str, str] = {
 }
 
 TOOLS_NOW = frozenset(
-    {"Agent", "Bash", "Bench", "Context", "Edit", "Glob", "Grep", "HTTP", "Ledger", "Read", "WebFetch", "Write"}
+    {
+        "Agent",
+        "Bash",
+        "Bench",
+        "Context",
+        "Edit",
+        "Glob",
+        "Grep",
+        "HTTP",
+        "Interruption",
+        "Ledger",
+        "Read",
+        "WebFetch",
+        "Write",
+    }
 )
 LATER_TOOLS: Mapping[str, str] = {
     "A2AAgentDef": "definitions",
@@ -43,7 +56,6 @@ LATER_TOOLS: Mapping[str, str] = {
     "DocumentSourceDef": "definitions",
     "Evaluation": "evaluations",
     "History": "history",
-    "Interruption": "interruptions",
     "MCPServerDef": "definitions",
     "Memory": "memory",
     "MemoryBackendDef": "definitions",
@@ -102,7 +114,6 @@ LATER_SETTINGS: Mapping[str, str] = {
         prefix="SQLMEM_",
     ),
     **_names("documents", "MAX_DOCUMENT_ASSET_BYTES DEADLINK_GC_MS DEADLINK_GC_DRY_RUN"),
-    **_names("sub-agents", "MAX_INTERACTIVE_CHILDREN INTERACTIVE_CHILD_IDLE_TTL_MS"),
     **_names(
         "memory",
         "MEMORY_MAX_VALUE_BYTES MEMORY_MAX_SCOPE_BYTES MEMORY_SWEEP_MS MEMORY_EMBED_BATCH_SIZE MEMORY_EMBED_TIMEOUT_MS "

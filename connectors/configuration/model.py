@@ -190,6 +190,18 @@ class HooksBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionBlock:
+    """interruption: how runs ask people. `heartbeat_interval_ms` has no effect: a question needs no pulse here."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    backend: Annotated[str, Field(pattern=r"^(webui|cli|mcp_server:.+)$")] = "webui"
+    default_timeout_ms: Positive = 3_600_000
+    max_timeout_ms: Positive = 86_400_000
+    max_pending_per_run: Positive = 10
+    heartbeat_interval_ms: Count = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkillBlock:
     """skills.<name>: an inline skill."""
 
@@ -226,6 +238,7 @@ class Configuration:
     pricing: Pricing = field(default_factory=Pricing)
     volumes: Mapping[VolumeName, Volume] = field(default_factory=dict)
     skills: Mapping[str, SkillBlock] = field(default_factory=dict)
+    interruption: InterruptionBlock = field(default_factory=InterruptionBlock)
     principals: Mapping[str, PrincipalBlock] = field(default_factory=dict)
     hooks: HooksBlock = field(default_factory=HooksBlock)
     context_plugins: tuple[ContextPluginBlock, ...] = ()

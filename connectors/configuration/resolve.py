@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from connectors.configuration.agent_block import Agent, CompactionBlock, InterruptionAccess, SamplingBlock
 from connectors.configuration.findings import did_you_mean
 from connectors.configuration.later import LATER_DRIVERS
-from connectors.configuration.model import Configuration, ProviderBlock, UserTier
+from connectors.configuration.model import Configuration, InterruptionBlock, ProviderBlock, UserTier
 from connectors.configuration.patterns import newest
 from connectors.configuration.pricing import price_of
 from connectors.configuration.routing import Choice, DeadEnd, choices, user_tier_name
@@ -75,6 +75,8 @@ class ResolvedAgent:
     """In the agent's order; exactly one is the default when there is one volume or one of them is marked."""
     max_concurrent_children: int
     interruption: InterruptionAccess
+    interruption_bounds: InterruptionBlock
+    """The operator's, for every agent; the narrower of the two counts."""
     user_tier: str
     """The plan in force; empty when the files have none."""
     fallback_on_error: bool
@@ -149,8 +151,14 @@ def definition_of(agent: ResolvedAgent) -> dict[str, object]:
         "interruption": asdict(agent.interruption),
         # Left out while it is the default: definitions from before the key keep their hash.
         **({"unknown_outcome": agent.unknown_outcome} if agent.unknown_outcome != "tell" else {}),
+        **({} if agent.interruption_bounds == InterruptionBlock() else {"interruption_bounds": _bounds(agent)}),
         **({"compaction": agent.compaction.to_avro()} if agent.compaction else {}),
     }
+
+
+def _bounds(agent: ResolvedAgent) -> list[int]:
+    bounds = agent.interruption_bounds
+    return [bounds.max_pending_per_run, bounds.default_timeout_ms, bounds.max_timeout_ms]
 
 
 def canonical_json(value: object) -> bytes:
@@ -219,6 +227,7 @@ def _assembled(
         volumes=_volumes(configuration, agent),
         max_concurrent_children=agent.max_concurrent_children,
         interruption=agent.interruption or InterruptionAccess(enabled="Interruption" in agent.tools),
+        interruption_bounds=configuration.interruption,
         user_tier=plan_name,
         fallback_on_error=plan.fallback_on_error,
         max_fallback_attempts=plan.max_fallback_attempts or DEFAULT_FALLBACK_ATTEMPTS,

@@ -320,6 +320,16 @@ class Settings:
         _T, FLAG, False, "Ledger can be asked, after its process was lost, whether a call wrote its line."
     )
     tool_parallelism: int = setting(_T, whole(1, 64), 8, "Tool calls of one turn that run at once.", old=SAME)
+    max_interactive_children: int = setting(
+        _T, whole(1, 64), 8, "Resident sub-agents that a run may have at once.", old=SAME
+    )
+    interactive_child_idle_ttl_ms: int = setting(
+        _T,
+        whole(1_000, 86_400_000),
+        1_800_000,
+        "Idle time after which a resident sub-agent is closed, when its opener names none; milliseconds.",
+        old=SAME,
+    )
     tool_calls_per_process: int = setting(
         _T, whole(1, 10_000), 128, "Tool calls one process runs at once, all runs together."
     )

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 from connectors.errors import Transient
 from connectors.models import anthropic_request, foreign
 from connectors.models.anthropic_reply import AnthropicTurn
-from connectors.models.exchange import check_key, check_vision, encoded
+from connectors.models.exchange import check_key, check_vision, encoded, within
 from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
 from connectors.protocols import Capabilities, ModelItem, ModelRequest
 
@@ -71,7 +71,8 @@ class AnthropicModel:
         check_key(self.provider, self._api_key, needed=self._needs_key)
         sees = self.capabilities.supports_vision and can_see(request.model)
         check_vision(self.provider, request, can_see=sees)
-        fields = anthropic_request.body(request)
+        request = within(request, self.capabilities, effort_is_thinking=True)
+        fields = anthropic_request.body(request, parallel=self.capabilities.parallel_tool_calls)
         self._say_what_was_dropped(request, fields)
         body = encoded(self.provider, fields)
         turn = AnthropicTurn(self.provider, request, lambda error: self._wire.failed(error, body))

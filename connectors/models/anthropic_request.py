@@ -28,8 +28,8 @@ MAX_TEMPERATURE = 1.0
 """Ours goes to 2; the API refuses more than 1."""
 
 
-def body(request: ModelRequest) -> dict[str, object]:
-    """The body, ready for JSON."""
+def body(request: ModelRequest, *, parallel: bool = True) -> dict[str, object]:
+    """The body, ready for JSON. `parallel` False asks for at most one tool call a turn."""
     max_tokens = request.max_tokens or DEFAULT_MAX_TOKENS
     messages = [message for message in map(_message, request.messages) if message["content"]]
     result: dict[str, object] = {
@@ -43,6 +43,8 @@ def body(request: ModelRequest) -> dict[str, object]:
         result["system"] = system
     if request.tools:
         result["tools"] = [_tool(tool) for tool in request.tools]
+        if not parallel:
+            result["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
     traits = anthropic_thinking.traits(request.model)
     thinking = _thinking(request, traits, max_tokens, messages)
     result.update(thinking)

@@ -11,11 +11,12 @@ Before: the drivers. After: nothing; it is pure.
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import orjson
 
 from connectors.errors import Permanent
-from connectors.protocols import ModelRequest
+from connectors.protocols import Capabilities, ModelRequest
 from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from schemas.values import ToolCall
 
@@ -65,6 +66,18 @@ def encoded(provider: str, body: dict[str, object]) -> bytes:
 
 def holds_image(messages: Iterable[Message]) -> bool:
     return any(isinstance(block, ImageBlock) for message in messages for block in message.blocks)
+
+
+def within(request: ModelRequest, capabilities: Capabilities, *, effort_is_thinking: bool = False) -> ModelRequest:
+    """The request without the wishes that the provider's capabilities rule out, as the configuration may say of a
+    gateway: an effort, and marks for a prompt cache."""
+    if request.effort and not (
+        capabilities.supports_effort and (capabilities.supports_thinking or not effort_is_thinking)
+    ):
+        request = replace(request, effort="")
+    if not capabilities.native_prompt_cache and any(block.cacheable for block in request.system):
+        request = replace(request, system=tuple(replace(block, cacheable=False) for block in request.system))
+    return request
 
 
 def check_vision(provider: str, request: ModelRequest, *, can_see: bool) -> None:

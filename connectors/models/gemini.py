@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from connectors.errors import Transient
 from connectors.models import foreign, gemini_request
-from connectors.models.exchange import check_key, check_vision, encoded
+from connectors.models.exchange import check_key, check_vision, encoded, within
 from connectors.models.gemini_reply import GeminiTurn
 from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
 from connectors.protocols import Capabilities, ModelItem, ModelRequest
@@ -59,6 +59,7 @@ class GeminiModel:
         check_key(self.provider, self._api_key, needed=self._needs_key)
         sees = self.capabilities.supports_vision and gemini_request.can_see(request.model)
         check_vision(self.provider, request, can_see=sees)
+        request = within(request, self.capabilities, effort_is_thinking=True)
         body = encoded(self.provider, gemini_request.body(request))
         turn = GeminiTurn(self.provider, request, lambda error: self._wire.failed(error, body))
         name = quote(gemini_request.bare(request.model), safe="")

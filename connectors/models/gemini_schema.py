@@ -30,7 +30,7 @@ FORMATS: Mapping[str, frozenset[str]] = {
 TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object"})
 MAX_DEPTH = 24
 """Deeper, and in a circle of references, an object of anything stands for the rest."""
-MAX_NODES = 2_000
+MAX_REFERENCES = 2_000
 """References written out can grow a small schema beyond all measure; past this many, objects of anything again."""
 ANYTHING: Mapping[str, Any] = {"type": "object"}
 
@@ -44,12 +44,11 @@ def sanitised(schema: Mapping[str, Any]) -> dict[str, Any]:
 class _Cleaning:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
-        self._nodes = 0
+        self._references = 0
 
     def node(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> dict[str, Any]:
         """One schema. `path` are the references being written out around it."""
-        self._nodes += 1
-        if depth > MAX_DEPTH or self._nodes > MAX_NODES:
+        if depth > MAX_DEPTH:
             return dict(ANYTHING)
         schema, path = self._written_out(schema, path, depth)
         branches, nullable = _branches(schema)
@@ -105,8 +104,8 @@ class _Cleaning:
         """The schema without `$ref` and `allOf`. Words beside a reference win over those it points to."""
         while "$ref" in schema or "allOf" in schema:
             depth += 1
-            self._nodes += 1
-            if depth > MAX_DEPTH or self._nodes > MAX_NODES:
+            self._references += 1
+            if depth > MAX_DEPTH or self._references > MAX_REFERENCES:
                 return ANYTHING, path
             beside = {word: value for word, value in schema.items() if word not in ("$ref", "allOf")}
             reference = foreign.text(schema.get("$ref"))

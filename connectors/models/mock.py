@@ -3,6 +3,8 @@
     mock-generic    answers "ok"
     mock-reviewer   a real job without a model: reviews the code it can reach and writes report.md (mock_reviewer.py)
     mock-a3x2       the benchmark workload A3x2: call Bench, call Bench, final text; each text 1,000 random characters
+    mock-tree       "tree AGENT 31 31" asks for 31 sub-agents AGENT that are told "tree AGENT 31", and so on; the last
+                    ones, told "tree AGENT", answer at once
     mock-ledger     effects that can be counted: call Ledger, call it twice at once, call it, final text
     and five more   that use memory, channels, evaluations and MCP tools (mock_circuit.py)
 
@@ -19,12 +21,13 @@ Before: the runtime asks for a turn. After: nothing.
 import asyncio
 import base64
 import hashlib
+import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from connectors.errors import Permanent, Transient
 from connectors.models import mock_circuit, mock_reviewer
-from connectors.models.mock_script import ScriptTurn, WantedCall, results_since_user
+from connectors.models.mock_script import ScriptTurn, WantedCall, last_user_text, results_since_user
 from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
 from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from schemas.values import ToolCall, Usage
@@ -38,6 +41,7 @@ STREAM_PIECES = 4
 PAYLOAD_CHARACTERS = 1_000
 BENCH_TOOL = "Bench"
 BENCH_CALLS = 2
+AGENT_TOOL = "Agent"
 LEDGER_TOOL = "Ledger"
 LEDGER_TURNS = (1, 2, 1)
 """Calls of each turn; two at once, so that a lost process can leave a turn half answered."""
@@ -139,6 +143,19 @@ def _ledger(request: ModelRequest) -> ScriptTurn:
     return ScriptTurn(text=f"turn {turn + 1}", calls=(call,) * LEDGER_TURNS[turn])
 
 
+def _tree(request: ModelRequest) -> ScriptTurn:
+    done = results_since_user(request.messages)
+    said = last_user_text(request.messages).split()
+    if done or len(said) < 3 or said[0] != "tree":
+        return ScriptTurn(text="done")
+    _require(request, AGENT_TOOL)
+    agent, width, *below = said[1:]
+    prompt = " ".join(["tree", agent, *below])
+    spawns = [{"name": agent, "prompt": prompt}] * int(width)
+    call = WantedCall(name=AGENT_TOOL, input=json.dumps({"op": "parallel_spawn", "spawns": spawns}))
+    return ScriptTurn(text="", calls=(call,))
+
+
 def _require(request: ModelRequest, name: str) -> None:
     if not any(tool.name == name for tool in request.tools):
         offered = ", ".join(tool.name for tool in request.tools) or "none"
@@ -157,6 +174,7 @@ SCRIPTS: Mapping[str, Callable[[ModelRequest], ScriptTurn]] = {
     "mock-generic": _generic,
     "mock-reviewer": mock_reviewer.turn,
     "mock-a3x2": _a3x2,
+    "mock-tree": _tree,
     "mock-ledger": _ledger,
     "mock-researcher": mock_circuit.researcher,
     "mock-editor": mock_circuit.editor,

@@ -59,6 +59,16 @@ def results_since_user(messages: Sequence[Message]) -> list[ToolResultBlock]:
     return results
 
 
+def last_user_text(messages: Sequence[Message]) -> str:
+    """The latest text of the user; empty when there is none."""
+    for message in reversed(messages):
+        if message.role == "user":
+            for block in reversed(message.blocks):
+                if isinstance(block, TextBlock):
+                    return block.text
+    return ""
+
+
 def unfenced(text: str) -> str:
     """A tool's answer without the provenance label that outside text may be wrapped in."""
     wrapped = _FENCE.fullmatch(text)

@@ -25,7 +25,7 @@ import orjson
 
 from connectors.errors import OutsideError, Transient
 from connectors.models import foreign, ollama_request
-from connectors.models.exchange import check_key, check_vision, encoded
+from connectors.models.exchange import check_key, check_vision, encoded, within
 from connectors.models.ollama_reply import OllamaTurn
 from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
 from connectors.protocols import Capabilities, ModelItem, ModelRequest
@@ -103,6 +103,7 @@ class OllamaModel:
         check_key(self.provider, self._api_key, needed=self._is_hosted)
         sees = self.capabilities.supports_vision and ollama_request.can_see(request.model, self._vision_models)
         check_vision(self.provider, request, can_see=sees)
+        request = within(request, self.capabilities, effort_is_thinking=True)
         thinks = True
         if ollama_request.think(request.model, request.effort):
             thinks = (await self._described(request.model)).thinks is not False
@@ -140,9 +141,8 @@ class OllamaModel:
         await self._wire.close()
 
     async def _window(self, model: str) -> int:
-        said = self.capabilities.max_context_tokens
-        if said != OLLAMA_WINDOW or self._num_ctx:
-            return said  # pinned, or said in the configuration
+        if self.capabilities.max_context_tokens:
+            return self.capabilities.max_context_tokens  # pinned, or said in the configuration
         if self._is_hosted:
             return (await self._described(model)).max_context_tokens or OLLAMA_WINDOW
         return await self._windows.get(model, lambda: self._loaded_window(model)) or OLLAMA_WINDOW
@@ -194,9 +194,9 @@ class OllamaModel:
 
 
 def capabilities(num_ctx: int = 0) -> Capabilities:
-    """Of the provider; the window is the least a model has, and each Reply says its own."""
+    """Of the provider. Its models have windows of their own, unless one is pinned for all; each Reply says which."""
     return Capabilities(
-        max_context_tokens=num_ctx or OLLAMA_WINDOW,
+        max_context_tokens=num_ctx,
         supports_thinking=True,
         supports_vision=True,
         supports_effort=True,

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from connectors.errors import Permanent, Transient
 from connectors.models import foreign, openai_request
-from connectors.models.exchange import check_key, check_vision, encoded
+from connectors.models.exchange import check_key, check_vision, encoded, within
 from connectors.models.openai_reply import OpenAiTurn
 from connectors.models.openai_request import OPENAI, Dialect
 from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
-from connectors.protocols import Capabilities, ModelItem, ModelRequest
+from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
 
 WITHOUT_A_LIST = (404, 405)
 """How gateways answer GET /models when they only pass turns on."""
@@ -25,6 +25,8 @@ class OpenAiModel:
 
     Exhaust `stream` after its Reply to keep the connection for the next turn; leaving it earlier closes it.
     At the vendor's own address a key is needed: calls without one raise Permanent(refused). Elsewhere none is.
+    A server that cannot stream (capability `streaming` false) is asked for the whole answer, which has to come within
+    the header timeout.
     """
 
     def __init__(
@@ -56,8 +58,19 @@ class OpenAiModel:
         check_key(self.provider, self._api_key, needed=self._needs_key)
         sees = self.capabilities.supports_vision and openai_request.can_see(request.model, self._dialect)
         check_vision(self.provider, request, can_see=sees)
-        body = encoded(self.provider, openai_request.body(request, self._dialect))
+        request = within(request, self.capabilities)
+        streaming = self.capabilities.streaming
+        fields = openai_request.body(
+            request, self._dialect, parallel=self.capabilities.parallel_tool_calls, streaming=streaming
+        )
+        body = encoded(self.provider, fields)
         turn = OpenAiTurn(self.provider, request, lambda error: self._wire.failed(error, body))
+        if not streaming:
+            whole = await self._wire.post_json("/chat/completions", body, idempotency_key=request.sent_key)
+            for delta in turn.read(foreign.fields(whole)):
+                yield delta
+            yield self._reply(turn)
+            return
         events = self._wire.events("/chat/completions", body, idempotency_key=request.sent_key)
         async with aclosing(events):
             async for event in events:
@@ -67,9 +80,12 @@ class OpenAiModel:
                     yield turn.reply()
                     await self._wire.drained(events)
                     return
+        yield self._reply(turn)
+
+    def _reply(self, turn: OpenAiTurn) -> Reply:
         if not turn.complete:
-            raise Transient(f"{self.provider}: the stream ended without a finish reason", kind="interrupted")
-        yield turn.reply()
+            raise Transient(f"{self.provider}: the answer ended without a finish reason", kind="interrupted")
+        return turn.reply()
 
     async def list_models(self) -> list[str]:
         """The API has no pages. A gateway that has no list at all lists nothing."""

@@ -10,7 +10,7 @@ reason is complete too; `[DONE]` without one is a gateway that swallowed a failu
 Before: sse. After: openai, the run.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +73,13 @@ class OpenAiTurn:
         if not event.data.strip():
             return ()  # an empty data line is some gateway's keep-alive
         chunk = foreign.frame(self._provider, event)
-        if event.name == "error" or chunk.get("error") or chunk.get("object") == "error":
+        if event.name == "error":
+            raise self._failed(chunk.get("error") or chunk)
+        return self.read(chunk)
+
+    def read(self, chunk: Mapping[str, Any]) -> Sequence[TextDelta]:
+        """The deltas in one chunk, or in a whole answer. Raises Transient or Permanent."""
+        if chunk.get("error") or chunk.get("object") == "error":
             raise self._failed(chunk.get("error") or chunk)
         self._model = foreign.text(chunk.get("model")) or self._model
         if isinstance(chunk.get("usage"), dict):
@@ -109,7 +115,7 @@ class OpenAiTurn:
         )
 
     def _choice(self, choice: Any) -> list[TextDelta]:
-        delta = foreign.fields(choice.get("delta"))
+        delta = foreign.fields(choice.get("delta")) or foreign.fields(choice.get("message"))
         deltas: list[TextDelta] = []
         reasoning = foreign.text(delta.get("reasoning_content")) or foreign.text(delta.get("reasoning"))
         if reasoning:

@@ -52,19 +52,20 @@ class Dialect:
 OPENAI = Dialect(base_url="https://api.openai.com/v1", max_context_tokens=128_000)
 
 
-def body(request: ModelRequest, dialect: Dialect) -> dict[str, object]:
-    """The body, ready for JSON."""
+def body(
+    request: ModelRequest, dialect: Dialect, *, parallel: bool = True, streaming: bool = True
+) -> dict[str, object]:
+    """The body, ready for JSON. `parallel` False asks for at most one tool call a turn."""
     messages = _system(request.system)
     for message in request.messages:
         messages += _assistant(message, dialect) if message.role == "assistant" else _user(message)
-    result: dict[str, object] = {
-        "model": request.model,
-        "messages": messages,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+    result: dict[str, object] = {"model": request.model, "messages": messages, "stream": streaming}
+    if streaming:
+        result["stream_options"] = {"include_usage": True}
     if request.tools:
         result["tools"] = [_tool(tool) for tool in request.tools]
+        if not parallel:
+            result["parallel_tool_calls"] = False
     reasoning = named(request.model, dialect.bounds_completion)
     if request.max_tokens:
         result["max_completion_tokens" if reasoning else "max_tokens"] = request.max_tokens

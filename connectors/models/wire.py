@@ -118,10 +118,7 @@ class Wire:
         Neither API documents the idempotency key; gateways in front of them do honour it, and others ignore it.
         """
         accept = "application/x-ndjson" if self._lines else "text/event-stream"
-        sending = {"content-type": "application/json", "accept": accept}
-        if idempotency_key and _HEADER_SAFE.match(idempotency_key):
-            sending["idempotency-key"] = idempotency_key
-        async with self._answer("POST", path, body, sending) as response:
+        async with self._answer("POST", path, body, _posting(accept, idempotency_key)) as response:
             await self._check_type(response, body)
             framed = json_lines if self._lines else server_events
             events = framed(self._chunks(response, self._max_answer_bytes), self._max_frame_bytes)
@@ -148,11 +145,9 @@ class Wire:
         """The JSON answer to a GET."""
         return await self._document("GET", path, b"", {"accept": "application/json"})
 
-    async def post_json(self, path: str, body: bytes) -> Any:
+    async def post_json(self, path: str, body: bytes, *, idempotency_key: str = "") -> Any:
         """The JSON answer to a POST of JSON."""
-        return await self._document(
-            "POST", path, body, {"accept": "application/json", "content-type": "application/json"}
-        )
+        return await self._document("POST", path, body, _posting("application/json", idempotency_key))
 
     async def probe(self, path: str) -> None:
         """Returns when a GET is answered with JSON within PROBE_S."""
@@ -267,7 +262,7 @@ class Wire:
                     raise self.failed(foreign.fields(foreign.decode(body)).get("error"), sent)
             raise Permanent(
                 f"{self.provider} {status}: answered with one JSON document where an event stream was asked for;"
-                " the server does not stream",
+                " the server does not stream (the driver openai can do without: capabilities.streaming false)",
                 kind="unsupported",
                 status=status,
             )
@@ -288,6 +283,13 @@ class Wire:
             raise failures.from_transport(
                 self.provider, error, doing=doing, streaming=streaming, secret=self._secret
             ) from error
+
+
+def _posting(accept: str, idempotency_key: str) -> dict[str, str]:
+    headers = {"content-type": "application/json", "accept": accept}
+    if idempotency_key and _HEADER_SAFE.match(idempotency_key):
+        headers["idempotency-key"] = idempotency_key
+    return headers
 
 
 @cache

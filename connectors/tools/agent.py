@@ -12,6 +12,7 @@ Before: registry.py. After: services/core/run/children.py decides, services/runt
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from connectors.protocols import ChildrenWanted, EffectClass, ToolContext, ToolResult
@@ -24,8 +25,10 @@ SPAWNS_MAX = 32
 """Children of one call (parity: reference runtime 3.4); services/core/run/limits.py holds it as well."""
 WAIT_MAX_MS = 10 * 60_000
 """A model that wants to wait longer polls again."""
+RESIDENTS_MAX = 8
+"""Resident children of one run, unless the operator says otherwise."""
 IDLE_TTL_S = 30 * 60
-"""Seconds after which a resident child that nobody asks is closed, when `open` says nothing."""
+"""Seconds after which a resident child that nobody asks is closed, when neither `open` nor the operator says other."""
 IDLE_TTL_MAX_S = 24 * 60 * 60
 NAME = {"type": "string", "description": "Name of the agent.", "minLength": 1, "maxLength": 128}
 PROMPT = {"type": "string", "description": "What the sub-agent is told.", "minLength": 1}
@@ -94,7 +97,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
 
 
 class Agent:
-    """Protocols Tool and Planner."""
+    """Protocols Tool and Planner. `residents_max` and `idle_ttl_s` are the operator's."""
 
     name = "Agent"
     description = (
@@ -115,6 +118,10 @@ class Agent:
         }
     )
 
+    def __init__(self, *, residents_max: int = RESIDENTS_MAX, idle_ttl_s: int = IDLE_TTL_S) -> None:
+        self._residents_max = residents_max
+        self._idle_ttl_s = idle_ttl_s
+
     def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
         return EffectClass.PURE
 
@@ -126,9 +133,12 @@ class Agent:
 
     def plan(self, arguments: Mapping[str, Any]) -> ChildrenWanted | ToolResult:
         try:
-            return _wanted(arguments)
+            wanted = _wanted(arguments)
         except Refusal as reason:
             return refused(reason)
+        if wanted.op != "open":
+            return wanted
+        return replace(wanted, idle_ttl_s=wanted.idle_ttl_s or self._idle_ttl_s, residents_max=self._residents_max)
 
 
 def _wanted(arguments: Mapping[str, Any]) -> ChildrenWanted:
@@ -142,8 +152,7 @@ def _wanted(arguments: Mapping[str, Any]) -> ChildrenWanted:
         )
         return ChildrenWanted(op=op, spawns=spawns)
     if op in ("spawn", "open"):
-        ttl_s = given.get("idle_ttl_seconds", IDLE_TTL_S) if op == "open" else 0
-        return ChildrenWanted(op=op, spawns=(_spawn(given),), idle_ttl_s=ttl_s)
+        return ChildrenWanted(op=op, spawns=(_spawn(given),), idle_ttl_s=given.get("idle_ttl_seconds", 0))
     return ChildrenWanted(
         op=op,
         child_run_id=given["child_run_id"],

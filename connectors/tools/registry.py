@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from connectors.protocols import EffectClass, Tool, ToolSpec
-from connectors.tools.agent import Agent
+from connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, Agent
 from connectors.tools.arguments import require_supported
 from connectors.tools.bash import Bash
 from connectors.tools.bench import Bench
@@ -24,6 +24,7 @@ from connectors.tools.exchange import Web
 from connectors.tools.glob import glob_tool
 from connectors.tools.grep import grep_tool
 from connectors.tools.http import Http
+from connectors.tools.interruption import Interruption
 from connectors.tools.ledger import Ledger, ReconcilingLedger
 from connectors.tools.read import read_tool
 from connectors.tools.threads import Threads
@@ -48,6 +49,8 @@ class ToolOptions:
     """Empty: no Ledger."""
     ledger_effect: EffectClass = EffectClass.UNSAFE
     ledger_reconciles: bool = False
+    residents_max: int = RESIDENTS_MAX
+    resident_idle_ttl_s: int = IDLE_TTL_S
     server: ServerInfo = field(default_factory=ServerInfo)
 
 
@@ -57,7 +60,7 @@ def build_tools(options: ToolOptions) -> dict[str, Tool]:
     web = Web(private_hosts=options.private_hosts)
     tools: dict[str, Tool] = {}
     built: list[Tool] = [
-        Agent(),
+        Agent(residents_max=options.residents_max, idle_ttl_s=options.resident_idle_ttl_s),
         Context(server=options.server, catalogue=tools),
         read_tool(threads),
         write_tool(threads),
@@ -77,6 +80,8 @@ def build_tools(options: ToolOptions) -> dict[str, Tool]:
     for tool in built:
         require_supported(tool.name, tool.input_schema)
         tools[tool.name] = tool
+    # Its arguments are read by the core, which checks them itself.
+    tools[Interruption.name] = Interruption()
     return tools
 
 

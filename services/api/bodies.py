@@ -133,6 +133,20 @@ class RunBody(MessageBody):
     user_id: Id | None = Field(None, description="The end user; heard from the shared token only.")
 
 
+class BatchBody(Body):
+    """Many runs at once."""
+
+    spawns: list[RunBody] = Field(
+        min_length=1, max_length=limits.BATCH_SPAWNS_MAX, description="The runs; a session_id is not heard."
+    )
+    mode: Literal["join", "detach"] | None = Field(
+        None, description="join (without it) waits for all of them; detach answers once they are started."
+    )
+    timeout_ms: int | None = Field(
+        None, ge=1, le=limits.BATCH_WAIT_MS, description="join: cancel what is not over by then."
+    )
+
+
 class ForkBody(Body):
     """A new run that shares the events of another up to one of them."""
 
@@ -176,6 +190,15 @@ class ResolveBody(Body):
 
     outcome: Literal["done", "not_done"] = Field(description="It had its effect; or it had none and is made again.")
     result: str | None = Field(None, description="What the model is told of a call that is done.")
+
+
+class InterruptBody(Body):
+    """What a person says to a question of a run."""
+
+    kind: str | None = Field(None, description="question.")
+    answer: str | None = Field(None, description="One of the options where there are some.")
+    resolved_by: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Who says it.")
+    disposition: str | None = Field(None, description="answer, or declined: then without an answer.")
 
 
 class ReasonBody(Body):

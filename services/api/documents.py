@@ -147,6 +147,45 @@ ANSWERS: dict[str, Any] = {
         "required": ["run_id", "call", "repeated"],
         "properties": {"run_id": TEXT, "call": TEXT, "repeated": {"type": "boolean"}},
     },
+    "Batch": {
+        "type": "object",
+        "required": ["results", "spawned"],
+        "properties": {"results": {"type": "array", "items": {"type": "object"}}, "spawned": NUMBER},
+    },
+    "TurnStopped": {
+        "type": "object",
+        "required": ["run_id", "stopped", "parked"],
+        "properties": {"run_id": TEXT, "stopped": {"type": "boolean"}, "parked": {"type": "boolean"}},
+    },
+    "InterruptResolved": {
+        "type": "object",
+        "required": ["interrupt_id", "status", "resolved_at"],
+        "properties": {"interrupt_id": TEXT, "status": TEXT, "resolved_at": TEXT},
+    },
+    "InterruptList": {
+        "type": "object",
+        "required": ["interrupts", "total", "next"],
+        "properties": {
+            "interrupts": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["interrupt_id", "run_id", "kind", "status", "question", "options", "created_at"],
+                    "properties": {
+                        "interrupt_id": TEXT,
+                        "run_id": TEXT,
+                        "kind": TEXT,
+                        "status": TEXT,
+                        "question": TEXT,
+                        "options": {"type": "array", "items": TEXT},
+                        "created_at": TEXT,
+                    },
+                },
+            },
+            "total": NUMBER,
+            "next": MAYBE_TEXT,
+        },
+    },
     "Cancelled": {
         "type": "object",
         "required": ["cancelled", "agent_id", "cascaded", "status", "reason"],

@@ -14,12 +14,12 @@ Before: services/commands/follow.py. After: the wire.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
 from services.commands.declined import Declined
-from services.commands.follow import ENDED, RunStream
+from services.commands.follow import ENDED
 from services.commands.items import Piece
 from services.commands.subscription import LEFT
 
@@ -36,14 +36,23 @@ WRITE_WAIT_S = 30.0
 """How long a client may leave everything unread before it is dropped."""
 
 
+class Streaming(Protocol):
+    """follow.RunStream, run_states.StateStream."""
+
+    ended_because: str
+
+    async def next(self) -> list[Piece] | None: ...
+    def close(self, reason: str = LEFT) -> None: ...
+
+
 class EventStream:
-    """An answer that streams a run. `closed` is called once, however it ends."""
+    """An answer that streams a run, or the states of many. `closed` is called once, however it ends."""
 
     background = None
 
     def __init__(
         self,
-        stream: RunStream,
+        stream: Streaming,
         *,
         with_ids: bool,
         headers: Mapping[str, str] | None = None,

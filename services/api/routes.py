@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from services.api import (
+    batch_endpoints,
     budget_endpoints,
     bulk_endpoints,
     document_endpoints,
@@ -24,12 +25,14 @@ from services.api import (
     event_endpoints,
     history_endpoints,
     hook_endpoints,
+    interrupt_endpoints,
     operator_endpoints,
     pause_endpoints,
     run_endpoints,
     snapshot_endpoints,
 )
 from services.api.bodies import (
+    BatchBody,
     Body,
     BulkBody,
     CancelBody,
@@ -37,6 +40,7 @@ from services.api.bodies import (
     ForkBody,
     HookBody,
     InputBody,
+    InterruptBody,
     LimitBody,
     MessageBody,
     PauseBody,
@@ -101,6 +105,10 @@ CURSOR = Query(name="cursor", says="`next` of an earlier answer.")
 LIMIT = Query(name="limit", says="Most entries of one answer.", kind=WHOLE)
 TENANT = Query(name="tenant", says="Administrators: only this tenant.")
 STATUS = Query(name="status", says="running, completed, failed, cancelled with commas between, or all.")
+INTERRUPT_STATUS = Query(
+    name="status",
+    says="pending, resolved, declined, timed_out, cancelled, delivered with commas between, or all.",
+)
 SESSION = "/v1/sessions/{session_id}"
 RUN = "/v1/runs/{run_id}"
 AGENT = "/v1/agents/{agent_id}"
@@ -153,6 +161,7 @@ ROUTES: tuple[Route, ...] = (
             Query(name="parent_agent_id", says="Handle of the parent."),
             Query(name="user_id", says="End user."),
             Query(name="session_id", says="Session."),
+            Query(name="root_run_id", says="The run a tree began with: the whole tree."),
             Query(name="from", says="Started at or after this time (RFC 3339)."),
             Query(name="to", says="Started before this time (RFC 3339)."),
             TENANT,
@@ -196,6 +205,53 @@ ROUTES: tuple[Route, ...] = (
         answer="Cancelled",
         body=CancelBody,
         body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/cancel",
+        access=RUNS_CREATE,
+        handler=interrupt_endpoints.cancel_turn,
+        says="Stop the turn under way of an interactive run; the run itself waits for input then.",
+        answer="TurnStopped",
+        body=CancelBody,
+        body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{RUN}/interrupts/{{interrupt_id}}/resolve",
+        access=RUNS_CREATE,
+        handler=interrupt_endpoints.resolve,
+        says="Answer a question of a run, or decline to.",
+        answer="InterruptResolved",
+        body=InterruptBody,
+    ),
+    Route(
+        method="GET",
+        path=f"{RUN}/interrupts",
+        access=RUNS_READ,
+        handler=interrupt_endpoints.of_run,
+        says="Questions of a run to people, newest first; pending ones unless a status is asked for.",
+        answer="InterruptList",
+        takes_position=True,
+        query=(INTERRUPT_STATUS,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/users/{user_id}/interrupts",
+        access=RUNS_READ,
+        handler=interrupt_endpoints.of_user,
+        says="Questions of a user's runs, newest first; pending ones unless a status is asked for.",
+        answer="InterruptList",
+        query=(INTERRUPT_STATUS, LIMIT, CURSOR),
+    ),
+    Route(
+        method="GET",
+        path="/v1/interrupts",
+        access=RUNS_READ,
+        handler=interrupt_endpoints.of_all,
+        says="Questions of every run the caller may see, newest first; pending ones unless a status is asked for.",
+        answer="InterruptList",
+        query=(INTERRUPT_STATUS, Query(name="user_id", says="End user."), LIMIT, CURSOR),
     ),
     Route(
         method="POST",
@@ -257,6 +313,33 @@ ROUTES: tuple[Route, ...] = (
         handler=bulk_endpoints.order,
         says="One order to the live runs of a filter; only says which unless dry_run is false.",
         body=BulkBody,
+    ),
+    Route(
+        method="POST",
+        path="/v1/runs:batch",
+        access=RUNS_CREATE,
+        handler=batch_endpoints.batch,
+        says="Up to 32 runs at once; join waits for them (200), detach answers with their ids (202).",
+        answer="Batch",
+        body=BatchBody,
+        takes_key=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/_resident",
+        access=RUNS_READ,
+        handler=batch_endpoints.list_residents,
+        says="Resident sub-agents that are live.",
+        query=(TENANT, LIMIT, CURSOR),
+    ),
+    Route(
+        method="POST",
+        path="/v1/_resident/{run_id}/close",
+        access=RUNS_CREATE,
+        handler=batch_endpoints.close_resident,
+        says="Close a resident sub-agent; again it changes nothing.",
+        body=ReasonBody,
+        body_optional=True,
     ),
     Route(
         method="POST",
@@ -346,6 +429,15 @@ ROUTES: tuple[Route, ...] = (
         says="Runs of a user; only live ones unless a status is asked for.",
         answer="AgentList",
         query=(STATUS, TENANT, LIMIT, CURSOR),
+    ),
+    Route(
+        method="GET",
+        path="/v1/users/{user_id}/agents/stream",
+        access=RUNS_READ,
+        handler=run_endpoints.watch_user_runs,
+        says="The states of a user's runs as they change: stream_open, then run_state; closed after 30 minutes.",
+        streams=True,
+        query=(STATUS, Query(name="agent", says="Name of the agent."), TENANT),
     ),
     Route(
         method="GET",

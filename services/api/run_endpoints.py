@@ -30,6 +30,7 @@ from services.commands import limits
 from services.commands.compactions import NOOP
 from services.commands.declined import bad_request
 from services.commands.requests import AGENT_NAME, check_id
+from services.commands.run_states import StateFilter
 from services.commands.runs import Accepted
 from services.commands.shapes import frame_json, run_json, session_json
 from services.core.access.decide import Caller
@@ -69,7 +70,7 @@ async def follow(service: Service, caller: Caller, request: Request) -> Answer:
     service.take_stream()
     try:
         stream = await layer.reads.stream(
-            caller, request.path_params["run_id"], after=place_in_stream(request), position=_position(request)
+            caller, request.path_params["run_id"], after=place_in_stream(request), position=position_of(request)
         )
     except BaseException:
         service.give_stream()
@@ -94,7 +95,7 @@ async def list_user_runs(service: Service, caller: Caller, request: Request) -> 
     statuses = _statuses(text(request, "status") or "running")
     page = await service.layer.reads.runs(
         caller,
-        RunFilter(user_id=_name("user_id", user_id), statuses=statuses),
+        RunFilter(user_id=user_name("user_id", user_id), statuses=statuses),
         tenant=text(request, "tenant"),
         limit=whole(request, "limit", limits.LIST_MAX, least=1, most=limits.LIST_MAX),
         after=text(request, "cursor", longest=1_024),
@@ -102,13 +103,29 @@ async def list_user_runs(service: Service, caller: Caller, request: Request) -> 
     return json_answer({"agents": [run_json(row) for row in page.rows], "next": page.next or None})
 
 
+async def watch_user_runs(service: Service, caller: Caller, request: Request) -> Answer:
+    wanted = StateFilter(
+        user_id=user_name("user_id", request.path_params["user_id"]),
+        statuses=_statuses(text(request, "status") or "all"),
+        agent=_agent(request),
+        tenant=text(request, "tenant"),
+    )
+    service.take_stream()
+    try:
+        stream = service.layer.run_states.follow(caller, wanted)
+    except BaseException:
+        service.give_stream()
+        raise
+    return EventStream(stream, with_ids=False, closed=service.give_stream)
+
+
 async def get_run(service: Service, caller: Caller, request: Request) -> Response:
-    row = await service.layer.reads.run(caller, request.path_params["run_id"], position=_position(request))
+    row = await service.layer.reads.run(caller, request.path_params["run_id"], position=position_of(request))
     return json_answer(run_json(row))
 
 
 async def get_agent(service: Service, caller: Caller, request: Request) -> Response:
-    row = await service.layer.reads.agent(caller, request.path_params["agent_id"], position=_position(request))
+    row = await service.layer.reads.agent(caller, request.path_params["agent_id"], position=position_of(request))
     return json_answer(run_json(row))
 
 
@@ -116,7 +133,7 @@ async def get_transcript(service: Service, caller: Caller, request: Request) -> 
     found = await service.layer.reads.transcript(
         caller,
         request.path_params["session_id"],
-        position=_position(request),
+        position=position_of(request),
         limit=whole(request, "limit", limits.TRANSCRIPT_MAX, least=1, most=limits.TRANSCRIPT_MAX),
         after=text(request, "cursor", longest=1_024),
     )
@@ -162,8 +179,7 @@ async def cancel(service: Service, caller: Caller, request: Request) -> Response
         "cancelled": found.cancelled,
         "agent_id": found.agent_id,
         "run_id": found.run_id,
-        # Runs of this version have no children; the key stays, because clients read it.
-        "cascaded": [],
+        "cascaded": list(found.cascaded),
         "status": found.status,
         "reason": found.reason,
     }
@@ -243,25 +259,31 @@ def _key(request: Request) -> str:
     return request.headers.get("idempotency-key", "").strip()
 
 
-def _position(request: Request) -> str:
+def position_of(request: Request) -> str:
     return request.headers.get(POSITION_HEADER, "").strip() or request.query_params.get("position", "").strip()
 
 
 def _filter(request: Request) -> RunFilter:
     since, until = text(request, "from"), text(request, "to")
-    agent = text(request, "agent")
-    if agent and not AGENT_NAME.match(agent):
-        raise bad_request("agent: expected the name of an agent")
+    agent = _agent(request)
     return RunFilter(
         statuses=_statuses(text(request, "status") or "all"),
         agent=agent,
         agent_id=_id(request, "agent_id"),
         parent_agent_id=_id(request, "parent_agent_id"),
-        user_id=_name("user_id", text(request, "user_id")),
+        user_id=user_name("user_id", text(request, "user_id")),
         session_id=_id(request, "session_id"),
+        root_run_id=_id(request, "root_run_id"),
         since_ms=time_ms("from", since) if since else 0,
         until_ms=time_ms("to", until) if until else 0,
     )
+
+
+def _agent(request: Request) -> str:
+    agent = text(request, "agent")
+    if agent and not AGENT_NAME.match(agent):
+        raise bad_request("agent: expected the name of an agent")
+    return agent
 
 
 def _statuses(value: str) -> frozenset[str]:
@@ -281,7 +303,7 @@ def _id(request: Request, name: str) -> str:
     return value
 
 
-def _name(name: str, value: str) -> str:
+def user_name(name: str, value: str) -> str:
     """A user: an id, or a subject of a token, which may hold more characters."""
     if len(value) > limits.NAME_BYTES_MAX or not value.isprintable():
         raise bad_request(f"{name}: expected at most {limits.NAME_BYTES_MAX} printable characters")

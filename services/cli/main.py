@@ -22,6 +22,7 @@ MODULES: Mapping[str, str] = {
     "review": "services.cli.review:review",
     "run": "services.cli.runs:start",
     "runs": "services.cli.histories:runs_app",
+    "inbox": "services.cli.inbox:inbox_app",
     "pause": "services.cli.pausing:pause",
     "resume": "services.cli.pausing:resume",
     "state": "services.cli.pausing:state",

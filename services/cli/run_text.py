@@ -49,7 +49,7 @@ def ended_line(row: Mapping[str, Any]) -> Text:
 def table_row(row: Mapping[str, Any], now: datetime) -> tuple[str | Text, ...]:
     """RUN, AGENT, STATUS, TURNS, CALLS, TOKENS, COST, TOOK, STARTED."""
     usage = row["usage"]
-    status = _shown_status(row)
+    status = shown_status(row)
     began = datetime.fromisoformat(row["started_at"])
     took_s = seconds_of(row) if row["completed_at"] else (now - began).total_seconds()
     return (
@@ -65,7 +65,7 @@ def table_row(row: Mapping[str, Any], now: datetime) -> tuple[str | Text, ...]:
     )
 
 
-def _shown_status(row: Mapping[str, Any]) -> str:
+def shown_status(row: Mapping[str, Any]) -> str:
     """What a list says: the status, or what a run under way waits for."""
     if row["quarantined"]:
         return "quarantined"
@@ -73,6 +73,8 @@ def _shown_status(row: Mapping[str, Any]) -> str:
         return "paused"
     if row.get("pause_requested"):
         return "pausing"
+    if row.get("awaited_state"):
+        return "asking"
     return "parked" if row["parked"] else str(row["status"])
 
 

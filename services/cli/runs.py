@@ -26,6 +26,7 @@ from services.cli.moment import print_moment
 from services.cli.output import DIM, NAME, console, print_json, print_json_line, print_table
 from services.cli.run_text import ended_line, print_facts, run_line, table_row
 from services.cli.settings import cli_settings
+from services.cli.tree import below, family_of, print_tree
 
 PROMPT_BYTES_MAX = 16 * 1024 * 1024
 """What the API takes by default; a longer prompt from a pipe is a mistake."""
@@ -155,6 +156,7 @@ def list_runs(
     agent: Annotated[str, typer.Option(help="Only runs of this agent.")] = "",
     session: Annotated[str, typer.Option(help="Only runs of this session.")] = "",
     user: Annotated[str, typer.Option(help="Only runs of this user.")] = "",
+    parent: Annotated[str, typer.Option(help="Only children of the run with this handle (a_...).")] = "",
     tenant: Annotated[str, typer.Option(help="Only runs of this tenant (administrators).")] = "",
     since: Annotated[str, typer.Option(help="Only runs started at or after this time (RFC 3339).")] = "",
     until: Annotated[str, typer.Option(help="Only runs started before this time (RFC 3339).")] = "",
@@ -168,6 +170,7 @@ def list_runs(
         "agent": agent,
         "session_id": session,
         "user_id": user,
+        "parent_agent_id": parent,
         "tenant": tenant,
         "from": since,
         "to": until,
@@ -222,6 +225,22 @@ def show(
             out.print(line)
     out.print(ended_line(row))
     out.print(Text(f"`loomlog replay {row['run_id']}` folds it again from the log and compares.", style=DIM))
+
+
+@runs_app.command("tree")
+def tree(run_id: RunId, as_json: Json = False) -> None:
+    """Show a run with all sub-agents below it, and how each of them stands."""
+    rows = run(_tree(run_id))
+    if as_json:
+        print_json({"runs": rows})
+    else:
+        print_tree(console(), rows)
+
+
+async def _tree(run_id: str) -> list[Mapping[str, Any]]:
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        return below(await family_of(api, row), row["run_id"]) or [row]
 
 
 @runs_app.command("resolve")

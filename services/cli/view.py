@@ -107,6 +107,25 @@ class RunView:
             case "awaiting_input":
                 self.status = "waiting for input"
                 return [*self._end_turn(), Text("waits for input", style=ODD)]
+            case "interruption_pending":
+                asked = _mapping(data.get("interruption"))
+                self.status = "waiting for an answer"
+                options = " | ".join(str(one) for one in asked.get("options") or ())
+                question = one_line(str(asked.get("question", "")), self.columns)
+                hint = f"loomlog inbox answer RUN {asked.get('interrupt_id')} TEXT" + (
+                    f"  ({options})" if options else ""
+                )
+                return [*self._end_turn(), Text(question, style=ODD), Text(one_line(hint, self.columns), style=DIM)]
+            case "interruption_resolved":
+                self.status = "running"
+                return []  # the result of its call says the rest
+            case "notice":
+                said = str(_mapping(data.get("notice")).get("message", ""))
+                return [*self._end_turn(), Text(one_line(said, self.columns), style=ODD)]
+            case "turn_cancelled":
+                why = str(_mapping(data.get("turn_cancelled")).get("reason", ""))
+                line = f"turn cancelled{f': {why}' if why else ''}"
+                return [*self._said(), *self._end_turn(), Text(one_line(line, self.columns), style=ODD)]
             case "context_compaction":
                 found = _mapping(data.get("context_compaction"))
                 spans = (

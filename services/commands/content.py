@@ -16,6 +16,7 @@ import orjson
 from connectors.errors import OutsideError
 from connectors.sealing import MARK, has_tokens, is_token
 from projections.frames import Frame, parsed
+from projections.interrupts import InterruptRow
 from projections.runs import RunRow
 from projections.transcript import TranscriptRow
 from services.commands.declined import away
@@ -89,6 +90,13 @@ class Content:
             ]
         )
 
+    async def interrupts(self, rows: Sequence[InterruptRow]) -> tuple[InterruptRow, ...]:
+        """Interrupts as they are shown. Raises Declined."""
+        if self.keys is None:
+            return tuple(rows)
+        await self.know([text for row in rows for text in (row.question, row.options, row.context, row.answer)])
+        return tuple([self._interrupt(row) for row in rows])
+
     def text(self, text: str, tenant: str) -> str:
         """A text in clear; `know` first."""
         return text if self.keys is None else self.keys.opened(text, tenant)
@@ -102,6 +110,14 @@ class Content:
             error=self.text(row.error, row.tenant),
             metadata=self._json(row.metadata, row.tenant),
             parent_context=self._json(row.parent_context, row.tenant),
+        )
+
+    def _interrupt(self, row: InterruptRow) -> InterruptRow:
+        return row._replace(
+            question=self._opened(row.question, row.tenant),
+            options=self._json(row.options, row.tenant),
+            context=self._opened(row.context, row.tenant),
+            answer=self._opened(row.answer, row.tenant),
         )
 
     def _json(self, text: Any, tenant: str) -> Any:

@@ -16,6 +16,7 @@ from projections.runs import RunRow
 from schemas.ids import partition_key
 from schemas.run_commands import (
     CancelRun,
+    CloseResident,
     Command,
     PauseRun,
     PostInput,
@@ -71,6 +72,8 @@ class Stopped:
     status: str
     reason: str
     position: str
+    cascaded: tuple[str, ...] = ()
+    """Handles of the runs below it that were live, and end with it."""
 
     @property
     def cancelled(self) -> bool:
@@ -125,14 +128,14 @@ class Control:
         demand(caller, RUNS_CREATE)
         checked_input(text)
         assert source in SOURCES, source
-        row = await self._running(caller, run_id)
-        envelope = self._envelope(caller, row)
+        row = await self.running(caller, run_id)
+        envelope = self.envelope(caller, row)
         seal = await self._sources.content.seal(row.tenant, row.user_id)
         said = text if seal is None else seal(text, False)
         command = PostInput(envelope=envelope, run_id=run_id, text=said, source=source)
-        item = await self._ordered(row, command)
+        item = await self.ordered(row, command)
         if item is None:
-            raise await self._undecided("input_pending", row, "the text is in the log and will reach the run")
+            raise await self.undecided("input_pending", row, "the text is in the log and will reach the run")
         event = item.record
         if isinstance(event, CommandRefused):
             declined = refused(event.code, event.message)
@@ -154,16 +157,30 @@ class Control:
         reason = checked_reason(reason)
         return await self._end(caller, await self._reads.visible_run(caller, run_id), reason)
 
+    async def close_resident(self, caller: Caller, run_id: str, reason: str = "") -> Stopped:
+        """Close a resident sub-agent; one that is over stays as it is. Raises Declined: not_found, cancel_pending."""
+        demand(caller, RUNS_CREATE)
+        row = await self._reads.visible_run(caller, run_id)
+        if not row.resident:
+            raise Declined("not_found", f"the run {run_id} is no resident sub-agent")
+        if row.status != "running":
+            return await self._shown(self._as_stored(row), row)
+        command = CloseResident(envelope=self.envelope(caller, row), run_id=run_id, reason=checked_reason(reason))
+        return await self._ended_by(row, command, "the close is in the log and takes effect")
+
     async def _end(self, caller: Caller, row: RunRow, reason: str) -> Stopped:
         if row.status != "running":
             return await self._shown(self._as_stored(row), row)
-        command = CancelRun(envelope=self._envelope(caller, row), run_id=row.run_id, reason=reason)
-        item = await self._ordered(row, command, _ends)
+        command = CancelRun(envelope=self.envelope(caller, row), run_id=row.run_id, reason=reason)
+        return await self._ended_by(row, command, "the cancel is in the log and takes effect")
+
+    async def _ended_by(self, row: RunRow, command: CancelRun | CloseResident, pending: str) -> Stopped:
+        item = await self.ordered(row, command, _ends)
         if item is None:
             now = await self._stored(row)
             if now.status != "running":
                 return await self._shown(self._as_stored(now), row)
-            raise await self._undecided("cancel_pending", row, "the cancel is in the log and takes effect")
+            raise await self.undecided("cancel_pending", row, pending)
         return await self._shown(self._as_happened(row, item), row)
 
     async def _shown(self, stopped: Stopped, row: RunRow) -> Stopped:
@@ -178,14 +195,14 @@ class Control:
         """
         demand(caller, RUNS_CREATE)
         checked_result(result, done=done)
-        row = await self._running(caller, run_id)
-        envelope = self._envelope(caller, row)
+        row = await self.running(caller, run_id)
+        envelope = self.envelope(caller, row)
         seal = await self._sources.content.seal(row.tenant, row.user_id)
         said = result if seal is None else seal(result, False)
         command = ResolveCall(envelope=envelope, run_id=run_id, turn=turn, index=index, done=done, result=said)
-        item = await self._ordered(row, command)
+        item = await self.ordered(row, command)
         if item is None:
-            raise await self._undecided("resolve_pending", row, "the answer is in the log and will reach the run")
+            raise await self.undecided("resolve_pending", row, "the answer is in the log and will reach the run")
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
@@ -208,37 +225,37 @@ class Control:
 
         Raises Declined: not_found when the run had ended, `pending` when nothing was heard within `wait_s`.
         """
-        envelope = self._envelope(caller, row)
+        envelope = self.envelope(caller, row)
 
         def settles(item: EventItem) -> bool:
             return is_it(item, envelope.command_id) or _ends(item)
 
-        item = await self._ordered(row, make(envelope), settles, wait_s=wait_s)
+        item = await self.ordered(row, make(envelope), settles, wait_s=wait_s)
         if item is None:
-            raise await self._undecided(pending, row, "the order is in the log and takes effect", wait_s=wait_s)
+            raise await self.undecided(pending, row, "the order is in the log and takes effect", wait_s=wait_s)
         return item
 
     async def pause(self, caller: Caller, run_id: str, reason: str = "") -> Held:
         """Let a run stand still before its next model call. Raises Declined: not_found, already_pausing."""
         demand(caller, RUNS_CREATE)
         reason = checked_reason(reason)
-        row = await self._running(caller, run_id)
-        command = PauseRun(envelope=self._envelope(caller, row), run_id=run_id, reason=reason)
+        row = await self.running(caller, run_id)
+        command = PauseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._hold(row, command, pending="pause_pending")
 
     async def resume(self, caller: Caller, run_id: str) -> Held:
         """Lift the pause of a run; wider ones still hold it. Raises Declined: not_found, not_paused."""
         demand(caller, RUNS_CREATE)
-        row = await self._running(caller, run_id)
-        command = ResumeRun(envelope=self._envelope(caller, row), run_id=run_id)
+        row = await self.running(caller, run_id)
+        command = ResumeRun(envelope=self.envelope(caller, row), run_id=run_id)
         return await self._hold(row, command, pending="pause_pending")
 
     async def quarantine(self, caller: Caller, run_id: str, reason: str = "") -> Held:
         """Park a run until it is released; its calls are stopped. Raises Declined: not_found, already_quarantined."""
         demand(caller, ADMIN)
         reason = checked_reason(reason)
-        row = await self._running(caller, run_id)
-        command = QuarantineRun(envelope=self._envelope(caller, row), run_id=run_id, reason=reason)
+        row = await self.running(caller, run_id)
+        command = QuarantineRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._hold(row, command, pending="quarantine_pending")
 
     async def release(self, caller: Caller, run_id: str, reason: str = "") -> Held:
@@ -248,11 +265,14 @@ class Control:
         """
         demand(caller, ADMIN)
         reason = checked_reason(reason)
-        row = await self._running(caller, run_id)
-        command = ReleaseRun(envelope=self._envelope(caller, row), run_id=run_id, reason=reason)
+        row = await self.running(caller, run_id)
+        command = ReleaseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
         return await self._hold(row, command, pending="quarantine_pending")
 
-    async def _running(self, caller: Caller, run_id: str) -> RunRow:
+    # --- for this and other orders (interrupts.py) -------------------------------------------------------------------
+
+    async def running(self, caller: Caller, run_id: str) -> RunRow:
+        """The run, which the caller sees and which has not ended. Raises Declined(not_found)."""
         row = await self._reads.visible_run(caller, run_id)
         if row.status != "running":
             raise over(run_id)
@@ -261,9 +281,9 @@ class Control:
     async def _hold(
         self, row: RunRow, command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun, *, pending: str
     ) -> Held:
-        item = await self._ordered(row, command)
+        item = await self.ordered(row, command)
         if item is None:
-            raise await self._undecided(pending, row, "the order is in the log and takes effect")
+            raise await self.undecided(pending, row, "the order is in the log and takes effect")
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
@@ -276,7 +296,8 @@ class Control:
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    def _envelope(self, caller: Caller, row: RunRow) -> CommandEnvelope:
+    def envelope(self, caller: Caller, row: RunRow) -> CommandEnvelope:
+        """Of a fresh command of the caller."""
         return CommandEnvelope(
             command_id=f"c_{self._fresh_token()}",
             tenant=row.tenant,
@@ -284,7 +305,7 @@ class Control:
             issued_at_ms=self._clock_ms(),
         )
 
-    async def _ordered(
+    async def ordered(
         self,
         row: RunRow,
         command: Command,
@@ -325,7 +346,7 @@ class Control:
                 raise
             return row
 
-    async def _undecided(self, code: str, row: RunRow, what: str, *, wait_s: float | None = None) -> Declined:
+    async def undecided(self, code: str, row: RunRow, what: str, *, wait_s: float | None = None) -> Declined:
         """Why nothing was heard of a command: the run has ended, cannot be handled, or nobody owns it just now."""
         now = await self._stored(row)
         if now.status != "running":
@@ -357,8 +378,9 @@ class Control:
         )
 
     def _as_happened(self, row: RunRow, item: EventItem) -> Stopped:
+        cascaded: tuple[str, ...] = ()
         match item.record:
-            case RunCancelled(reason=reason):
+            case RunCancelled(reason=reason, cascaded=cascaded):
                 status, why = "cancelled", reason
             case RunCompleted(stop_reason=reason):
                 status, why = "completed", reason
@@ -367,7 +389,12 @@ class Control:
             case other:
                 raise AssertionError(f"{type(other).__name__} does not end a run")
         return Stopped(
-            agent_id=row.agent_id, run_id=row.run_id, status=status, reason=why, position=self.position(item)
+            agent_id=row.agent_id,
+            run_id=row.run_id,
+            status=status,
+            reason=why,
+            position=self.position(item),
+            cascaded=cascaded,
         )
 
 

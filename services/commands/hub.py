@@ -26,7 +26,15 @@ from connectors.errors import Transient
 from connectors.protocols import LogRecord, LogTail
 from schemas.codec import FRAME_BYTES, Codec, Undecodable, read_text
 from schemas.reader import TermReader
-from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunParked, RunQuarantined, RunStarted
+from schemas.run_events import (
+    InterruptionOpened,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunQuarantined,
+    RunStarted,
+)
 from schemas.stream_records import ModelDelta
 from services.commands import limits
 from services.commands.items import DeltaItem, EventItem, Item
@@ -35,8 +43,10 @@ from services.commands.subscription import STOPPING, Subscription
 
 log = logging.getLogger(__name__)
 
+EVERY_RUN = "*"
+"""Under which those listen who want to hear of every run; no run can have that id."""
 ENDINGS = frozenset({RunCompleted.SCHEMA, RunFailed.SCHEMA, RunCancelled.SCHEMA})
-URGENT = ENDINGS | {RunParked.SCHEMA, RunQuarantined.SCHEMA}
+URGENT = ENDINGS | {RunParked.SCHEMA, RunQuarantined.SCHEMA, InterruptionOpened.SCHEMA}
 """Events on which a client acts; those who gather (follow.py) are given them at once."""
 
 
@@ -78,6 +88,7 @@ class Hub:
         self._touched: set[Subscription] = set()
         self._start_ids = codec.ids_of(frozenset({RunStarted.SCHEMA}))
         self._ending_ids = codec.ids_of(ENDINGS)
+        self._state_ids = self._start_ids | self._ending_ids
         self._urgent_ids = codec.ids_of(URGENT)
         self._preview_ids = codec.ids_of(frozenset({ModelDelta.SCHEMA}))
         self._stopping = False
@@ -110,6 +121,16 @@ class Hub:
             subscription.close(STOPPING)
         if not subscription.closed:
             self._subscriptions.setdefault(run_id, []).append(subscription)
+            self._listened_to.set()
+        return subscription
+
+    def subscribe_to_states(self) -> Subscription:
+        """A queue of the first and the last event of every run, from now on. Close it when you leave."""
+        subscription = Subscription(EVERY_RUN, wants_previews=False, forget=self._forget)
+        if self._stopping:
+            subscription.close(STOPPING)
+        else:
+            self._subscriptions.setdefault(EVERY_RUN, []).append(subscription)
             self._listened_to.set()
         return subscription
 
@@ -191,6 +212,10 @@ class Hub:
             elif raw.schema_id in self._ending_ids:
                 self.live_runs.discard(raw.aggregate)
             item = EventItem(raw, partition, self._codec)
+            if EVERY_RUN in self._subscriptions and raw.schema_id in self._state_ids:
+                for subscription in self._subscriptions[EVERY_RUN]:
+                    subscription.put(item, urgent=True)
+                    self._touched.add(subscription)
             self._hand_out(raw.aggregate, item, now, urgent=raw.schema_id in self._urgent_ids)
         if records:
             self.newest_ms = max(self.newest_ms, records[-1].timestamp)

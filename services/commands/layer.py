@@ -6,10 +6,13 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     runs      start, continue_session            -> Accepted, with the run's stream
     forks     fork                              -> Accepted, with the fork's stream
     imports   take_in
-    control   post_input, cancel, resolve, pause, resume, quarantine, release
+    batches   join, detach
+    control   post_input, cancel, close_resident, resolve, pause, resume, quarantine, release
+    interrupts resolve, cancel_turn, of_run, of_all   (questions to people)
     compactions compact, replay                (a summary for the older part; a session for another agent)
     bulk      preview, act                      (one of those orders, to the runs of a filter)
     reads     run, agent, runs, transcript, stream
+    run_states follow
     audit     events, record
     histories replay, at, compare, export
     snapshots create, list, manifest, open, remove   (state files)
@@ -40,6 +43,7 @@ from services.commands import limits
 from services.commands.audit_log import AuditLog
 from services.commands.authentication import Gate
 from services.commands.barrier import Barrier
+from services.commands.batch import Batches
 from services.commands.budgets import Budgets
 from services.commands.bulk import Bulk
 from services.commands.compactions import Compactions
@@ -52,12 +56,14 @@ from services.commands.histories import Histories
 from services.commands.hooks import Hooks
 from services.commands.hub import Hub
 from services.commands.imports import Imports
+from services.commands.interrupts import Interrupts
 from services.commands.pausing import Pausing
 from services.commands.probing import Probing
 from services.commands.projection import Positions, Projection
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
 from services.commands.restoring import Restoring
+from services.commands.run_states import RunStates
 from services.commands.runs import Runs
 from services.commands.snapshots import Snapshots
 from services.stream.budget_clerk import BudgetClerk
@@ -191,6 +197,8 @@ class CommandLayer:
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
+        self.run_states = RunStates(sources)
+        self.interrupts = Interrupts(sources, self.reads, self.control)
         self.compactions = Compactions(
             self.runs, self.control, self.reads, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )
@@ -202,6 +210,7 @@ class CommandLayer:
         )
         self.budgets = Budgets(sources, self.clerk, clock_ms=clock_ms, wait_s=control_wait_s)
         self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
+        self.batches = Batches(sources, self.runs, self.control)
         self.bulk = Bulk(self.reads, self.control, clock_ms=clock_ms)
         self.audit = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
         self.histories = Histories(sources, self.reads, ranges, codec, events_topic=topics.events, clock_ms=clock_ms)

@@ -23,6 +23,8 @@ STOPS_MAX = 8
 """Stop strings; providers take at most this many."""
 INPUT_BYTES_MAX = 512 * 1024
 """One user text for a run under way; its event holds it inline and has to fit one append."""
+ANSWER_BYTES_MAX = 256 * 1024
+"""An answer to a question; the core bounds its characters."""
 REASON_CHARACTERS_MAX = 4_000
 """Of a cancel; what the core keeps."""
 WHERE_CHARACTERS_MAX = 1_024
@@ -34,6 +36,10 @@ CREDENTIALS_MAX = 64
 """That come with one request; each is for another server the run talks to."""
 CREDENTIAL_CHARACTERS_MAX = 16 * 1024
 """Of one of them: longer than the headers that servers accept."""
+BATCH_SPAWNS_MAX = 32
+"""Runs of one batch (parity: reference surfaces 1.1)."""
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+"""A batch as it is sent."""
 
 # --- waits -----------------------------------------------------------------------------------------------------------
 
@@ -52,6 +58,8 @@ DECISION_LOOK_S = 0.25
 """How often a start that may be a repetition looks whether the run exists; a repetition causes no event."""
 CONTROL_WAIT_S = 5.0
 """How long an input or a cancel waits for its effect (parity: the cancel acknowledgement of the reference)."""
+BATCH_WAIT_MS = 60 * 60_000
+"""The longest a join waits for its runs, and how long it waits when it names no time."""
 COMPACTION_WAIT_S = 120.0
 """How long a compaction waits for its summary, which is a whole model call; it goes on when the caller is let go."""
 OWN_WRITES_WAIT_S = 0.5

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import orjson
 
 from projections.frames import Frame, FrameMemory
-from schemas.run_events import ModelCallFailed, ModelCallRequested, ModelReplied
+from schemas.run_events import ModelCallFailed, ModelCallRequested, ModelReplied, TurnCancelled
 from services.commands.content import Content
 from services.commands.items import DeltaItem, EventItem, Piece, piece_of, preview_piece
 from services.commands.limits import HELD_PREVIEWS_MAX
@@ -74,7 +74,11 @@ class Previews:
                 case ModelCallRequested(turn=turn, attempt=attempt):
                     self.requested(turn, attempt)
                     return
-                case ModelReplied(turn=turn, attempt=attempt) | ModelCallFailed(turn=turn, attempt=attempt):
+                case (
+                    ModelReplied(turn=turn, attempt=attempt)
+                    | ModelCallFailed(turn=turn, attempt=attempt)
+                    | TurnCancelled(turn=turn, attempt=attempt)
+                ) if attempt > 0:
                     self._attempt = (turn, attempt)
                     self.over()
                     return
@@ -117,7 +121,7 @@ class Previews:
 
     def rest(self, piece: Piece, text: Callable[[], str]) -> Piece | None:
         """A frame of the log without the characters that were sent as previews; None when nothing is left of it."""
-        if piece.type in ("retry", "usage"):
+        if piece.type in ("retry", "usage", "turn_cancelled"):
             # The first frame of an attempt and the last of a turn: what was open is over, what follows is another text.
             self._open = False
             self._sent = {"text": 0, "thinking": 0}
@@ -188,7 +192,7 @@ class Merge:
         match record:
             case ModelCallRequested():
                 found += self._previews.requested(record.turn, record.attempt)
-            case ModelReplied() | ModelCallFailed():
+            case ModelReplied() | ModelCallFailed() | TurnCancelled():
                 self._previews.over()
             case _:
                 pass

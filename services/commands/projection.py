@@ -12,10 +12,11 @@ from typing import Any, Protocol, TypeVar
 
 from connectors.errors import OutsideError, Permanent, Transient
 from connectors.postgres import Reader
-from projections import audit, cursors, runs, transcript, usage
+from projections import audit, cursors, interrupts, runs, transcript, usage
 from projections.audit import AuditRow
 from projections.cursors import CursorRow, Position
 from projections.frames import FrameMemory
+from projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
 from projections.positions import Arrival
 from projections.runs import RunFilter, RunPage, RunRow
 from projections.tables import EVERY_TENANT, Scope
@@ -38,6 +39,10 @@ class Projection(Protocol):
     async def transcript(self, scope: Scope, session_id: str, *, limit: int, after: str = "") -> TranscriptPage: ...
     async def frames(self, scope: Scope, run_id: str, *, from_seq: int, limit: int) -> list[TranscriptRow]: ...
     async def follow_from(self, scope: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None: ...
+    async def interrupt(self, scope: Scope, run_id: str, interrupt_id: str) -> InterruptRow | None: ...
+    async def interrupts(
+        self, scope: Scope, wanted: InterruptFilter, *, limit: int, after: str = ""
+    ) -> InterruptPage: ...
     async def cursors(self) -> list[CursorRow]: ...
     async def usage(
         self, scope: Scope, group_by: Sequence[str], *, user_id: str | None, since_day: str, until_day: str
@@ -98,6 +103,14 @@ class SqlProjection:
 
     async def follow_from(self, scope: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
         return await self._ask("a run to follow", transcript.follow_from(self._reader, scope, run_id))
+
+    async def interrupt(self, scope: Scope, run_id: str, interrupt_id: str) -> InterruptRow | None:
+        asked = interrupts.interrupt_by_id(self._reader, scope, run_id, interrupt_id)
+        return await self._ask("an interrupt", asked)
+
+    async def interrupts(self, scope: Scope, wanted: InterruptFilter, *, limit: int, after: str = "") -> InterruptPage:
+        asked = interrupts.list_interrupts(self._reader, scope, wanted, limit=limit, after=after)
+        return await self._ask("interrupts", asked)
 
     async def cursors(self) -> list[CursorRow]:
         return await self._ask("cursors", cursors.list_cursors(self._reader))

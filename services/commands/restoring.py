@@ -7,7 +7,8 @@
 
 A run that was under way goes on here: after its last event the owner treats its open calls as after a take-over. Runs
 keep their ids, so they find their partition here by their key, and those that refer to each other share it. A run waits
-only for the one it goes on with; RESTORES_AT_ONCE are told beside each other. The same file again adds nothing.
+only for the one it goes on with; RESTORES_AT_ONCE are told beside each other. A run that has started others goes on
+when all of the file is told, or it would start them anew. The same file again adds nothing.
 
 Before: a transport has spooled the file, or snapshots.py has it. After: telling.py.
 """
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO
 
-from schemas.run_events import RunStarted
+from schemas.run_events import ChildRequested, RunStarted
 from schemas.stream_records import PauseSet
 from schemas.values import ImportOrigin
 from services.commands import limits
@@ -80,6 +81,7 @@ class _Run:
     origin: ImportOrigin
     part: Part = field(default_factory=lambda: Part(1))
     is_skipped: bool = False
+    has_children: bool = False
 
 
 class Restoring:
@@ -136,12 +138,18 @@ class _Work:
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(limits.RESTORES_AT_ONCE)
         self._blob = bytearray()
+        self._parents: dict[str, _Run] = {}
+        """Live runs with children; their last parts are sent when the others are told, the youngest run first."""
+        self._requests: frozenset[int] = frozenset()
+        """Schemas of the event by which a run has children."""
 
     async def through(self, file: IO[bytes]) -> Restored:
         """Tells what is in the file, once through."""
         try:
             async with asyncio.TaskGroup() as group:
                 await self._read(file, group)
+            for run in reversed(self._parents.values()):
+                await self._told(run)
         except BaseExceptionGroup as errors:
             declined, others = errors.split(Declined)
             if declined is None or others is not None:
@@ -211,6 +219,9 @@ class _Work:
         if run.is_skipped:
             return
         value = written_here(reader.codec, item.event.value)
+        if not self._requests:
+            self._requests = reader.codec.ids_of(frozenset({ChildRequested.SCHEMA}))
+        run.has_children = run.has_children or item.event.schema_id in self._requests
         if item.event.seq == 1 and not await self._has_its_origin(reader.codec.decode(item.event.value).record):
             self._failed(run, Declined("run_id_taken", "what it goes on with is not here"))
             return
@@ -226,8 +237,11 @@ class _Work:
         if self._dry_run:
             self._count(run)
             return
-        await self._slots.acquire()
         name = run.head.run_id
+        if run.has_children and not run.head.is_over:
+            self._parents[name] = run
+            return
+        await self._slots.acquire()
         task = self._under_way[name] = group.create_task(self._told(run))
         task.add_done_callback(lambda _: self._done(name))
 
@@ -240,6 +254,9 @@ class _Work:
         before = origin_of(first) if isinstance(first, RunStarted) else None
         if before is None:
             return True
+        parent = self._parents.pop(before.run_id, None)
+        if parent is not None:
+            await self._told(parent)  # a fork of it needs all of it
         under_way = self._under_way.get(before.run_id)
         if under_way is not None:
             await asyncio.wait({under_way})

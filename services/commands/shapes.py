@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from projections.frames import rfc3339
+from projections.interrupts import InterruptRow
 from projections.runs import RunRow
 from projections.transcript import TranscriptRow
 from services.commands.audit_log import EventView
@@ -56,8 +57,8 @@ def run_json(row: RunRow) -> dict[str, Any]:
         # Kept for clients that read them: an owner needs no heartbeat, its term is in the log.
         "last_heartbeat_at": None,
         "replica_id": None,
-        "awaited_state": None,
-        "awaited_on": None,
+        "awaited_state": "interrupted" if row.open_interrupts else None,
+        "awaited_on": row.open_interrupts.partition(" ")[0] or None,
         "resident": row.resident,
         "resident_state": resident_state(row) if row.resident else None,
         "parent_run_id": row.parent_run_id or None,
@@ -131,6 +132,35 @@ def frame_json(row: TranscriptRow) -> dict[str, Any]:
     if row.payload is not None:
         shown["payload"] = orjson.Fragment(row.payload)
     return shown
+
+
+def interrupt_json(row: InterruptRow) -> dict[str, Any]:
+    """A question to a person, or a notice."""
+    return {
+        "interrupt_id": row.interrupt_id,
+        "run_id": row.run_id,
+        "session_id": row.session_id,
+        "agent_id": row.agent_id,
+        "agent": row.agent,
+        "tenant_id": row.tenant,
+        "user_id": row.user_id,
+        "tool_use_id": row.call_id,
+        "kind": row.kind,
+        "status": row.status,
+        "question": row.question,
+        "options": orjson.loads(row.options or "[]"),
+        "context": row.context or None,
+        "priority": row.priority,
+        "created_at": _time(row.created_at_ms),
+        "expires_at": _time(row.expires_at_ms),
+        "resolved_at": _time(row.ended_at_ms),
+        "answer": row.answer,
+        "resolved_by": row.resolved_by,
+    }
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else rfc3339(at_ms)
 
 
 def session_json(session_id: str, newest: RunRow) -> dict[str, Any]:

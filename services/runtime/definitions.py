@@ -11,7 +11,7 @@ from connectors.configuration import (
     patterns_of,
     resolve_agent,
 )
-from schemas.values import AgentDefinition, ModelChoice, VolumeGrant
+from schemas.values import AgentDefinition, InterruptionTerms, ModelChoice, VolumeGrant
 from services.core.availability import Matrix
 from services.core.run.limits import RETRY_ATTEMPTS_MAX
 from services.core.run.orders import Refusal
@@ -121,6 +121,7 @@ def pinned(agent: ResolvedAgent, *, pins_after_success: bool = False) -> AgentDe
         run_timeout_s=agent.run_timeout_s,
         sampling=agent.sampling,
         unknown_outcome=agent.unknown_outcome,
+        interruption=_terms(agent),
         max_concurrent_children=agent.max_concurrent_children,
         compaction=agent.compaction,
         volumes=tuple(VolumeGrant(name=v.name, mode=v.mode, is_default=v.is_default) for v in agent.volumes),
@@ -129,4 +130,18 @@ def pinned(agent: ResolvedAgent, *, pins_after_success: bool = False) -> AgentDe
         max_fallback_attempts=agent.max_fallback_attempts,
         rate_limit_cooldown_ms=agent.rate_limit_cooldown_ms,
         pin_after_success=pins_after_success,
+    )
+
+
+def _terms(agent: ResolvedAgent) -> InterruptionTerms | None:
+    """How it may interrupt people: the narrower of what it and the operator say. None when it may not."""
+    wanted, bounds = agent.interruption, agent.interruption_bounds
+    if not wanted.enabled:
+        return None
+    return InterruptionTerms(
+        enabled=True,
+        kinds=wanted.kinds,
+        max_pending=min(wanted.max_pending, bounds.max_pending_per_run),
+        default_timeout_ms=bounds.default_timeout_ms,
+        max_timeout_ms=bounds.max_timeout_ms,
     )

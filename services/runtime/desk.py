@@ -25,6 +25,7 @@ from schemas.ids import ID_PATTERN, hashed_token, partition_key
 from schemas.reader import RawEvent
 from schemas.run_commands import (
     CancelRun,
+    CancelTurn,
     CloseResident,
     Command,
     CompactRun,
@@ -37,11 +38,12 @@ from schemas.run_commands import (
     QuarantineRun,
     ReleaseRun,
     ResolveCall,
+    ResolveInterruption,
     ResumeRun,
     StartRun,
 )
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunRestored, RunStarted
-from schemas.values import AgentDefinition, LimitNotice, RunPosition
+from schemas.values import AgentDefinition, BlobRef, LimitNotice, RunPosition
 from services.core.pauses import PauseTable
 from services.core.run.importing import is_import
 from services.core.run.orders import (
@@ -57,15 +59,17 @@ from services.core.run.orders import (
     Resolve,
     ResumeIt,
     Start,
+    StopTurn,
 )
 from services.core.run.react import Kin
-from services.core.run.state import Ended, Pause, conversation
+from services.core.run.state import AwaitingModel, Ended, Pause, conversation
 from services.runtime.admission import Door
 from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.doorway import Doorway
 from services.runtime.hand_over import order_of
 from services.runtime.kin import KinDesk
 from services.runtime.relatives import Relatives
+from services.runtime.responses import Answering, Responses
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
@@ -87,6 +91,7 @@ KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 
 ToARun = (
     CancelRun
+    | CancelTurn
     | CloseResident
     | CompactRun
     | PauseRun
@@ -94,11 +99,16 @@ ToARun = (
     | QuarantineRun
     | ReleaseRun
     | ResolveCall
+    | ResolveInterruption
     | ResumeRun
     | HandOverModelReply
     | HandOverToolResult
 )
 """Commands to a run that exists."""
+
+
+SaidSoFar = Callable[[str, int, int], Coroutine[Any, Any, tuple[str, BlobRef | None]]]
+"""What the model has said in that run, turn and attempt, if this process asks it; so_far.SoFar."""
 
 
 class Definitions(Protocol):
@@ -163,11 +173,15 @@ class RunDesk:
         tracing: Tracing = NO_TRACING,
         pauses: Callable[[], PauseTable] | None = None,
         secrecy: Secrecy = IN_CLEAR,
+        responses: Responses | None = None,
+        so_far: SaidSoFar | None = None,
         budgets: StartBudgets | None = None,
         door: Door | None = None,
         credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self._secrecy = secrecy
+        self._responses = responses or Responses(secrecy)
+        self._so_far = so_far
         self._budgets = budgets
         self._doorway = Doorway(door)
         self._credentials = credentials
@@ -398,6 +412,10 @@ class RunDesk:
                 # Sent again it is refused or has no place: what it resolved does not wait any more.
                 resolve = Resolve(at_ms=self._clock_ms(), command=command)
                 return self._existing(command.run_id, command, partition, lambda: resolve)
+            case ResolveInterruption():
+                return self._respond(command, partition)
+            case CancelTurn():
+                return self._stop_turn(command, partition)
             case QuarantineRun():
                 return self._quarantine(command, partition)
             case ReleaseRun():
@@ -419,6 +437,39 @@ class RunDesk:
         if aggregate is None or aggregate.tenant != command.envelope.tenant:
             return Prepared(None)
         return Prepared(aggregate, order, command.envelope.command_id)
+
+    def _respond(self, command: ResolveInterruption, partition: Partition) -> Prepared | Coroutine[Any, Any, Prepared]:
+        prepared = self._existing(command.run_id, command, partition, lambda: None)
+        held = prepared.aggregate
+        if held is None:
+            return prepared
+        facts = getattr(held.state, "facts", None)
+        subject = "" if facts is None else facts.user_id
+        answering = self._responses.prepared(command, held.state, held.tenant, subject)
+
+        async def opened(opening: Coroutine[Any, Any, Answering]) -> Prepared:
+            answered = await opening
+            return Prepared(held, lambda: answered(self._clock_ms()), command.envelope.command_id)
+
+        if isinstance(answering, Coroutine):
+            return opened(answering)
+        return Prepared(held, lambda: answering(self._clock_ms()), command.envelope.command_id)
+
+    def _stop_turn(self, command: CancelTurn, partition: Partition) -> Prepared | Coroutine[Any, Any, Prepared]:
+        stop = StopTurn(at_ms=self._clock_ms(), command=command)
+        prepared = self._existing(command.run_id, command, partition, lambda: stop)
+        held = prepared.aggregate
+        if held is None or self._so_far is None or not isinstance(held.state, AwaitingModel):
+            return prepared
+        return self._stop_call(command, held, held.state, self._so_far)
+
+    async def _stop_call(
+        self, command: CancelTurn, held: Aggregate, state: AwaitingModel, so_far: SaidSoFar
+    ) -> Prepared:
+        turn, attempt = state.turn, state.attempt
+        text, blob = await so_far(held.id, turn, attempt)
+        stop = StopTurn(at_ms=self._clock_ms(), command=command, turn=turn, attempt=attempt, text=text, text_blob=blob)
+        return Prepared(held, lambda: stop, command.envelope.command_id)
 
     def _quarantine(self, command: QuarantineRun, partition: Partition) -> Prepared:
         held = self._existing(command.run_id, command, partition, lambda: None).aggregate

@@ -98,6 +98,7 @@ def command_of(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverMo
                 currency=order.currency,
                 duration_ms=order.duration_ms,
                 traceparent=order.traceparent,
+                wishes=order.wishes,
                 notices=order.notices,
             )
         case ToolDone():
@@ -138,6 +139,8 @@ def order_of(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> Mo
     calls = len(command.tool_calls)
     if len(command.effect_classes) != calls or len(command.reconcilable) not in (0, calls):
         raise ValueError(f"{calls} tool calls with {len(command.effect_classes)} effect classes")
+    if any(not 0 <= wish.index < calls for wish in command.wishes):
+        raise ValueError(f"{calls} tool calls with a wish of another")
     return ModelAnswered(
         at_ms=at_ms,
         turn=command.turn,
@@ -158,5 +161,6 @@ def order_of(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> Mo
         currency=command.currency,
         duration_ms=command.duration_ms,
         traceparent=command.traceparent,
+        wishes=command.wishes,
         notices=command.notices,
     )

@@ -10,14 +10,16 @@ Before: desk.py, for an effect of services/core/run/react.py that concerns kin. 
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, assert_never
 
-from schemas.run_commands import CancelRun, CloseResident, PostInput
+from schemas.run_commands import CancelRun, CancelTurn, CloseResident, PostInput
+from schemas.run_events import RunRefused
 from schemas.values import CommandEnvelope, RunPosition
 from services.core.run import delegation, limits
 from services.core.run.children import PARENT_ENDED, last_words, start_of, status_of, text_id
+from services.core.run.decide import decide
 from services.core.run.delegation import Child, Delegation
-from services.core.run.orders import Cancel, ChildTold, Close, Input, Refusal
+from services.core.run.orders import Cancel, ChildTold, Close, Input, Refusal, StopTurn
 from services.core.run.react import EndChildren, Kin, SeeToChild, SeeToParent, TellParent
-from services.core.run.state import AwaitingTools, Ended, Facts, Parked, Pause, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Facts, Parked, Pause, State
 from services.core.run.unknown import open_call
 from services.runtime.forks import Definitions
 from services.stream.owner import Prepared
@@ -99,7 +101,10 @@ class KinDesk:
             case TellParent():
                 return self._tell_parent(aggregate, state, partition)
             case EndChildren():
-                ends = (self._end(partition.aggregates.get(name)) for name in self._children.get(aggregate.id, ()))
+                children = [partition.aggregates.get(name) for name in self._children.get(aggregate.id, ())]
+                if not isinstance(aggregate.state, Ended):
+                    children = [child for child in children if child is not None and _is_left(aggregate, child)]
+                ends = (self._end(child) for child in children)
                 return [prepared for prepared in ends if prepared is not None]
             case SeeToParent():
                 return self._see_to_parent(aggregate, partition)
@@ -162,6 +167,9 @@ class KinDesk:
             at_ms=self._clock_ms(),
         )
         state = self._absent(child.run_id, None)
+        first = decide(state, order)[0]
+        if isinstance(first, RunRefused):  # nobody would wait for a run that never was
+            return self._refused(parent, child, first.message)
         begun = Aggregate(id=child.run_id, state=state, key=parent.key, tenant=parent.tenant)
         return Prepared(begun, lambda: order)
 
@@ -196,6 +204,9 @@ class KinDesk:
             case delegation.CLOSE:
                 close = CloseResident(envelope=envelope, run_id=live.id, reason="closed by its parent")
                 return [Prepared(live, lambda: Close(at_ms=at_ms, command=close), despite_quarantine=True)]
+            case delegation.CANCEL if isinstance(state, AwaitingModel | AwaitingTools):
+                stop = CancelTurn(envelope=envelope, run_id=live.id, reason="cancelled by its parent")
+                return [Prepared(live, lambda: StopTurn(at_ms=at_ms, command=stop))]
             case _:
                 return [self._told(parent, child.run_id, state)] if isinstance(state, Parked) else NOTHING
 
@@ -235,7 +246,7 @@ class KinDesk:
         theirs = _facts(aggregate.state).parent
         assert theirs is not None
         parent = partition.aggregates.get(theirs.run_id)
-        if parent is None:
+        if parent is None or _is_left(parent, aggregate):
             end = self._end(aggregate)
             return NOTHING if end is None else [end]
         orders: list[Prepared] = []
@@ -287,6 +298,16 @@ class KinDesk:
         else:
             order = Cancel(at_ms=at_ms, command=CancelRun(envelope=envelope, run_id=live.id, reason=PARENT_ENDED))
         return Prepared(live, lambda: order, despite_quarantine=not live.unfolded)
+
+
+def _is_left(parent: Aggregate, child: Aggregate) -> bool:
+    """A child whose live parent does not wait for it any more, because that turn was stopped. A resident one may live
+    between calls."""
+    facts, state = _facts(child.state), parent.state
+    if facts.parent is None or facts.parent.is_resident:
+        return False
+    opened = open_call(state, facts.parent.turn, facts.parent.index) if isinstance(state, AwaitingTools) else None
+    return opened is None
 
 
 def _facts(state: Any) -> Facts:

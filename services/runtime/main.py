@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -57,6 +58,7 @@ from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.redaction import Redaction
 from services.runtime.registered_hooks import RegisteredHooks, opened_credentials
+from services.runtime.responses import Responses
 from services.runtime.routing import Routing, checked_tiers
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
@@ -109,7 +111,11 @@ def clock_ms() -> int:
 class Work:
     """Everything the effects of this process need: models, tools, blobs."""
 
-    def __init__(self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls) -> None:
+    def __init__(
+        self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls, mask: Callable[[str], str] = str
+    ) -> None:
+        self.so_far = models.so_far
+        self.mask = mask
         self._models = models
         self._tools = tools
         self._summaries = summaries
@@ -151,6 +157,8 @@ def tools_of(loaded: Loaded) -> dict[str, Tool]:
             environment=dict(os.environ),
             private_hosts=settings.http_private_host_allowlist,
             bench_enabled=settings.bench_enabled,
+            residents_max=settings.max_interactive_children,
+            resident_idle_ttl_s=settings.interactive_child_idle_ttl_ms // 1000,
             ledger_path=str(settings.ledger_path or ""),
             ledger_effect=EffectClass(settings.ledger_effect),
             ledger_reconciles=settings.ledger_reconciles,
@@ -223,6 +231,7 @@ def calls_of(
             credentials=credentials,
         ),
         SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),
+        redaction.text,
     )
 
 
@@ -410,6 +419,7 @@ async def _serve(
     )
 
     door = door_of(loaded)
+    responses = Responses(secrecy, mask=work.mask)
 
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
         tallies.owns(number, term)
@@ -427,6 +437,8 @@ async def _serve(
             tracing=watched,
             pauses=lambda: board.table,
             secrecy=secrecy,
+            responses=responses,
+            so_far=work.so_far.said,
             budgets=budgets.spending,
             door=door,
             credentials=credentials,

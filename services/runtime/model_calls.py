@@ -17,7 +17,8 @@ from typing import Protocol
 from connectors.errors import Permanent, Transient
 from connectors.models.pricing import Price, cost_micros
 from connectors.protocols import Blobs, Model, ModelRequest, Reply, SystemBlock, TextDelta, Tool, ToolSpec
-from schemas.values import ToolCall, Usage
+from schemas.values import AgentDefinition, InterruptionWish, ToolCall, Usage
+from services.core.run import interrupting
 from services.core.run.limits import FALLBACK_CAUSE_MAX
 from services.core.run.orders import ModelAnswered, ModelErred, OverBudget
 from services.core.run.react import CallModel, Summarise
@@ -27,6 +28,7 @@ from services.runtime.context_plugins import ContextPlugins, Outbound
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
+from services.runtime.so_far import SoFar
 from services.runtime.spending import (
     MAX_TOKENS_UNSAID,
     BooksAway,
@@ -95,6 +97,7 @@ class ModelCalls:
         self._availability = availability
         self._mask = mask
         self._secrecy = secrecy
+        self.so_far = SoFar(blobs, mask=mask)
         self._budgets = NoBudgets() if budgets is None else budgets
         self._providers = dict(providers)
         self._prices = prices
@@ -148,7 +151,8 @@ class ModelCalls:
             hold = hold or self._budgets.hold(place, tenant, user_id)  # the first limit may be younger than the call
             spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
             notices = await hold.settle(tokens_of(reply.usage), spent_micros) if hold is not None else ()
-            answered = await self._answered(effect, provider.model, reply, began, span.traceparent, sealer)
+            definition = state.facts.definition
+            answered = await self._answered(effect, provider.model, definition, reply, began, span.traceparent, sealer)
             return replace(answered, notices=notices) if notices else answered
         except (Transient, Permanent) as error:
             if hold is not None:
@@ -246,11 +250,13 @@ class ModelCalls:
 
     async def _call(self, model: Model, effect: CallModel, request: ModelRequest, sealer: Sealer | Clear) -> Reply:
         reply: Reply | None = None
-        with self._previews.of(effect, sealer.text) as preview:
+        with self._previews.of(effect, sealer.text) as preview, self.so_far.of(effect, sealer) as saying:
             async with aclosing(model.stream(request)) as items:  # type: ignore[type-var]  # drivers are generators
                 async for item in items:
                     if isinstance(item, TextDelta):
                         preview.add(item.text, thinking=item.thinking)
+                        if not item.thinking:
+                            saying.pieces.append(item.text)
                     else:
                         reply = item
         if reply is None:
@@ -261,6 +267,7 @@ class ModelCalls:
         self,
         effect: CallModel,
         model: Model,
+        definition: AgentDefinition,
         reply: Reply,
         began: float,
         traceparent: str,
@@ -283,6 +290,7 @@ class ModelCalls:
             tool_calls=calls if sealer is CLEAR else tuple([_sealed(call, sealer) for call in calls]),
             effect_classes=tuple(self._tools.effect_class(call.name, call.input) for call in calls),
             reconcilable=tuple(self._tools.is_reconcilable(call.name) for call in calls),
+            wishes=self._wishes(calls, definition, sealer),
             stop_reason=reply.stop_reason,
             usage=reply.usage,
             provider=effect.provider,
@@ -292,6 +300,36 @@ class ModelCalls:
             currency=currency,
             duration_ms=_since_ms(began),
             traceparent=traceparent,
+        )
+
+    def _wishes(
+        self, calls: tuple[ToolCall, ...], definition: AgentDefinition, sealer: Sealer | Clear
+    ) -> tuple[InterruptionWish, ...]:
+        """What calls of Interruption ask for, read off while they are in clear."""
+        if not any(call.name == interrupting.TOOL for call in calls):
+            return ()
+        if not any(spec.name == interrupting.TOOL for spec in self._tools.specs(definition.tools)):
+            return ()  # the agent has no such tool, and hears that as of any other
+        return tuple(
+            [
+                self._kept_wish(interrupting.wish_of(index, call.input), sealer)
+                for index, call in enumerate(calls)
+                if call.name == interrupting.TOOL
+            ]
+        )
+
+    def _kept_wish(self, wish: InterruptionWish, sealer: Sealer | Clear) -> InterruptionWish:
+        def kept(text: str) -> str:
+            return sealer.text(storable(self._mask(text)))
+
+        return replace(
+            wish,
+            problem=kept(wish.problem),
+            question=kept(wish.question),
+            options=tuple(map(kept, wish.options)),
+            context=kept(wish.context),
+            kind=storable(wish.kind),
+            interrupt_id=storable(wish.interrupt_id),
         )
 
     def _erred(

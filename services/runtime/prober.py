@@ -118,11 +118,9 @@ async def asked(
     error = ""
     listed: tuple[str, ...] = ()
     reachable = True
-    probe = getattr(model, "probe", None)
     try:
         async with asyncio.timeout(PROBE_WAIT_S):
-            if probe is not None:
-                await probe()
+            await model.probe()
     except (OutsideError, TimeoutError) as failure:
         reachable, error = False, _words(failure)
     if reachable:
@@ -132,8 +130,7 @@ async def asked(
                     sorted({name for name in await model.list_models() if len(name) <= NAME_MAX})[:MODELS_MAX]
                 )
         except (OutsideError, TimeoutError) as failure:
-            # Without a probe of its own the list is what shows that the provider is there.
-            reachable, error = probe is not None, _words(failure)
+            error = _words(failure)
     return ProviderProbed(
         provider=name,
         reachable=reachable,

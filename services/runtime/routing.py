@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from connectors.configuration import Loaded, Provider, check_tiers, patterns_of, providers_of, usable_ids
 from connectors.kafka import KafkaOptions, KafkaTail, open_tail
 from connectors.models.catalog import build_models
-from connectors.models.deepseek import non_thinking_sibling
+from connectors.models.traits import has_native_prompt_cache, non_thinking_sibling, sees
 from connectors.protocols import LogAppender, LogRanges, LogTail, Model
 from schemas.codec import Codec
 from services.runtime.availability import Availability, Traits
@@ -40,7 +40,7 @@ class Routing:
         self.board = ProviderBoard(codec, topic)
         self.availability = Availability(
             self.board,
-            {name: traits_of(self.providers[name], model) for name, model in self.models.items()},
+            {name: traits_of(self.providers[name]) for name in self.models},
             codec=codec,
             appender=appender,
             clock_ms=clock_ms,
@@ -91,11 +91,10 @@ def checked_tiers(loaded: Loaded, environ: Mapping[str, str]) -> list[str]:
     return check_tiers(loaded.configuration, usable_ids(providers.values()))
 
 
-def traits_of(provider: Provider, model: Model) -> Traits:
-    """What a fallback has to know of a provider's models."""
-    thinks_aloud = provider.driver == "deepseek"
+def traits_of(provider: Provider) -> Traits:
+    """What a fallback has to know of a provider's models: what their driver would say before it sends anything."""
     return Traits(
-        sees=lambda name: model.capabilities.supports_vision,
-        sibling=non_thinking_sibling if thinks_aloud else str,
-        keeps_cache=model.capabilities.native_prompt_cache,
+        sees=lambda name: sees(provider.driver, name, provider.options, provider.capabilities),
+        sibling=lambda name: non_thinking_sibling(provider.driver, name),
+        keeps_cache=has_native_prompt_cache(provider.driver, provider.capabilities),
     )

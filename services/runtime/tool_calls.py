@@ -30,6 +30,7 @@ from connectors.protocols import (
 )
 from schemas.values import HookAct
 from services.core.hooks import HookedResult
+from services.core.run import limits
 from services.core.run.delegation import Delegation, result
 from services.core.run.orders import (
     CANNOT_TELL,
@@ -191,6 +192,7 @@ class ToolCalls:
             prompt=sealer.text(storable(self._mask(wanted.prompt))),
             timeout_ms=wanted.timeout_ms,
             idle_ttl_s=wanted.idle_ttl_s,
+            residents_max=wanted.residents_max or limits.RESIDENTS_MAX,
             is_sealed=self._secrecy.is_on,
             is_looked_at=chain is not None and bool(chain.post),
             hook_acts=self._told(acts, sealer),

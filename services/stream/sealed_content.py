@@ -9,11 +9,11 @@ from dataclasses import replace
 from connectors.protocols import LogRecord
 from connectors.sealing import has_tokens
 from schemas.codec import Codec, Undecodable
-from schemas.run_commands import Command, ForkRun, PostInput, ResolveCall, StartRun
+from schemas.run_commands import Command, ForkRun, PostInput, ResolveCall, ResolveInterruption, StartRun
 from schemas.values import ContentBlock, Segment
 from services.stream.subject_keys import Seal, SubjectKeys
 
-WithContent = StartRun | ForkRun | PostInput | ResolveCall
+WithContent = StartRun | ForkRun | PostInput | ResolveCall | ResolveInterruption
 """Commands that bring content. Results that are handed over were sealed by whoever got them; an import keeps the bytes
 it had, because the hash of its history is over them."""
 
@@ -51,6 +51,8 @@ def sealed_command(command: WithContent, seal: Seal) -> WithContent:
             return replace(command, text=seal(command.text, False))
         case ResolveCall():
             return replace(command, result=seal(command.result, False))
+        case ResolveInterruption():
+            return replace(command, answer=seal(command.answer, False))
 
 
 def texts_in(command: Command) -> list[str]:
@@ -65,6 +67,8 @@ def texts_in(command: Command) -> list[str]:
             return [command.text]
         case ResolveCall():
             return [command.result]
+        case ResolveInterruption():
+            return [command.answer]
         case _:
             return []
 

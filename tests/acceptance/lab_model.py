@@ -10,6 +10,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.acceptance import lab_wires
+
 STEPS: tuple[tuple[str, dict[str, str]], ...] = (
     ("Glob", {"pattern": "**/*.py"}),
     ("Grep", {"pattern": "shell=True", "output_mode": "content"}),
@@ -31,12 +33,26 @@ class LabModel:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 asked.append({"path": self.path, "authorization": self.headers["authorization"], **body})
+                answer = lab_wires.posted(self.path, body, _step)
+                if answer is not None:
+                    self._send(answer)
+                    return
                 self.send_response(200)
                 self.send_header("content-type", "text/event-stream")
                 self.end_headers()
                 for chunk in _chunks(body["messages"]):
                     self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
                 self.wfile.write(b"data: [DONE]\n\n")
+
+            def do_GET(self) -> None:
+                self._send(lab_wires.got(self.path))
+
+            def _send(self, answer: lab_wires.Answer) -> None:
+                status, media_type, body = answer
+                self.send_response(status)
+                self.send_header("content-type", media_type)
+                self.end_headers()
+                self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
                 """Quiet."""
@@ -52,15 +68,20 @@ class LabModel:
 
 def _chunks(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     answers = [str(message["content"]) for message in messages if message["role"] == "tool"]
+    following = _step(answers)
+    return _spoken(following) if isinstance(following, str) else _called(len(answers), *following)
+
+
+def _step(answers: list[str]) -> tuple[str, dict[str, str]] | str:
+    """What comes after these answers of tools: a call, or a last sentence."""
     step = len(answers)
     if step > len(STEPS):
-        return _spoken("The review is report.md in out.")
+        return "The review is report.md in out."
     if step == len(STEPS):
         place = PLACE.search(answers[1])
         found = place[0] if place else "nothing"
-        return _called(step, "Write", {"path": "lab.md", "volume": "out", "content": f"# Lab\n\n- {found}\n"})
-    name, arguments = STEPS[step]
-    return _called(step, name, arguments)
+        return "Write", {"path": "lab.md", "volume": "out", "content": f"# Lab\n\n- {found}\n"}
+    return STEPS[step]
 
 
 def _called(step: int, name: str, arguments: dict[str, str]) -> list[dict[str, Any]]:

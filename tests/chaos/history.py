@@ -125,6 +125,8 @@ class Call:
     attempts: int = 0
     not_begun: int = 0
     """Attempts of which the owner wrote down that it had not begun them."""
+    asks: bool = False
+    """It waits for a person."""
     may_repeat: bool = False
     """The open attempt was not begun, or somebody is asked whether it happened."""
     outcome: str = ""
@@ -185,12 +187,22 @@ class Story:
                 call = self._call(event)
                 if call is not None:
                     call.may_repeat = True  # whoever is asked may say that it did not happen
+            case "InterruptionOpened" | "PersonNotified":
+                self._person_asked(event)
+            case "InterruptionClosed":
+                self._person_answered(event)
+            case "TurnCancelled":
+                self._turn_cancelled(event)
             case (
                 "RunParked"
                 | "InputReceived"
                 | "LimitReached"
                 | "CommandRefused"
                 | "RunRestored"
+                | "ChildrenPlanned"
+                | "ChildRequested"
+                | "ChildReturned"
+                | "ResidentLeft"
                 | "ModelSwitched"
                 | "FallbackSuppressed"
             ):
@@ -263,6 +275,30 @@ class Story:
         if call.attempts > 1 and call.effect_class == "unsafe" and not may_repeat:
             self._complain("doubled", event, "repeats a call that must not be repeated")
 
+    def _person_asked(self, event: Event) -> None:
+        """A call that nobody carries out: a person answers it, or it is told at once."""
+        call = self._call(event)
+        if call is None:
+            return
+        call.attempts += 1
+        if call.attempts > 1 or call.outcome:
+            self._complain("doubled", event, "asks a person again")
+        call.asks = event.name == "InterruptionOpened"
+
+    def _person_answered(self, event: Event) -> None:
+        call = self._call(event)
+        if call is None:
+            return
+        if not call.asks:
+            self._complain("doubled", event, "ends a question that does not wait")
+        call.asks = False
+
+    def _turn_cancelled(self, event: Event) -> None:
+        if event.values["attempt"]:
+            self._closes_model(event)
+        elif self.unanswered or event.values["turn"] != self.turn:
+            self._complain("order", event, f"stops turn {event.values['turn']} with calls {self.unanswered} open")
+
     def _not_begun(self, event: Event) -> None:
         """The owner stopped as planned; a further attempt repeats nothing."""
         if event.values["kind"] == "model":
@@ -277,8 +313,12 @@ class Story:
         call = self._call(event)
         if call is None:
             return
+        if call.asks:
+            self._complain("order", event, "answers a question that still waits")
         if call.outcome:
             self._complain("doubled", event, f"answers a call that was answered already ({call.outcome})")
+        elif not call.attempts and call.name == "Interruption" and event.values["is_error"]:
+            pass  # refused with the answer of the model that asked for it
         elif not call.attempts:
             self._complain("order", event, "answers a call that was never asked for")
         elif event.values["attempt"] != call.attempts:

@@ -12,9 +12,12 @@ from schemas.run_events import (
     CompactionRequested,
     ContextCompacted,
     InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
+    PersonNotified,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -22,6 +25,7 @@ from schemas.run_events import (
     RunStarted,
     ToolCallRequested,
     ToolReturned,
+    TurnCancelled,
 )
 from schemas.stream_events import Claim
 from schemas.values import AgentDefinition, ContentBlock, Envelope, Segment, ToolCall, Usage
@@ -169,6 +173,15 @@ def returned(turn: int, index: int, call_id: str, text: str = "sunny", **more: A
     return ToolReturned(turn=turn, index=index, call_id=call_id, text=text, duration_ms=4, **more)
 
 
+def opened(turn: int, index: int, call_id: str, interrupt_id: str, **more: Any) -> InterruptionOpened:
+    fields: dict[str, Any] = {"question": "Shall I?", "options": ("yes", "no"), "expires_at_ms": START_MS + 60_000}
+    return InterruptionOpened(turn=turn, index=index, call_id=call_id, interrupt_id=interrupt_id, **(fields | more))
+
+
+def closed(turn: int, index: int, call_id: str, interrupt_id: str, status: str, **more: Any) -> InterruptionClosed:
+    return InterruptionClosed(turn=turn, index=index, call_id=call_id, interrupt_id=interrupt_id, status=status, **more)
+
+
 def completed(stop_reason: str = "end_turn", **more: Any) -> RunCompleted:
     fields: dict[str, Any] = {"usage": Usage(input_tokens=300, output_tokens=60), "iterations": 3}
     return RunCompleted(stop_reason=stop_reason, **(fields | more))
@@ -235,3 +248,17 @@ def eventful(partition: Partition) -> Sequence[str]:
     partition.add("r_talk", RunQuarantined(error="bad fold", record_offset=3, record_topic="loom.run.commands"))
     partition.add("r_talk", RunCancelled(reason="enough", usage=Usage(input_tokens=101, output_tokens=20)))
     return ("r_tools", "r_talk", "r_lost", "r_no")
+
+
+def asking(partition: Partition, run_id: str = "r_asks") -> None:
+    """A run that asks two people, tells one something, is answered by one of them, and loses its last turn."""
+    asks = [call(f"i{at}", "Interruption", f'{{"op": "ask", "at": {at}}}') for at in range(3)]
+    partition.add(run_id, started(run_id, interactive=True), requested(1), replied(1, "", *asks))
+    partition.add(run_id, opened(1, 0, "i0", "intr_0", context="why", priority="high"), opened(1, 1, "i1", "intr_1"))
+    told = PersonNotified(turn=1, index=2, call_id="i2", interrupt_id="intr_2", message="Half done.")
+    partition.add(run_id, told, returned(1, 2, "i2", '{"status": "delivered"}'))
+    answer = closed(1, 1, "i1", "intr_1", "resolved", answer="yes", resolved_by="Ada", by="ada")
+    partition.add(run_id, answer, returned(1, 1, "i1", '{"answer": "yes"}'))
+    late = returned(1, 0, "i0", "timed out", is_error=True, outcome="timeout")
+    partition.add(run_id, closed(1, 0, "i0", "intr_0", "timed_out"), late, requested(2))
+    partition.add(run_id, TurnCancelled(turn=2, attempt=1, reason="stop", text="I was"), RunParked(since_turn=2))

@@ -4,7 +4,19 @@ from hypothesis import strategies as st
 from connectors.memory_log import MemoryLog
 from projections.folding import fold
 from projections.history import Cursor, read_records
-from tests.projections.stories import TOPIC, Partition, completed, eventful, many_runs, replied, requested, started
+from schemas.run_events import RunCancelled
+from schemas.values import Usage
+from tests.projections.stories import (
+    TOPIC,
+    Partition,
+    asking,
+    completed,
+    eventful,
+    many_runs,
+    replied,
+    requested,
+    started,
+)
 from tests.projections.twin import Twin, cut, projected
 
 
@@ -18,6 +30,8 @@ def eventful_records():
     """Everything once, then runs with a hole, an unreadable record, and a record of nobody."""
     partition = Partition()
     eventful(partition)
+    asking(partition)
+    partition.add("r_asks", RunCancelled(usage=Usage()))
     partition.add("r_hole", started("r_hole"), requested(1))
     partition.seqs["r_hole"] += 1
     partition.add("r_hole", replied(1, "lost"), completed())

@@ -23,6 +23,7 @@ from schemas.run_events import (
     InputReceived,
     ModelCallRequested,
     ModelSwitched,
+    PersonNotified,
     RunCancelled,
     RunFailed,
     RunParked,
@@ -31,6 +32,7 @@ from schemas.run_events import (
     RunQuarantined,
     RunRefused,
     RunResumed,
+    TurnCancelled,
 )
 from schemas.values import AgentDefinition, BlobRef, ContentBlock, Envelope, HookAct, Segment, Usage
 from tests.projections.stories import (
@@ -39,8 +41,10 @@ from tests.projections.stories import (
     NOT_COMPACTED,
     asked,
     call,
+    closed,
     completed,
     failed,
+    opened,
     replied,
     requested,
     returned,
@@ -296,11 +300,29 @@ def test_a_compaction_that_failed_is_told_and_ends_no_stream():
 
 
 def test_input_has_one_place_with_a_stored_and_a_live_face():
-    stored, live = shown(InputReceived(text="more", source="webui"))
-    assert (stored.seq, stored.type, stored.stored, stored.live) == (256, "user_input", True, False)
-    assert (live.seq, live.type, live.stored, live.live) == (256, "steer", False, True)
+    stored, live = shown(InputReceived(text="more", source="webui"), requested(2))
+    assert (stored.seq, stored.type, stored.stored, stored.live) == (512, "user_input", True, False)
+    assert (live.seq, live.type, live.stored, live.live) == (512, "steer", False, True)
     assert live.event["user_input"] == {"text": "more", "source": "webui", "seen_at": "2026-05-28T20:26:40.123Z"}
     assert stored.payload == [{"role": "user", "content": [{"type": "trusted-text", "text": "more"}]}]
+
+
+def test_a_text_in_the_middle_of_a_turn_is_shown_where_it_joins_the_conversation():
+    events = [requested(1), replied(1, "", call("c1")), asked(1, 0, "c1"), InputReceived(text="wait")]
+    found = shown(*events, InputReceived(text="no"), returned(1, 0, "c1"), requested(2))
+    assert [frame.type for frame in found if frame.live] == ["tool_call", "usage", "tool_result", "steer", "steer"]
+    assert [frame.event["user_input"]["text"] for frame in found if frame.type == "steer"] == ["wait", "no"]
+    assert [frame.seq - 7 * FRAMES_PER_EVENT for frame in found if frame.type == "user_input"] == [0, 1]
+
+
+def test_another_attempt_of_a_turn_shows_no_text_that_waits_for_the_next():
+    found = shown(requested(1), InputReceived(text="wait"), failed(1), requested(1, 2))
+    assert [frame.type for frame in found] == ["retry"]
+
+
+def test_texts_that_nobody_answers_are_shown_before_the_end():
+    found = shown(InputReceived(text="wait"), RunCancelled(usage=Usage()))
+    assert [(frame.type, frame.seq) for frame in found if frame.live] == [("steer", 512), ("done", 513)]
 
 
 # --- rules over all frames -------------------------------------------------------------------------------------------
@@ -308,7 +330,7 @@ def test_input_has_one_place_with_a_stored_and_a_live_face():
 
 def test_every_frame_repeats_its_name_and_can_be_written():
     events = [started(), replied(1, "x", call("c1"), reasoning="y"), returned(1, 0, "c1"), completed()]
-    for frame in shown(*events, InputReceived(text="z"), RunParked(since_turn=1)):
+    for frame in shown(*events, InputReceived(text="z"), requested(2), RunParked(since_turn=2)):
         assert orjson.loads(orjson.dumps(frame.event))["type"] == frame.type
 
 
@@ -333,7 +355,8 @@ def test_a_long_list_of_objects_is_still_json():
 
 def test_a_time_no_calendar_has_does_not_stop_a_frame():
     for at_ms in (-5, 10**18):
-        stored, _ = frames(FrameMemory(), envelope(at_ms=at_ms), InputReceived(text="x"))[0]
+        _, memory = frames(FrameMemory(), envelope(at_ms=at_ms), InputReceived(text="x"))
+        stored, _ = frames(memory, envelope(), requested(2))[0]
         assert stored.event["user_input"]["seen_at"].endswith("Z")
 
 
@@ -450,3 +473,56 @@ def test_a_hook_that_could_not_be_asked_is_shown_with_its_reason():
         "unavailable",
         "no answer within 5 s",
     )
+
+
+# --- people ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_shown_with_the_fields_clients_know():
+    frame = one(opened(1, 0, "c1", "intr_1", context="c", priority="high", expires_at_ms=1_780_000_000_123))
+    assert frame.type == "interruption_pending"
+    assert frame.event["interruption"] == {
+        "interrupt_id": "intr_1",
+        "kind": "question",
+        "question": "Shall I?",
+        "options": ["yes", "no"],
+        "context": "c",
+        "priority": "high",
+        "expires_at": "2026-05-28T20:26:40.123Z",
+    }
+
+
+def test_a_question_in_free_text_has_neither_options_nor_a_context():
+    shown_as = one(opened(1, 0, "c1", "intr_1", options=())).event["interruption"]
+    assert "options" not in shown_as
+    assert "context" not in shown_as
+
+
+def test_what_ends_a_question_is_shown_before_the_result_of_its_call():
+    found = shown(closed(1, 0, "c1", "intr_1", "resolved", answer="yes", resolved_by="Ada"), returned(1, 0, "c1"))
+    assert [frame.type for frame in found] == ["interruption_resolved", "tool_result"]
+    assert found[0].event["interruption"] == {
+        "interrupt_id": "intr_1",
+        "status": "resolved",
+        "answer": "yes",
+        "resolved_by": "Ada",
+    }
+
+
+def test_a_notice_is_shown():
+    told = PersonNotified(turn=1, index=0, call_id="c1", interrupt_id="intr_1", message="Half done.")
+    assert one(told).event == {
+        "type": "notice",
+        "notice": {"interrupt_id": "intr_1", "message": "Half done.", "priority": "normal"},
+    }
+
+
+def test_a_stopped_turn_shows_what_was_said_and_why_it_ended():
+    found = shown(TurnCancelled(turn=2, attempt=1, reason="stop talking", text="I was"))
+    assert [frame.event for frame in found] == [
+        {"type": "text", "text": "I was"},
+        {"type": "turn_cancelled", "turn_cancelled": {"reason": "stop talking", "since_turn": 2}},
+    ]
+    blob = shown(TurnCancelled(turn=2, attempt=1, text_blob=BLOB))[0]
+    assert stream_frame(blob).blob == BLOB
+    assert [frame.type for frame in shown(TurnCancelled(turn=2))] == ["turn_cancelled"]

@@ -10,7 +10,7 @@ from projections.builds import Builds
 from projections.rebuild import RebuildReport, rebuild
 from projections.run_projection import RunProjection
 from projections.runs import RunFilter, list_runs
-from tests.projections.stories import TOPIC, Partition, eventful, many_runs
+from tests.projections.stories import TOPIC, Partition, asking, eventful, many_runs
 
 
 def a_log(*, runs: int = 40) -> MemoryLog:
@@ -20,6 +20,7 @@ def a_log(*, runs: int = 40) -> MemoryLog:
         partition.claim()
         if number:
             eventful(partition)
+            asking(partition)
         many_runs(partition, [f"r_{number}_{n:03d}" for n in range(runs)], at_once=10)
         log.put(TOPIC, number, partition.outgoing())
     return log

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from connectors.memory_log import MemoryRecord
-from projections import runs, steps, transcript, usage
+from projections import interrupts, runs, steps, transcript, usage
 from projections.folding import Changes, Known, fold
 from projections.frames import FRAMES_PER_EVENT
 from projections.history import Cursor, read_records
@@ -22,7 +22,7 @@ class Twin:
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[Any, tuple[Any, ...]]] = {
-            name: {} for name in ("runs", "audit", "steps", "transcript", "usage", "problems")
+            name: {} for name in ("runs", "audit", "steps", "transcript", "usage", "interrupts", "problems")
         }
         self.known: dict[str, Known] = {}
         self.cursors: dict[int, Cursor] = {}
@@ -75,6 +75,10 @@ class Twin:
             key = row[: len(usage.KEY)]
             old = self.tables["usage"].get(key)
             self.tables["usage"][key] = row if old is None else usage.added([old, row])[0]
+        for row in changes.interrupts:
+            asked = (row.run_id, row.interrupt_id)
+            before = self.tables["interrupts"].get(asked)
+            self.tables["interrupts"][asked] = row if before is None else interrupts.merged(before, row)
         for row in changes.problems:
             key = (row.partition, row.offset, row.kind)
             assert key not in self.tables["problems"], f"{key} twice"

@@ -4,6 +4,7 @@
     per run         dense seq, unbroken hash chain, one order of events, nothing after the end (tests/chaos/history.py)
     calls           began once, by the owner whose accepted intent asked for them; what is answered was carried out
     commands        a StartRun begins one run; a text is received once; a repeated command changes nothing
+    people          what ends a question was sent, or its time was over; a turn is stopped because somebody said so
     rows            move together with their cursor, and say what the accepted history says up to it
     at the end      everything that was asked for has come to its end: no run is stuck, no row is missing
 
@@ -27,6 +28,8 @@ from tests.simulation.store import Connection, Place, Store
 INTRUDER = "intruder"
 START = "loom.run.commands.StartRun"
 POST = "loom.run.commands.PostInput"
+RESPOND = "loom.run.commands.ResolveInterruption"
+STOP = "loom.run.commands.CancelTurn"
 AUDIT = {name: at for at, name in enumerate(COLUMNS["audit"])}
 RUNS = {name: at for at, name in enumerate(COLUMNS["runs"])}
 USAGE = {name: at for at, name in enumerate(COLUMNS["usage"])}
@@ -61,6 +64,10 @@ class Run:
     """Offsets of its ModelReplied."""
     texts: Counter[str] = field(default_factory=Counter)
     parked: bool = False
+    question: str = ""
+    """The last one it has asked a person."""
+    questions: dict[tuple[int, int], str] = field(default_factory=dict)
+    """Calls that ask a person, and how that ended; empty while they wait."""
     digest: bytes = b""
     damaged_at: int = -1
 
@@ -89,6 +96,8 @@ class Checker:
     _letters: set[tuple[str, int, int]] = field(default_factory=set)
     _poison: set[tuple[str, int, int]] = field(default_factory=set)
     _commands: dict[tuple[int, int], Command] = field(default_factory=dict)
+    _named: dict[str, str] = field(default_factory=dict)
+    """Children that were asked for, with the run that asked."""
     _cursors: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     def complain(self, kind: str, text: str) -> None:
@@ -175,7 +184,8 @@ class Checker:
 
     def _follow(self, run: Run, event: Event) -> None:
         values, run_id = event.values, event.run_id
-        run.parked = event.name == "RunParked"
+        if event.name != "CommandRefused":
+            run.parked = event.name == "RunParked"
         match event.name:
             case "RunStarted" | "RunRefused":
                 self._begun(event)
@@ -190,17 +200,63 @@ class Checker:
                 self._answered(event, ("model", values["turn"], 0, values["attempt"]))
             case "ModelCallFailed" if values["kind"] != "interrupted":
                 self._answered(event, ("model", values["turn"], 0, values["attempt"]))
+            case "InterruptionOpened":
+                run.question = values["interrupt_id"]
+                run.questions[values["turn"], values["index"]] = ""
+            case "InterruptionClosed":
+                run.questions[values["turn"], values["index"]] = values["status"]
+                if values["status"] == "resolved":
+                    self._caused(event, RESPOND)
+            case "TurnCancelled":
+                self._caused(event, STOP)
+            case "ToolReturned" if (values["turn"], values["index"]) in run.questions:
+                pass  # its story has seen that the question was ended before
+            case "ToolReturned" if values["outcome"] == "cancelled":
+                self._caused(event, STOP)
             case "ToolReturned" if values["outcome"] != "outcome_unknown":
                 self._answered(event, ("tool", values["turn"], values["index"], values["attempt"]))
+            case "ChildRequested" if values["child_agent_id"]:
+                self._child_requested(event)
+            case "ChildReturned":
+                self._child_returned(event)
             case "InputReceived":
                 run.texts[values["text"]] += 1
                 if run.texts[values["text"]] > 1:
                     self.complain("doubled", f"{run_id}: received {values['text']!r} twice, again at {event.place}")
 
+    def _child_requested(self, event: Event) -> None:
+        child = event.values["child_run_id"]
+        if child in self._named:
+            self.complain(
+                "doubled", f"{event.run_id} asks for {child} at {event.place}; {self._named[child]} has asked"
+            )
+        self._named[child] = event.run_id
+
+    def _child_returned(self, event: Event) -> None:
+        """A parent hears of an end only when that is in the log, and as it was."""
+        child, said = event.values["child_run_id"], event.values["status"]
+        run = self.runs.get(child)
+        if said in ("running", "awaiting_input"):
+            return
+        closed = {"closed": ("completed", "cancelled")}
+        if run is None or run.story.ended not in closed.get(said, (said,)):
+            found = "no run" if run is None else run.story.ended or "live"
+            self.complain("invented", f"{event.run_id} hears at {event.place} that {child} is {said}; it is {found}")
+
     def _begun(self, event: Event) -> None:
+        if event.values.get("parent") is not None:
+            parent = event.values["parent"]["run_id"]
+            if self._named.get(event.run_id) != parent:
+                self.complain("out of nothing", f"{event.run_id} begins at {event.place}; {parent} did not ask for it")
+            return
         command = self._commands.get((event.partition, event.cause_offset))
         if command is None or command.name != START or command.run_id != event.run_id:
             self.complain("out of nothing", f"{event.run_id} begins at {event.place} because of {command}")
+
+    def _caused(self, event: Event, name: str) -> None:
+        command = self._commands.get((event.partition, event.cause_offset))
+        if command is None or command.name != name or command.run_id != event.run_id:
+            self.complain("out of nothing", f"{event.run_id}: {event.name} at {event.place} because of {command}")
 
     def _answered(self, event: Event, key: Any) -> None:
         if (event.run_id, key) not in self._done:
@@ -274,6 +330,13 @@ class Checker:
         run = self.runs.get(run_id)
         return run is not None and (run.parked or run.damaged_at >= 0)
 
+    def has_asked(self, run_id: str) -> bool:
+        return bool(self.question_of(run_id)) or self.has_ended(run_id)
+
+    def question_of(self, run_id: str) -> str:
+        run = self.runs.get(run_id)
+        return "" if run is None else run.question
+
     def live(self) -> list[tuple[str, Run]]:
         """Runs that have begun and not ended, without the damaged ones."""
         return [(name, run) for name, run in self.runs.items() if not run.story.ended and run.damaged_at < 0]
@@ -289,6 +352,9 @@ class Checker:
             run = self.runs.get(command.run_id)
             if (run is None or not run.story.ended) and command.key not in damaged:
                 return f"run {command.run_id} has no end"
+        for run_id, run in self.live():
+            if run.story.first is None or run.story.first.key not in damaged:
+                return f"run {run_id} has no end"
         positions = self.store.positions(self.store.live) if self.store.live else {}
         for partition in range(self.partitions):
             end = len(self.log.records(TOPICS.events, partition))
@@ -304,10 +370,16 @@ class Checker:
             assert story.first is not None
             if story.first.key in damaged:
                 continue
-            allowed = ("completed", "cancelled") if "cancel" in run_id or "talk" in run_id else ("completed",)
+            may_be_cancelled = any(kind in run_id for kind in ("cancel", "talk", "stop"))
+            allowed = ("completed", "cancelled") if may_be_cancelled else ("completed",)
             if story.ended not in allowed:
                 self.complain("not completed", f"{run_id} is {story.ended}: {story.reason}")
+        for child, parent in self._named.items():
+            told = self.runs[parent].story
+            if child not in self.runs and told.ended == "completed" and told.first and told.first.key not in damaged:
+                self.complain("lost", f"{parent} asked for {child}, which never began")
         self._texts(damaged)
+        self._people(damaged)
         self._dead_letters(damaged)
         self._final_rows()
 
@@ -322,6 +394,16 @@ class Checker:
                 continue
             if not self.runs[command.run_id].texts[command.text]:
                 self.complain("lost", f"{command.run_id} never received {command.text!r}")
+
+    def _people(self, damaged: set[bytes | None]) -> None:
+        answered = {command.run_id for command in self._commands.values() if command.name == RESPOND}
+        for run_id, run in self.runs.items():
+            if run.story.first is not None and run.story.first.key in damaged:
+                continue
+            for place, status in run.questions.items():
+                expected = "resolved" if run_id in answered else "timed_out"
+                if status != expected:
+                    self.complain("lost", f"{run_id}: the question {place} is {status!r}, expected {expected}")
 
     def _dead_letters(self, damaged: set[bytes | None]) -> None:
         for topic, partition, offset in self._letters:
@@ -346,8 +428,9 @@ class Checker:
                     halted = place[AUDIT["halted_offset"]]
                     self.complain("gap skipped", f"{run_id} is damaged at {run.damaged_at}, its rows halt at {halted}")
             elif (place[AUDIT["status"]], row[RUNS["status"]], row[RUNS["last_offset"]]) != (
-                run.story.ended,
-                run.story.ended,
+                # The family of a damaged run may be waiting for it.
+                run.story.ended or "open",
+                run.story.ended or "running",
                 run.offsets[-1],
             ):
                 said = (place[AUDIT["status"]], row[RUNS["status"]], row[RUNS["last_offset"]])

@@ -4,6 +4,9 @@
     chat      a run, and when its end is in the log another one that continues its session
     talk      an interactive run: some texts, and a cancel when all of them were answered
     cancel    a run that is cancelled at some time
+    family    a run that starts runs, of one of the agents of tests/services/stream/families.py; half are cancelled
+    ask       a run that asks a person, who answers, or does not until the time of the question is over
+    stop      an interactive run whose turn is stopped, and which is cancelled once it has parked
 
 Any command may be sent twice. What a client waits for it reads off the log, like everybody.
 """
@@ -13,19 +16,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
+from zlib import crc32
 
 from connectors.errors import UnknownOutcome
 from connectors.partitioner import partition_of
 from connectors.protocols import Outgoing
 from schemas.codec import local_codec
 from schemas.ids import partition_key
-from schemas.run_commands import CancelRun, PostInput, StartRun
+from schemas.run_commands import CancelRun, CancelTurn, PostInput, ResolveInterruption, StartRun
 from schemas.values import CommandEnvelope
 from tests.simulation.broker import Wire
 from tests.simulation.log import TOPICS
 
 TENANT = "t"
+PEOPLE_SHARE = 0.3
+"""Of the seeds for each of ask and stop, which are drawn apart: the load of a seed stays what it was."""
 KINDS = ("plain", "plain", "chat", "talk", "cancel")
+FAMILIES = ("tree-3-2", "tree-6", "pair", "keeper")
+FAMILY_SHARE = 0.4
+"""Of the seeds: those with a family beside the other wishes."""
 MOST_WISHES = 4
 LOOK_S = 0.25
 """How often a client looks whether what it waits for is in the log."""
@@ -40,6 +49,7 @@ class Wish:
     at_s: float
     repeats: bool
     texts: int
+    agent: str = "helper"
 
 
 def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
@@ -57,7 +67,36 @@ def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
         )
         if wish.name not in without:
             found.append(wish)
+    family = Random(f"{seed}/family")  # drawn apart, so that a seed keeps its other wishes
+    if family.random() < FAMILY_SHARE:
+        kind = family.choice(("family", "family-cancel"))
+        wish = Wish(
+            name=kind.replace("-", ""),
+            kind=kind,
+            at_s=family.uniform(0.0, within_s),
+            repeats=family.random() < 0.3,
+            texts=0,
+            agent=family.choice(FAMILIES),
+        )
+        if wish.name not in without:
+            found.append(wish)
+    people = Random(f"{seed}/people")
+    for kind in ("ask", "stop"):
+        wish = Wish(
+            name=f"{kind}{people.randint(0, 9)}",
+            kind=kind,
+            at_s=people.uniform(0.0, within_s),
+            repeats=people.random() < 0.3,
+            texts=0,
+        )
+        if people.random() < PEOPLE_SHARE and wish.name not in without:
+            found.append(wish)
     return found
+
+
+def expires(run_id: str) -> bool:
+    """Whether nobody answers what the run asks."""
+    return crc32(run_id.encode()) % 2 == 0
 
 
 class Reader(Protocol):
@@ -65,6 +104,8 @@ class Reader(Protocol):
 
     def has_ended(self, run_id: str) -> bool: ...
     def is_parked(self, run_id: str) -> bool: ...
+    def has_asked(self, run_id: str) -> bool: ...
+    def question_of(self, run_id: str) -> str: ...
 
 
 class Client:
@@ -88,8 +129,8 @@ class Client:
     async def _carry_out(self, wish: Wish) -> None:
         await asyncio.sleep(wish.at_s)
         run_id = f"r_{wish.name}"
-        await self._start(run_id, wish, interactive=wish.kind == "talk")
-        if wish.kind == "cancel":
+        await self._start(run_id, wish, interactive=wish.kind in ("talk", "stop"))
+        if wish.kind.endswith("cancel"):
             await asyncio.sleep(wish.at_s / 10)
             await self._cancel(run_id, wish)
         elif wish.kind == "chat":
@@ -102,6 +143,17 @@ class Client:
                 await self._send(run_id, said, wish)
             await self._until(self._reader.is_parked, run_id)
             await self._cancel(run_id, wish)
+        elif wish.kind == "ask" and not expires(run_id):
+            await self._until(self._reader.has_asked, run_id)
+            if question := self._reader.question_of(run_id):
+                envelope = self._envelope(f"answer-{wish.name}")
+                answer = ResolveInterruption(envelope=envelope, run_id=run_id, interrupt_id=question, answer="yes")
+                await self._send(run_id, answer, wish)
+        elif wish.kind == "stop":
+            await asyncio.sleep(wish.at_s / 20)
+            await self._send(run_id, CancelTurn(envelope=self._envelope(f"stop-{wish.name}"), run_id=run_id), wish)
+            await self._until(self._reader.is_parked, run_id)
+            await self._cancel(run_id, wish)
         self.busy -= 1
 
     async def _start(self, run_id: str, wish: Wish, **more: Any) -> None:
@@ -109,7 +161,7 @@ class Client:
         key = f"key-{run_id}"
         await self._send(
             run_id,
-            StartRun(envelope=envelope, agent="helper", prompt="go", run_id=run_id, idempotency_key=key, **more),
+            StartRun(envelope=envelope, agent=wish.agent, prompt="go", run_id=run_id, idempotency_key=key, **more),
             wish,
         )
 

@@ -5,15 +5,17 @@ a script after a while. Everything between is what services/runtime/main.py puts
 """
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from zlib import crc32
 
 from connectors.protocols import Share
 from schemas.codec import local_codec
-from schemas.values import AgentDefinition
-from services.core.run.orders import ModelErred, Refusal
+from schemas.values import AgentDefinition, InterruptionTerms, ToolCall
+from services.core.run.interrupting import TOOL, wish_of
+from services.core.run.orders import ModelAnswered, ModelErred
 from services.core.run.react import CallModel
 from services.runtime.desk import RunDesk
 from services.runtime.run_family import RunFamily
@@ -25,14 +27,26 @@ from services.stream.owner import Workplace
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
 from services.stream.standby import Standby
+from tests.services.stream.families import add_families, family_script
+from tests.services.stream.outside import Definitions
 from tests.services.stream.script import answer
 from tests.simulation.broker import Tail, Wire
 from tests.simulation.builds import StoredIndex
+from tests.simulation.clients import FAMILIES, expires
 from tests.simulation.log import TOPICS
 from tests.simulation.loop import Process
 from tests.simulation.store import Store
 
-AGENT = AgentDefinition(name="helper", provider="acme", model="large", tools=("T",), retry_attempts=5)
+AGENT = AgentDefinition(
+    name="helper",
+    provider="acme",
+    model="large",
+    tools=("T", TOOL),
+    retry_attempts=5,
+    interruption=InterruptionTerms(enabled=True),
+)
+QUESTION_S = 4.0
+"""How long a question waits that nobody answers."""
 SLOW_CALL_S = 1.5
 """The longest calls; half take less than a tenth of a second. Runs live long enough for faults to strike in them."""
 BUSY_SHARE = 13
@@ -60,13 +74,6 @@ class Membership:
         if members != self.members:
             self.assigned, self.members = members[life].partitions, members
             self.changed.set()
-
-
-class Definitions:
-    """One agent."""
-
-    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
-        return AGENT if agent == AGENT.name else Refusal(code="unknown_agent", message=f"agent {agent} does not exist")
 
 
 class Witness(Protocol):
@@ -97,6 +104,8 @@ def owner_process(
     tallies = Tallies(codec, wire, topic="tallies", clock_ms=clock_ms)
     index = StoredIndex(store, wire.round_trip)
     definitions = Definitions()
+    definitions.known = {AGENT.name: AGENT}
+    add_families(definitions, *FAMILIES, retry_attempts=AGENT.retry_attempts)
 
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
         return RunDesk(
@@ -113,14 +122,14 @@ def owner_process(
         )
 
     async def call(effect: Any, state: Any, tenant: str) -> Any:
-        del state, tenant
+        del tenant
         if isinstance(effect, CallModel) and effect.not_before_ms > clock_ms():
             await asyncio.sleep((effect.not_before_ms - clock_ms()) / 1000)
         witness.call_began(process.name, effect.run_id, effect.key)
         draw = wire.fates.random.random()
         await asyncio.sleep(SLOW_CALL_S * draw**4)
         witness.call_ended(process.name, effect.run_id, effect.key)
-        return answered(effect, clock_ms())
+        return answered(effect, state, clock_ms())
 
     host: Host
     work = Workplace(
@@ -154,7 +163,7 @@ def owner_process(
     return OwnerProcess(process, host, membership, loop.spawn(process, host.run()))
 
 
-def answered(effect: Any, at_ms: int) -> Any:
+def answered(effect: Any, state: Any, at_ms: int) -> Any:
     """What the outside says: the same to the same attempt of the same run, whoever asks."""
     drawn = crc32(f"{effect.run_id}/{effect.key}".encode())
     if isinstance(effect, CallModel) and drawn % BUSY_SHARE == 0 and effect.attempt <= AGENT.retry_attempts:
@@ -169,9 +178,32 @@ def answered(effect: Any, at_ms: int) -> Any:
             retries_rate_limits=True,
             duration_ms=1,
         )
-    return answer(effect, turns_of(effect.run_id), at_ms)
+    family = family_script(effect, state, at_ms)
+    if family is not None:
+        return family
+    said = answer(effect, turns_of(effect.run_id), at_ms)
+    if "ask" in effect.run_id and isinstance(said, ModelAnswered) and effect.turn == 1:
+        return asking(said, effect.run_id)
+    return said
+
+
+def asking(said: ModelAnswered, run_id: str) -> ModelAnswered:
+    """The answer with a question to a person beside the tools it asks for."""
+    timeout = {"timeout_ms": int(QUESTION_S * 1000)} if expires(run_id) else {}
+    asked = {"op": "ask", "question": "Shall I?", "options": ["yes", "no"], **timeout}
+    call = ToolCall(id="ask", name=TOOL, input=json.dumps(asked))
+    return replace(
+        said,
+        tool_calls=(*said.tool_calls, call),
+        effect_classes=(*said.effect_classes, "pure"),
+        wishes=(wish_of(len(said.tool_calls), call.input),),
+        stop_reason="tool_use",
+    )
 
 
 def turns_of(run_id: str) -> int:
-    """Model turns of a run: one for those that talk (their turns end with the text), otherwise up to three."""
+    """Model turns of a run: one for those that talk (their turns end with the text), otherwise up to three. One that
+    asks a person has a further turn for the answer."""
+    if "ask" in run_id:
+        return 2 + crc32(run_id.encode()) % 2
     return 1 if "talk" in run_id else 1 + crc32(run_id.encode()) % 3

@@ -1,5 +1,5 @@
-"""What a run does although nothing happens: it fails when its time is over, it waits no longer for a child, it closes
-when nobody has had a word for it.
+"""What a run does although nothing happens: it fails when its time is over, it waits no longer for a child or a person,
+it closes when nobody has had a word for it.
 
 `wakes_at` names the next such time from the state alone, so nothing has to be kept: the owner wakes the run then, and a
 new owner asks the state again.
@@ -11,12 +11,17 @@ from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, St
 
 def wakes_at(state: State) -> int:
     """UTC milliseconds; 0 = never."""
-    times = [at_ms for at_ms in (deadline_of(state), children.wakes_at(state)) if at_ms]
+    questions = state.questions if isinstance(state, AwaitingTools) else ()
+    expiries = [question.expires_at_ms for question in questions]
+    times = [at_ms for at_ms in (deadline_of(state), children.wakes_at(state), *expiries) if at_ms]
     return min(times, default=0)
 
 
 def deadline_of(state: State) -> int:
-    """When the time of the run is over; 0 = never. While it is parked or held by a pause its time stands still."""
+    """When the time of the run is over; 0 = never, and while it stands still: the run is parked, held by a pause, or
+    waits for people only."""
+    if isinstance(state, AwaitingTools) and state.idle_since_ms:
+        return 0
     if isinstance(state, AwaitingModel | AwaitingTools | Compacting):
         return state.facts.deadline_ms
     return 0

@@ -31,16 +31,15 @@ from services.core.run import compacting, delegation, hooking, limits, unknown
 from services.core.run.delegation import Child, Delegation
 from services.core.run.orders import ChildrenAsked, ChildTold, Refusal, Start
 from services.core.run.state import (
-    AwaitingModel,
+    Absent,
     AwaitingTools,
-    Compacting,
     Ended,
     Facts,
     Live,
     OpenCall,
     Parked,
     Pause,
-    Paused,
+    Refused,
     State,
 )
 
@@ -110,8 +109,8 @@ def _wrong(state: AwaitingTools, order: ChildrenAsked) -> str:
         return (
             f"not spawned: the prompts have {size} bytes, at most {limits.SPAWN_BYTES_MAX}; let the children read files"
         )
-    if order.op == delegation.OPEN and len(facts.residents) >= limits.RESIDENTS_MAX:
-        return f"not opened: the run has {len(facts.residents)} resident children, at most {limits.RESIDENTS_MAX}"
+    if order.op == delegation.OPEN and len(facts.residents) >= order.residents_max:
+        return f"not opened: the run has {len(facts.residents)} resident children, at most {order.residents_max}"
     return ""
 
 
@@ -344,12 +343,10 @@ def last_words(state: State) -> tuple[str, BlobRef | None]:
     match state:
         case Ended(status="failed" | "cancelled", reason=reason):
             return reason, None
-        case Ended(facts=facts) | Parked(facts=facts) | AwaitingModel(facts=facts) | AwaitingTools(facts=facts):
-            return _last_text(facts)
-        case Paused(facts=facts) | Compacting(facts=facts):
-            return _last_text(facts)
-        case _:
+        case Absent() | Refused():
             return "", None
+        case _:
+            return _last_text(state.facts)
 
 
 def _last_text(facts: Facts) -> tuple[str, BlobRef | None]:

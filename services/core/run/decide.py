@@ -17,6 +17,7 @@ from schemas.run_events import (
     ContextCompacted,
     Event,
     InputReceived,
+    InterruptionClosed,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
@@ -29,6 +30,7 @@ from schemas.run_events import (
     RunStarted,
     ToolCallRequested,
     ToolReturned,
+    TurnCancelled,
 )
 from schemas.values import Usage
 from services.core.changing import changed
@@ -39,9 +41,11 @@ from services.core.run import (
     compacting,
     falling_back,
     hooking,
+    interrupting,
     limits,
     pausing,
     quarantining,
+    stopping,
     unknown,
 )
 from services.core.run.forking import fork
@@ -68,8 +72,10 @@ from services.core.run.orders import (
     Refusal,
     Release,
     Resolve,
+    Respond,
     ResumeIt,
     Start,
+    StopTurn,
     Summarised,
     SummaryFailed,
     ToolDone,
@@ -96,6 +102,10 @@ from services.core.run.state import (
 
 def decide(state: State, order: Order) -> list[Event]:
     """The events that follow; none when the order has no place in this state (late, repeated, already over)."""
+    return interrupting.with_closings(state, _decided(state, order))
+
+
+def _decided(state: State, order: Order) -> list[Event]:
     if is_import(state) and not isinstance(order, Import | Cancel):
         return []  # it is told here and done elsewhere
     if quarantining.is_quarantined(state) and not isinstance(order, quarantining.HEARD):
@@ -113,8 +123,13 @@ def decide(state: State, order: Order) -> list[Event]:
             return _close(state, order)
         case Input():
             return _input(state, order)
+        case StopTurn():
+            return _stop_turn(state, order)
         case Resolve():
             return _resolve(state, order)
+        case Respond():
+            events = interrupting.responded(state, order)
+            return _with_what_follows(state, events, order.at_ms) if isinstance(state, AwaitingTools) else events
         case Compact():
             return compacting.compact(state, order)
         case PauseIt():
@@ -280,6 +295,19 @@ def _cancel(state: State, order: Cancel) -> list[Event]:
             assert_never(state)
 
 
+def _stop_turn(state: State, order: StopTurn) -> list[Event]:
+    events = stopping.stop(state, order)
+    if not events or not isinstance(events[-1], TurnCancelled):
+        return events
+    assert isinstance(state, AwaitingModel | AwaitingTools)
+    facts = changed(state.facts, turns=state.turn)
+    if not _has_iterations(facts, state.turn):
+        return [*events, _completed(facts, "max_iterations", None)]
+    if facts.waiting_inputs:
+        return [*events, _next(state, events, state.turn, order.at_ms)]
+    return [*events, RunParked(since_turn=state.turn)]
+
+
 def _close(state: State, order: Close) -> list[Event]:
     """A resident child that stands still is completed; one in the middle of a turn is cancelled."""
     if not isinstance(state, Live):
@@ -359,7 +387,10 @@ def _answered(state: State, order: ModelAnswered) -> list[Event]:
     )
     facts = state.facts
     if order.tool_calls:
-        return [replied, *_tool_intents(order)]
+        events = [replied, *_tool_intents(facts, order)]
+        if unknown.answers(events) < len(order.tool_calls):
+            return events
+        return [*events, *_after_all(state, events, order.at_ms)]
     if not facts.waiting_inputs and not facts.interactive:
         return [replied, _completed(facts, order.stop_reason, order)]
     if not _has_iterations(facts, order.turn):
@@ -369,10 +400,13 @@ def _answered(state: State, order: ModelAnswered) -> list[Event]:
     return [replied, RunParked(since_turn=order.turn)]
 
 
-def _tool_intents(order: ModelAnswered) -> list[Event]:
+def _tool_intents(facts: Facts, order: ModelAnswered) -> list[Event]:
     events: list[Event] = []
+    wishes = {wish.index: wish for wish in order.wishes}
     for index, call in enumerate(order.tool_calls):
-        if index < limits.MAX_TOOL_CALLS_PER_TURN:
+        if index in wishes and index < limits.MAX_TOOL_CALLS_PER_TURN:
+            events += interrupting.begun(facts, order, wishes[index], events)
+        elif index < limits.MAX_TOOL_CALLS_PER_TURN:
             events.append(
                 ToolCallRequested(
                     turn=order.turn,
@@ -394,6 +428,15 @@ def _tool_intents(order: ModelAnswered) -> list[Event]:
                 )
             )
     return events
+
+
+def _after_all(state: AwaitingModel, events: list[Event], at_ms: int) -> list[Event]:
+    """What follows a reply whose calls have their results with it."""
+    after: State = state
+    for event in events:
+        after = evolve(after, event, at_ms)
+    assert isinstance(after, AwaitingTools)
+    return _after_tools(after, [], at_ms)
 
 
 def _erred(state: State, order: ModelErred) -> list[Event]:
@@ -579,7 +622,7 @@ def _with_what_follows(state: AwaitingTools, events: list[Event], at_ms: int) ->
     """The events, and the next turn when they answer the last open calls, or the end when the run is not to go on."""
     if unknown.fails_the_run(state, events):
         # Nothing may begin in a run that ends with the same decision.
-        told: list[Event] = [event for event in events if isinstance(event, ToolReturned)]
+        told: list[Event] = [event for event in events if isinstance(event, ToolReturned | InterruptionClosed)]
         return [*told, _failed(state.facts, OUTCOME_UNKNOWN, "the outcome of a tool call is not known")]
     return [*events, *(_after_tools(state, events, at_ms) if unknown.answers(events) else [])]
 
@@ -591,7 +634,10 @@ def _woken(state: State, order: Woken) -> list[Event]:
     if isinstance(state, AwaitingModel | AwaitingTools | Compacting) and alarms.is_late(state, order.at_ms):
         facts = state.facts
         return [_failed(facts, "run_timeout", f"the run took longer than its {facts.run_timeout_s} s")]
-    return children.late(state, order.at_ms) if isinstance(state, AwaitingTools) else []
+    if not isinstance(state, AwaitingTools):
+        return []
+    late = children.late(state, order.at_ms)
+    return late or _with_what_follows(state, interrupting.expired(state, order.at_ms), order.at_ms)
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------

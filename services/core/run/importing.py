@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from schemas.run_events import Event, RunCancelled, RunRefused, RunRestored, RunStarted
 from services.core.changing import changed
+from services.core.run import interrupting
 from services.core.run.orders import Import
 from services.core.run.state import (
     Absent,
@@ -63,14 +64,14 @@ def take_in(state: State, order: Import, recover: Callable[[Live], list[Event]])
         return _refused(state, f"the history cannot be folded: {error}")
     is_last = command.first_seq + len(events) - 1 == total
     if is_last and isinstance(after, Live):
-        events += _goes_on(after, order, recover) if command.continues else [_cancelled(after, GOES_ON_ELSEWHERE)]
+        events += _goes_on(after, order, recover) if command.continues else _cancelled(after, GOES_ON_ELSEWHERE)
     return events
 
 
 def _goes_on(told: Live, order: Import, recover: Callable[[Live], list[Event]]) -> list[Event]:
     """What makes a run that was told to its end one of this log."""
     if order.occupied:
-        return [_cancelled(told, f"restored, but {order.occupied} has its session or its handle here")]
+        return _cancelled(told, f"restored, but {order.occupied} has its session or its handle here")
     restored = RunRestored(events=order.command.origin.events)
     here = evolve(told, restored, order.at_ms)
     assert isinstance(here, Live)
@@ -84,16 +85,17 @@ def is_import(state: State) -> bool:
 
 def _refused(state: State, message: str) -> list[Event]:
     if isinstance(state, Live):
-        return [_cancelled(state, f"the import was given up: {message}")]
+        return _cancelled(state, f"the import was given up: {message}")
     return [RunRefused(code="bad_request", message=message)]
 
 
-def _cancelled(state: Live, reason: str) -> RunCancelled:
+def _cancelled(state: Live, reason: str) -> list[Event]:
     facts = state.facts
-    return RunCancelled(
+    end = RunCancelled(
         reason=reason,
         iterations=facts.turns,
         usage=facts.usage,
         cost_micros=facts.cost_micros,
         currency=facts.currency,
     )
+    return interrupting.with_closings(state, [end])

@@ -8,6 +8,9 @@ MAX_TOOL_CALLS_PER_TURN = 128
 """Calls of one turn that are carried out; the rest get an error result. A turn must fit one append and 256 frames."""
 MAX_WAITING_INPUTS = 16
 """User texts that wait for the next turn boundary; more are refused, so that a client cannot fill memory."""
+SETTLED_KEPT = 64
+"""Questions to people that a run remembers once they have ended, for whoever answers too late; others are in the read
+models. About 5 KB of state."""
 INPUT_IDS_KEPT = 128
 """Ids of texts a run remembers: one that is sent again comes within seconds, or is read again by a new owner from where
 the last checkpoint stands (half a minute). About 5 KB of state."""
@@ -42,6 +45,24 @@ RECONCILES_MAX = 5
 """Questions to a tool about one call, over all its attempts; a reconciler that never answers must not hold a run."""
 RECONCILE_BACKOFF_MS = (500, 1_000, 2_000, 4_000, 8_000)
 """Wait before the next question after one that failed; together shorter than the patience of somebody who watches."""
+MAX_PENDING_QUESTIONS = 10
+"""Questions of one run that may wait at once where nothing else is said: what a person can still overlook."""
+QUESTION_TIMEOUT_MS = 3_600_000
+"""How long a question waits that names no time."""
+QUESTION_TIMEOUT_MAX_MS = 24 * 3_600_000
+"""Longest wait a question may ask for: a day; who needs longer parks the run."""
+QUESTION_CHARACTERS_MAX = 8_000
+"""Of a question or a notice; a person has to read it."""
+CONTEXT_CHARACTERS_MAX = 32_000
+"""Of what a person should know to answer; longer material belongs in a document."""
+OPTIONS_MAX = 20
+"""Answers to choose from; more cannot be taken in at a glance."""
+OPTION_CHARACTERS_MAX = 500
+"""Of one of them."""
+ANSWER_CHARACTERS_MAX = 64_000
+"""Of an answer; it stands in two events of one decision, and goes to the model as it is."""
+RESOLVED_BY_MAX = 256
+"""Characters of the name of whoever answers."""
 DEPTH_MAX = 3
 """How deep a tree of runs may get, a run of its own being 0 (parity: reference runtime 3.4): more is a loop of agents
 that ask each other."""
@@ -50,9 +71,7 @@ SPAWNS_MAX = 32
 SPAWN_BYTES_MAX = 256 * 1024
 """All prompts of one call: they must fit one append together with what else is decided."""
 RESIDENTS_MAX = 8
-"""Resident children a run may have at once."""
-IDLE_TTL_S = 30 * 60
-"""Seconds parked after which a resident child is closed, when its opener says nothing."""
+"""Resident children a run may have at once, unless the operator says otherwise."""
 CANCEL_TURN_WAIT_MS = 15_000
 """How long a call waits until a resident child whose turn it cancelled stands still."""
 INLINE_RESULT_BYTES = 60_000

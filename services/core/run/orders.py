@@ -1,8 +1,9 @@
 """Commands of the run family as the core sees them: what was asked, with every fact the decision needs.
 
 Those of FromTopic come from the commands topic; the shell adds the time and what only it can look up (the definition,
-what else is live, what is paused). Obey, NotBegun, Recover, Woken and ChildTold come from the owner, the others from
-effects inside it. None is stored: a command that had an effect is named by the event it caused.
+what else is live, what is paused, what a model has said so far). Obey, NotBegun, Recover, Woken and ChildTold come from
+the owner, the others from effects inside it. None is stored: a command that had an effect is named by the event it
+caused.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from schemas.quick import frozen_on_paper
 from schemas.run_commands import (
     CancelRun,
+    CancelTurn,
     CloseResident,
     CompactRun,
     ForkRun,
@@ -19,6 +21,7 @@ from schemas.run_commands import (
     QuarantineRun,
     ReleaseRun,
     ResolveCall,
+    ResolveInterruption,
     ResumeRun,
     StartRun,
 )
@@ -28,6 +31,7 @@ from schemas.values import (
     BlobRef,
     ForkPoint,
     HookAct,
+    InterruptionWish,
     LimitNotice,
     ModelChoice,
     ParentCall,
@@ -36,6 +40,7 @@ from schemas.values import (
     ToolCall,
     Usage,
 )
+from services.core.run.limits import RESIDENTS_MAX
 from services.core.run.state import Pause, State
 
 CallKey = tuple[str, int, int, int]
@@ -176,6 +181,34 @@ class Resolve:
 
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Respond:
+    """ResolveInterruption with the answer as the log may hold it, as text and as JSON.
+
+    `problem`: why the answer cannot be taken (interrupting.problem_of_answer); empty when it can.
+    """
+
+    at_ms: int
+    command: ResolveInterruption
+    answer: str = ""
+    answer_json: str = '""'
+    problem: str = ""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopTurn:
+    """CancelTurn with what the model had said by then, as far as this owner knows, in that turn and attempt."""
+
+    at_ms: int
+    command: CancelTurn
+    turn: int = 0
+    attempt: int = 0
+    text: str = ""
+    text_blob: BlobRef | None = None
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Compact:
     at_ms: int
     command: CompactRun
@@ -234,6 +267,8 @@ class ModelAnswered:
     traceparent: str = ""
     reconcilable: tuple[bool, ...] = ()
     """For each tool call: the tool can be asked about it should it be lost. Empty = none can."""
+    wishes: tuple[InterruptionWish, ...] = ()
+    """What its calls of the tool Interruption ask for; such a call is decided and never carried out."""
     notices: tuple[LimitNotice, ...] = ()
     """Soft limits that are reached now that the call is counted."""
 
@@ -340,6 +375,8 @@ class ChildrenAsked:
     is_sealed: bool = False
     is_looked_at: bool = False
     hook_acts: tuple[HookAct, ...] = ()
+    residents_max: int = RESIDENTS_MAX
+    """Resident children the run may have."""
 
     @property
     def key(self) -> CallKey:
@@ -480,7 +517,20 @@ class Release:
 
 
 FromTopic = (
-    Start | Fork | Import | Cancel | Close | Input | Resolve | Compact | PauseIt | ResumeIt | Quarantine | Release
+    Start
+    | Fork
+    | Import
+    | Cancel
+    | StopTurn
+    | Close
+    | Input
+    | Resolve
+    | Respond
+    | Compact
+    | PauseIt
+    | ResumeIt
+    | Quarantine
+    | Release
 )
 EffectResult = (
     ModelAnswered | ModelErred | OverBudget | ToolDone | ChildrenAsked | Reconciled | Summarised | SummaryFailed

@@ -21,11 +21,14 @@ from schemas.run_events import (
     FallbackSuppressed,
     HookActed,
     InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
     LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    PersonNotified,
     ResidentLeft,
     RunCancelled,
     RunCompleted,
@@ -43,6 +46,7 @@ from schemas.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TurnCancelled,
 )
 from services.core.run.delegation import is_complete, needs_gathering, running
 from services.core.run.importing import is_import
@@ -156,7 +160,7 @@ class TellParent:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndChildren:
-    """The run is over, and so are its children."""
+    """The run is over, and so are its children; or its turn was stopped, and so are those that its calls started."""
 
     run_id: str
 
@@ -208,6 +212,9 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | ToolOutcomeAsked()
             | CallNotBegun()
             | HookActed()
+            | InterruptionOpened()
+            | InterruptionClosed()
+            | PersonNotified()
             | ChildrenPlanned()
             | ResidentLeft()
             | ContextCompacted()
@@ -223,7 +230,10 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             assert isinstance(state, Parked)
             parent = state.facts.parent
             return (TellParent(run_id=state.facts.run_id),) if parent is not None and parent.is_resident else ()
-        case RunRestored() | RunReleased():
+        case RunRestored():
+            # Its parent is restored after it.
+            return tuple([kin for kin in unsettled(state) if not isinstance(kin, SeeToParent)])
+        case RunReleased():
             return unsettled(state)
         case RunCompleted():
             assert isinstance(state, Ended)
@@ -231,6 +241,10 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
         case RunCancelled() | RunFailed():
             assert isinstance(state, Ended)
             return (StopCalls(run_id=state.facts.run_id), *_ends(state.facts))
+        case TurnCancelled():
+            assert isinstance(state, AwaitingTools)
+            stopped = StopCalls(run_id=state.facts.run_id)
+            return (stopped, EndChildren(run_id=stopped.run_id)) if state.facts.spawned else (stopped,)
         case RunQuarantined():
             assert isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended)
             return (StopCalls(run_id=state.facts.run_id),)

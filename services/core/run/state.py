@@ -36,11 +36,14 @@ from schemas.run_events import (
     FallbackSuppressed,
     HookActed,
     InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
     LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    PersonNotified,
     ResidentLeft,
     RunCancelled,
     RunCompleted,
@@ -58,12 +61,14 @@ from schemas.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TurnCancelled,
 )
 from schemas.values import AgentDefinition, BlobRef, ModelChoice, ParentCall, ToolCall, Usage
 from services.core.changing import changed
 from services.core.run import delegation, limits
 from services.core.run.delegation import Delegation
 from services.core.run.prompt import first_message
+from services.core.run.questions import Question, Settled, question_of
 from services.core.run.splitting import Split, compacted, estimate_tokens
 
 REDUCER_VERSION = 7
@@ -158,7 +163,7 @@ class Facts:
     inherited_messages: int = 0
     """How many of the messages came from the run this one goes on with."""
     turns: int = 0
-    """Model turns that were answered."""
+    """Model turns that were answered or cancelled."""
     usage: Usage = NO_USAGE
     last_usage: Usage = NO_USAGE
     max_context_tokens: int = 0
@@ -191,7 +196,9 @@ class Facts:
     run_timeout_s: int = 0
     """Seconds of work the run may take; 0 = no bound."""
     deadline_ms: int = 0
-    """When its time is over, if it is neither paused nor parked until then; 0 = never."""
+    """When its time is over, if it neither pauses nor waits for people until then; 0 = never."""
+    settled: tuple[Settled, ...] = ()
+    """Its latest questions to people that have ended, newest last."""
     parent: ParentCall | None = None
     """The call it was started by; None for a run of its own."""
     parent_context: tuple[tuple[str, str], ...] = ()
@@ -293,6 +300,10 @@ class AwaitingTools:
     """All calls of the turn, by index."""
     open: tuple[OpenCall, ...] = ()
     answers: tuple[Answer, ...] = ()
+    questions: tuple[Question, ...] = ()
+    """Calls that wait for a person; they are not in `open`."""
+    idle_since_ms: int = 0
+    """Since when the run waits for nothing but people, and its time stands still; 0 = calls are under way."""
 
 
 @quick
@@ -400,6 +411,12 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _not_begun(state, event)
         case HookActed():
             return _hook_acted(state, event)
+        case InterruptionOpened():
+            return _question_opened(state, event, at_ms)
+        case InterruptionClosed():
+            return _question_closed(state, event, at_ms)
+        case TurnCancelled():
+            return _turn_cancelled(state, event)
         case ChildrenPlanned() | ChildRequested() | ChildReturned():
             return _delegated(state, event, at_ms)
         case ResidentLeft():
@@ -431,6 +448,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return _with_facts(state, changed(_facts(state, event), quarantined=error))
         case RunReleased():
             return _with_facts(state, changed(_facts(state, event), quarantined="", losses=NO_LOSSES))
+        case PersonNotified():
+            return _person_notified(state, event)
         case LimitReached(notice=notice):
             facts = _facts(state, event)
             told = f"{notice.scope}/{notice.severity}"
@@ -662,7 +681,7 @@ def _tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> Await
         asks=before.asks if before is not None else 0,
         delegation=before.delegation if before is not None else None,
     )
-    return changed(state, open=(*kept, opened))
+    return _looked_at(changed(state, open=(*kept, opened)), at_ms)
 
 
 def _reconcile_requested(state: State, event: ToolReconcileRequested, at_ms: int) -> AwaitingTools:
@@ -675,6 +694,56 @@ def _reconcile_requested(state: State, event: ToolReconcileRequested, at_ms: int
 def _outcome_asked(state: State, event: ToolOutcomeAsked, at_ms: int) -> AwaitingTools:
     awaiting, opened = _lost(state, event, at_ms)
     return _replaced(awaiting, changed(opened, is_asking=False, is_waiting=True))
+
+
+def _question_opened(state: State, event: InterruptionOpened, at_ms: int) -> AwaitingTools:
+    if not isinstance(state, AwaitingTools) or state.turn != event.turn or not 0 <= event.index < len(state.asked):
+        raise IllegalEvent(f"a question {event.turn}.{event.index} that no call of this turn asks")
+    begun: tuple[Answer | OpenCall | Question, ...] = (*state.answers, *state.open, *state.questions)
+    asked = {question.interrupt_id for question in state.questions}
+    if event.interrupt_id in asked or any(item.index == event.index for item in begun):
+        raise IllegalEvent(f"the call {event.turn}.{event.index} asks a second time, as {event.interrupt_id}")
+    question = question_of(event, state.asked[event.index])
+    return _looked_at(changed(state, questions=(*state.questions, question)), at_ms)
+
+
+def _person_notified(state: State, event: PersonNotified) -> AwaitingTools:
+    """Its result follows in the same batch; nothing waits."""
+    if isinstance(state, AwaitingTools) and state.turn == event.turn and 0 <= event.index < len(state.asked):
+        return state
+    raise IllegalEvent(f"a notice {event.turn}.{event.index} of a call that the model did not ask for")
+
+
+def _question_closed(state: State, event: InterruptionClosed, at_ms: int) -> AwaitingTools:
+    """Its result follows in the same batch, or the end of the run."""
+    left = state.questions if isinstance(state, AwaitingTools) else ()
+    left = tuple(item for item in left if item.interrupt_id != event.interrupt_id)
+    if not isinstance(state, AwaitingTools) or len(left) == len(state.questions):
+        raise IllegalEvent(f"the question {event.interrupt_id} does not wait")
+    settled = Settled(interrupt_id=event.interrupt_id, status=event.status, resolution_id=event.resolution_id)
+    facts = changed(state.facts, settled=(*state.facts.settled, settled)[-limits.SETTLED_KEPT :])
+    return _looked_at(changed(state, facts=facts, questions=left), at_ms)
+
+
+def _looked_at(state: AwaitingTools, at_ms: int) -> AwaitingTools:
+    """With its time standing still from when nothing but people is waited for until something else is."""
+    if state.questions and not state.open:
+        return state if state.idle_since_ms else changed(state, idle_since_ms=at_ms)
+    if not state.idle_since_ms:
+        return state
+    return changed(state, facts=_time_went_on(state.facts, state.idle_since_ms, at_ms), idle_since_ms=0)
+
+
+def _turn_cancelled(state: State, event: TurnCancelled) -> AwaitingTools:
+    match state:
+        case AwaitingTools(turn=event.turn) if len(state.answers) == len(state.asked) and not event.attempt:
+            return state
+        case AwaitingModel(turn=event.turn, attempt=event.attempt, facts=facts):
+            said = event.text or event.text_blob
+            blocks = (TextBlock(text=event.text, blob=event.text_blob),) if said else ()
+            messages = (*facts.messages, Message(role="assistant", blocks=blocks)) if blocks else facts.messages
+            return AwaitingTools(facts=changed(facts, messages=messages, turns=event.turn), turn=event.turn, asked=())
+    raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} is cancelled and not under way")
 
 
 def _not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingTools | Compacting:
@@ -762,6 +831,8 @@ def _tool_returned(state: State, event: ToolReturned, at_ms: int) -> AwaitingToo
         raise IllegalEvent(f"a result of tool call {event.index} of turn {event.turn} that is not awaited")
     if any(answer.index == event.index for answer in state.answers):
         raise IllegalEvent(f"a second result of tool call {event.index} of turn {event.turn}")
+    if any(question.index == event.index for question in state.questions):
+        raise IllegalEvent(f"a result of tool call {event.index} of turn {event.turn}, whose question still waits")
     if event.outcome == OUTCOME_UNKNOWN:
         state = _with_loss(state, event.index, at_ms)
     if event.asks_compaction:
@@ -776,7 +847,7 @@ def _tool_returned(state: State, event: ToolReturned, at_ms: int) -> AwaitingToo
     answers = (*state.answers, answer)
     open_calls = tuple(item for item in state.open if item.index != event.index)
     if len(answers) < len(state.asked):
-        return changed(state, open=open_calls, answers=answers)
+        return _looked_at(changed(state, open=open_calls, answers=answers), at_ms)
     results = tuple(_result_block(a) for a in sorted(answers, key=lambda a: a.index))
     facts = changed(state.facts, messages=(*state.facts.messages, Message(role="user", blocks=results)))
     return changed(state, facts=facts, open=(), answers=answers)

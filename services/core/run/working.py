@@ -5,6 +5,7 @@ its parent, which waits for it, is inside for both.
 """
 
 from schemas.run_events import (
+    InterruptionOpened,
     ModelCallRequested,
     RunCancelled,
     RunCompleted,
@@ -16,6 +17,7 @@ from schemas.run_events import (
     RunReleased,
     RunRestored,
     ToolOutcomeAsked,
+    ToolReturned,
 )
 from services.core.run.importing import is_import
 from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
@@ -26,6 +28,8 @@ TURNING_POINTS = frozenset(
         RunRestored,
         ModelCallRequested,
         ToolOutcomeAsked,
+        ToolReturned,
+        InterruptionOpened,
         RunParked,
         RunPaused,
         RunQuarantined,
@@ -44,7 +48,11 @@ def is_at_work(state: State) -> bool:
         case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Compacting(facts=facts):
             if facts.parent is not None or facts.quarantined or is_import(state):
                 return False
-            waits = isinstance(state, AwaitingTools) and state.open and all(call.is_waiting for call in state.open)
-            return not waits
+            return not (isinstance(state, AwaitingTools) and _waits_for_people(state))
         case _:
             return False
+
+
+def _waits_for_people(state: AwaitingTools) -> bool:
+    """Nothing of the turn is under way, and somebody has to say something."""
+    return all(call.is_waiting for call in state.open) and bool(state.open or state.questions)

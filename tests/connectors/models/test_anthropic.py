@@ -5,7 +5,7 @@ import pytest
 
 from connectors.errors import Permanent
 from connectors.models.anthropic import AnthropicModel, can_see
-from connectors.protocols import Reply
+from connectors.protocols import Reply, SystemBlock
 from schemas.conversation import ImageBlock, Message
 from schemas.values import Sampling
 from tests.connectors.models import fault_server, samples
@@ -96,6 +96,26 @@ async def test_sampling_that_a_thinking_model_refuses_is_dropped_and_said_once(
         "anthropic: temperature was dropped: claude-sonnet-4-5 does not take it while it thinks",
         "anthropic: top_p was dropped: claude-sonnet-4-5 does not take it while it thinks",
     ]
+
+
+async def test_what_a_gateway_is_said_to_lack_is_not_asked_of_it() -> None:
+    async with FaultServer(fault_server.stream(samples.ANTHROPIC_FRAMES)) as server:
+        model = AnthropicModel(base_url=server.url)
+        model.capabilities = replace(
+            model.capabilities, native_prompt_cache=False, supports_thinking=False, parallel_tool_calls=False
+        )
+        asked = request(
+            model="claude-sonnet-4-5",
+            effort="high",
+            max_tokens=20_000,
+            system=(SystemBlock(text="Be short.", cacheable=True),),
+        )
+        assert [item async for item in model.stream(asked)]
+        await model.close()
+    sent = server.requests[0].json
+    assert sent["system"] == [{"type": "text", "text": "Be short."}]
+    assert "thinking" not in sent
+    assert sent["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
 
 
 async def test_its_capabilities() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from connectors.errors import Permanent
@@ -9,7 +11,9 @@ from connectors.models.exchange import (
     encoded,
     settled,
     text_of,
+    within,
 )
+from connectors.protocols import Capabilities, SystemBlock
 from schemas.conversation import ImageBlock, TextBlock, ToolResultBlock
 from schemas.values import BlobRef, ToolCall
 from tests.connectors.models.samples import called, request, results, user
@@ -80,3 +84,29 @@ def test_a_missing_key_names_what_to_set() -> None:
     check_key("some", "sk", needed=True)
     with pytest.raises(Permanent, match="api_key_env"):
         check_key("some", "", needed=True)
+
+
+ALL = Capabilities(native_prompt_cache=True, supports_thinking=True, supports_effort=True)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "effort_is_thinking", "effort"),
+    [
+        (ALL, True, "high"),
+        (replace(ALL, supports_effort=False), False, ""),
+        (replace(ALL, supports_thinking=False), True, ""),
+        (replace(ALL, supports_thinking=False), False, "high"),
+    ],
+)
+def test_an_effort_goes_only_to_providers_that_take_one(
+    capabilities: Capabilities, effort_is_thinking: bool, effort: str
+) -> None:
+    asked = request(effort="high")
+    assert within(asked, capabilities, effort_is_thinking=effort_is_thinking).effort == effort
+
+
+def test_cache_marks_go_only_to_providers_with_a_cache() -> None:
+    asked = request(system=(SystemBlock(text="a", cacheable=True), SystemBlock(text="b")))
+    assert within(asked, ALL) is asked
+    kept = within(asked, replace(ALL, native_prompt_cache=False)).system
+    assert [(block.text, block.cacheable) for block in kept] == [("a", False), ("b", False)]

@@ -181,6 +181,13 @@ def test_an_error_inside_a_stream_is_classified_by_its_code_and_type(error: obje
     assert str(failure) == f"some{f' {status}' if status else ''}: m (error inside the stream)"
 
 
+def test_an_error_inside_a_stream_may_say_how_long_to_wait() -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7s"}, {"retryDelay": "nonsense"}]
+    failure = failures.from_error_object("some", {"code": 429, "message": "m", "details": details})
+    assert isinstance(failure, Transient)
+    assert failure.retry_after_s == 7.0
+
+
 def test_an_error_inside_a_stream_may_be_anything() -> None:
     errors: list[object] = [None, [], 3, {}, {"code": {}}, {"code": "9" * 6000}]
     for error in errors:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from connectors.configuration import ConfigurationProblem, load, providers_of, usable_ids
-from connectors.errors import Permanent
+from connectors.errors import Permanent, Transient
 from connectors.models.catalog import build_model
-from connectors.protocols import Model, Reply
+from connectors.protocols import Model, Reply, TextDelta
 from schemas.conversation import ImageBlock, Message
 from tests.connectors.models import fault_server, samples
-from tests.connectors.models.fault_server import FaultServer
+from tests.connectors.models.fault_server import Answer, FaultServer
 from tests.connectors.models.samples import called, request, results, user
 
 GATEWAY = """
@@ -78,6 +78,68 @@ async def test_without_its_key_it_is_not_usable_and_without_a_keys_name_it_needs
         await model.close()
     assert "authorization" not in server.requests[0].headers
     assert (server.requests[0].path, server.requests[0].json["max_tokens"]) == ("/chat/completions", 99)
+
+
+WHOLE = {
+    "id": "x",
+    "model": "old-1",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "tool_calls",
+            "message": {
+                "role": "assistant",
+                "content": "I look.",
+                "reasoning_content": "hm",
+                "tool_calls": [
+                    {"id": "a", "type": "function", "function": {"name": "Search", "arguments": '{"query":"x"}'}},
+                    {"id": "b", "type": "function", "function": {"name": "Search", "arguments": "{}"}},
+                ],
+            },
+        }
+    ],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+}
+SIMPLE = (
+    "providers: {{box: {{driver: openai, base_url: '{url}', options: {{reasoning_models: [old-]}}, capabilities:"
+    " {{streaming: false, parallel_tool_calls: false, supports_effort: false}}}}}}"
+)
+
+
+async def test_a_server_that_cannot_stream_is_asked_for_the_whole_answer(tmp_path: Path) -> None:
+    async with FaultServer(fault_server.document(WHOLE)) as server:
+        model, _ = gateway(tmp_path, SIMPLE.format(url=server.url), {})
+        items = [item async for item in model.stream(request(model="old-1", effort="high"))]
+        await model.close()
+    reply = items[-1]
+    assert isinstance(reply, Reply)
+    assert (reply.text, reply.reasoning, reply.stop_reason) == ("I look.", "hm", "tool_use")
+    assert [(call.id, call.input) for call in reply.tool_calls] == [("a", '{"query":"x"}'), ("b", "{}")]
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (3, 4)
+    assert [item.text for item in items[:-1] if isinstance(item, TextDelta)] == ["hm", "I look."]
+    [sent] = server.requests
+    assert (sent.json["stream"], sent.json["parallel_tool_calls"]) == (False, False)
+    assert "reasoning_effort" not in sent.json
+    assert (sent.headers["accept"], sent.headers["idempotency-key"]) == ("application/json", "r_1/1/0")
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (fault_server.document({"choices": [{"message": {"content": "cut"}}]}), "interrupted"),
+        (fault_server.document({"error": {"code": 429, "message": "slow down"}}), "rate_limited"),
+        (fault_server.document([]), "interrupted"),
+        (fault_server.status(200, b"<html>", content_type="text/html"), "unavailable"),
+        (fault_server.error(503, "down"), "unavailable"),
+    ],
+)
+async def test_what_is_no_whole_answer_is_worth_another_try(tmp_path: Path, answer: Answer, kind: str) -> None:
+    async with FaultServer(answer) as server:
+        model, _ = gateway(tmp_path, SIMPLE.format(url=server.url), {})
+        with pytest.raises(Transient) as caught:
+            await last(model, user("a"), name="old-1")
+        assert caught.value.kind == kind
+        await model.close()
 
 
 @pytest.mark.parametrize("status", [404, 405])

@@ -88,6 +88,15 @@ def test_a_signature_that_comes_in_a_part_of_its_own_is_kept() -> None:
     assert reply.reasoning_signature == 'gemini:[["text",3,"c2ln"]]'
 
 
+def test_pieces_of_a_part_grow_it_until_its_signature_and_what_follows_is_another() -> None:
+    frames = [
+        gemini_frame({"text": "a"}),
+        gemini_frame({"text": "b", "thoughtSignature": "c2ln"}),
+        gemini_frame({"text": "c"}, finish="STOP"),
+    ]
+    assert played(frames)[0].reasoning_signature == 'gemini:[["text",2,"c2ln"],["text",1,""]]'
+
+
 def test_ids_follow_from_the_attempt() -> None:
     frames = [gemini_frame(gemini_call("Search", {}), finish="STOP")]
     assert played(frames)[0].tool_calls == played(frames)[0].tool_calls

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.models.gemini_schema import FORMATS, MAX_DEPTH, MAX_NODES, TYPES, WORDS, sanitised
+from connectors.models.gemini_schema import FORMATS, MAX_DEPTH, MAX_REFERENCES, TYPES, WORDS, sanitised
 
 KNOWN = WORDS | {"type", "enum", "format", "items", "properties", "required", "anyOf"}
 
@@ -62,6 +62,7 @@ def test_words_gemini_refuses_are_stripped_and_the_others_kept() -> None:
         ({"const": "get"}, {"type": "string", "enum": ["get"]}),
         ({"enum": ["a", "", "b", "a"]}, {"type": "string", "enum": ["a", "b"]}),
         ({"type": "integer", "enum": [1, 2]}, {"type": "integer"}),
+        ({"type": "integer", "enum": ["1", "2"]}, {"type": "integer"}),
         ({"enum": [1, 2]}, {"type": "integer"}),
         ({"const": True}, {"type": "boolean"}),
         ({"type": "string", "format": "uri"}, {"type": "string"}),
@@ -117,7 +118,7 @@ def test_references_in_a_circle_end() -> None:
 )
 def test_a_schema_that_doubles_at_each_step_stays_small(step: Callable[[int], Any]) -> None:
     clean = one({"$ref": "#/$defs/s0"}, **{"$defs": {f"s{n}": step(n) for n in range(40)}})
-    assert len(orjson.dumps(clean)) < 200 * MAX_NODES
+    assert len(orjson.dumps(clean)) < 200 * MAX_REFERENCES
 
 
 WORDS_IN = ["type", "properties", "items", "anyOf", "allOf", "oneOf", "enum", "const", "required", "$ref", "format"]

@@ -45,6 +45,14 @@ def test_any_number_of_lines_is_fine() -> None:
     assert len(parsed(b"x" * 50 + b"\n", *[b"{}\n\n" * 50] * 20, limit=60)) == 1001
 
 
+async def test_a_body_may_end_without_a_line_end() -> None:
+    async def chunks() -> AsyncGenerator[bytes]:
+        yield b"1\n"
+        yield b"2"
+
+    assert [frame.data async for frame in json_lines(chunks())] == [b"1", b"2"]
+
+
 async def test_leaving_the_lines_closes_the_chunks() -> None:
     closed = []
 

@@ -1,4 +1,5 @@
 import asyncio
+import json
 import zlib
 from typing import Any
 
@@ -108,6 +109,7 @@ LISTED = [
     "mock-generic",
     "mock-reviewer",
     "mock-a3x2",
+    "mock-tree",
     "mock-ledger",
     "mock-researcher",
     "mock-editor",
@@ -205,3 +207,12 @@ async def test_its_capabilities() -> None:
     assert model.capabilities.supports_vision
     assert model.provider == "mock"
     await model.close()
+
+
+async def test_a_tree_asks_for_its_children_and_its_leaves_answer() -> None:
+    tool = ToolSpec(name="Agent", description="Starts runs.", input_schema={"type": "object"})
+    asked = request(user("tree branch 2 3"), model="mock-tree", tools=(tool,))
+    [call] = (await turn(asked)).tool_calls
+    spawn = {"name": "branch", "prompt": "tree branch 3"}
+    assert json.loads(call.input) == {"op": "parallel_spawn", "spawns": [spawn, spawn]}
+    assert not (await turn(request(user("tree branch"), model="mock-tree"))).tool_calls

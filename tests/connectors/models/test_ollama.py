@@ -203,7 +203,7 @@ async def test_installed_models_are_listed() -> None:
 
 async def test_its_capabilities() -> None:
     model = OllamaModel()
-    assert model.capabilities.max_context_tokens == 4096
+    assert model.capabilities.max_context_tokens == 0
     assert model.capabilities.supports_thinking
     assert model.capabilities.supports_effort
     await model.close()

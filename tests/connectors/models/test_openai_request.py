@@ -85,6 +85,13 @@ def test_the_smallest_request_has_no_empty_parts() -> None:
     assert sent["messages"] == [{"role": "user", "content": "Hello"}]
 
 
+def test_one_call_at_a_time_and_a_whole_answer_can_be_asked_for() -> None:
+    sent = json.loads(orjson.dumps(openai_request.body(request(), OPENAI, parallel=False, streaming=False)))
+    assert (sent["parallel_tool_calls"], sent["stream"]) == (False, False)
+    assert "stream_options" not in sent
+    assert "parallel_tool_calls" not in openai_request.body(request(tools=()), OPENAI, parallel=False)
+
+
 def test_several_texts_of_a_user_are_one_string() -> None:
     message = Message(role="user", blocks=(TextBlock(text="one"), TextBlock(text="two")))
     assert body(request(message))["messages"][-1]["content"] == "one\ntwo"

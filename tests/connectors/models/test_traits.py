@@ -65,7 +65,7 @@ def test_only_anthropic_has_a_prompt_cache_of_its_own_unless_a_file_says_so() ->
         ("openai", 128_000, False, True, True),
         ("deepseek", 128_000, True, False, True),
         ("gemini", 2_000_000, True, True, True),
-        ("ollama", 4_096, True, True, True),
+        ("ollama", 0, True, True, True),
         ("mock", 200_000, False, True, False),
     ],
 )

@@ -11,7 +11,7 @@ ALWAYS = ["Agent", "Context", "Read", "Write", "Edit", "Glob", "Grep", "HTTP", "
 
 
 def test_what_the_operator_did_not_enable_does_not_exist() -> None:
-    assert list(build_tools(ToolOptions())) == ALWAYS
+    assert list(build_tools(ToolOptions())) == [*ALWAYS, "Interruption"]
 
 
 def test_what_the_operator_enabled_exists(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_what_the_operator_enabled_exists(tmp_path: Path) -> None:
         bash_enabled=True, bench_enabled=True, ledger_path=str(tmp_path / "l"), ledger_effect=EffectClass.IDEMPOTENT
     )
     tools = build_tools(options)
-    assert list(tools) == [*ALWAYS, "Bash", "Bench", "Ledger"]
+    assert list(tools) == [*ALWAYS, "Bash", "Bench", "Ledger", "Interruption"]
     assert tools["Ledger"].effect_class({}) is EffectClass.IDEMPOTENT
 
 

@@ -127,6 +127,7 @@ def test_how_a_run_ends_is_its_status():
         (Frame(name="quarantined", data={"error": "bad record"}), "quarantined"),
         (Frame(name="awaiting_input", data={}), "waiting for input"),
         (Frame(name="outcome_unknown", data={"outcome_unknown": {"call": "1.0"}}), "waiting for an operator"),
+        (Frame(name="interruption_pending", data={"interruption": {"question": "?"}}), "waiting for an answer"),
         (Frame(name=WAITING, data={"error": "no runtime"}), "waiting for a runtime"),
     ):
         view = RunView(clock=Clock())
@@ -169,6 +170,21 @@ def test_frames_of_later_versions_are_passed_over():
     assert (
         told(Frame(name="hologram", data={"x": 1}), Frame(name="session", data={}), Frame(name="agent", data={})) == []
     )
+
+
+def test_a_question_shows_what_is_asked_and_how_it_is_answered():
+    asked = {"interrupt_id": "intr_1", "question": "Shall I?", "options": ["yes", "no"]}
+    assert told(Frame(name="interruption_pending", data={"interruption": asked})) == [
+        "Shall I?",
+        "loomlog inbox answer RUN intr_1 TEXT (yes | no)",
+    ]
+    assert told(Frame(name="interruption_resolved", data={"interruption": {"status": "resolved"}})) == []
+    assert told(Frame(name="notice", data={"notice": {"message": "Half done."}})) == ["Half done."]
+
+
+def test_a_stopped_turn_shows_what_was_said_and_why():
+    stopped = Frame(name="turn_cancelled", data={"turn_cancelled": {"reason": "stop talking"}})
+    assert told(text("I was"), stopped) == ["turn 1", "  I was", "turn cancelled: stop talking"]
 
 
 def test_a_compaction_is_told_with_what_it_saved_and_one_that_failed_with_why():

@@ -1,10 +1,10 @@
 import orjson
 import pytest
 
-from projections.frames import FrameMemory
+from projections.frames import FrameMemory, Said
 from schemas.codec import Codec, Decoded, Undecodable, local_codec
 from schemas.reader import RawEvent
-from schemas.run_events import InputReceived
+from schemas.run_events import Event, InputReceived, ModelCallRequested
 from schemas.stream_records import ModelDelta
 from schemas.values import Envelope
 from services.commands.items import DeltaItem, EventItem
@@ -22,10 +22,10 @@ class Counting(Codec):
         return super().decode(value)
 
 
-def raw() -> RawEvent:
+def raw(event: Event = EVENT) -> RawEvent:
     envelope = Envelope(term=1, seq=3, aggregate="r_1", tenant="acme", at_ms=5, cause_id="c_1", prev=bytes(16))
-    value = local_codec().encode_event(envelope, EVENT)
-    return RawEvent(9, local_codec().id_of(EVENT.SCHEMA), 1, 3, "r_1", value)
+    value = local_codec().encode_event(envelope, event)
+    return RawEvent(9, local_codec().id_of(event.SCHEMA), 1, 3, "r_1", value)
 
 
 def test_an_event_is_decoded_once_however_many_ask() -> None:
@@ -46,8 +46,9 @@ def test_the_envelope_alone_is_read_without_decoding() -> None:
 
 
 def test_frames_and_their_bytes_are_shared() -> None:
-    item = EventItem(raw(), 0)
-    first, second = item.frames(FrameMemory()), item.frames(FrameMemory())
+    item = EventItem(raw(ModelCallRequested(turn=2, attempt=1, provider="mock", model="m")), 0)
+    memory = FrameMemory(waiting=(Said("hello", "api", 5),))
+    first, second = item.frames(memory), item.frames(memory)
     assert first[1] is second[1]
     (piece,) = first[1]
     assert (piece.seq, piece.type) == (3 * 256, "steer"), "the stored face of an input is not live"

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import hashlib
 import itertools
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from connectors.sealing import KeyEncryptionKeys, name_of
 from projections.audit import AuditRow
 from projections.cursors import CursorRow, Position
 from projections.frames import FRAMES_PER_EVENT, FrameMemory
+from projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
 from projections.positions import Arrival
 from projections.runs import RunFilter, RunPage, RunRow, frame_memory
 from projections.tables import EVERY_TENANT, Scope, place_number, place_parts, place_token
@@ -36,6 +38,8 @@ from schemas.conversation import Message
 from schemas.ids import fresh_token, partition_key
 from schemas.run_commands import (
     CancelRun,
+    CancelTurn,
+    CloseResident,
     Command,
     CompactRun,
     ForkRun,
@@ -45,13 +49,14 @@ from schemas.run_commands import (
     QuarantineRun,
     ReleaseRun,
     ResolveCall,
+    ResolveInterruption,
     ResumeRun,
     StartRun,
 )
 from schemas.run_events import RunStarted, ToolOutcomeAsked
 from schemas.stream_events import Claim
 from schemas.stream_records import ModelDelta
-from schemas.values import AgentDefinition, Envelope, ForkPoint, ToolCall, Usage
+from schemas.values import AgentDefinition, Envelope, ForkPoint, InterruptionTerms, ToolCall, Usage
 from services.commands.authentication import Gate
 from services.commands.declined import Declined, away
 from services.commands.follow import RunStream
@@ -62,8 +67,10 @@ from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_READ, TENANT, USER
 from services.core.run.decide import decide
 from services.core.run.forking import overridden
+from services.core.run.interrupting import TOOL, id_of, wish_of
 from services.core.run.orders import (
     Cancel,
+    Close,
     Compact,
     Fork,
     Import,
@@ -76,6 +83,7 @@ from services.core.run.orders import (
     Release,
     Resolve,
     ResumeIt,
+    StopTurn,
     Summarised,
     SummaryFailed,
 )
@@ -83,6 +91,7 @@ from services.core.run.orders import Start as StartOrder
 from services.core.run.state import Absent, AwaitingModel, Compacting, Ended, Refused, State, conversation, evolve
 from services.runtime.budgets import budget_host
 from services.runtime.relatives import told
+from services.runtime.responses import Responses
 from services.stream.dead_letters import DeadLetters
 from services.stream.host import FixedMembership, Host
 from services.stream.subject_keys import SubjectKeys
@@ -133,6 +142,10 @@ class World:
         self.codec = local_codec()
         self.twin = Twin()
         self.projecting = projecting
+        self.now_ms = NOW_MS
+        """When answers of people are decided."""
+        self.said = ""
+        """What the model has said so far when a turn is stopped."""
         self.unfoldable = ""
         """Why a released run cannot be folded; empty when it can."""
         self.postgres_is_away = False
@@ -145,6 +158,8 @@ class World:
         self.tenants: dict[str, str] = {}
         self.histories: dict[str, tuple[Message, ...]] = {}
         """What forks begin with."""
+        self.cascaded: dict[str, tuple[str, ...]] = {}
+        """Handles of the descendants of runs, for those that have any."""
         self.seqs: dict[str, int] = {}
         self.terms: dict[int, int] = {}
         self._digests: dict[str, bytes] = {}
@@ -255,6 +270,20 @@ class World:
         self.reply(run_id, tool_calls=(ToolCall(id="c1", name="Pay", input="{}"),), effect_classes=("unsafe",))
         self.happen(run_id, ToolOutcomeAsked(turn=1, index=0, call_id="c1", attempt=1, reason="lost"))
 
+    def ask(self, run_id: str, *questions: dict[str, Any]) -> list[str]:
+        """The silent run asks people; the ids of its questions."""
+        asks = tuple(
+            ToolCall(id=f"c{at}", name=TOOL, input=json.dumps({"op": "ask", **one})) for at, one in enumerate(questions)
+        )
+        turn = getattr(self.states[run_id], "turn", 0)
+        self.reply(
+            run_id,
+            tool_calls=asks,
+            effect_classes=("pure",) * len(asks),
+            wishes=tuple(wish_of(at, call.input) for at, call in enumerate(asks)),
+        )
+        return [id_of(run_id, turn, at) for at in range(len(asks))]
+
     def reply(self, run_id: str, text: str = "ok", **more: Any) -> None:
         """The model answers the open turn."""
         state = self.states[run_id]
@@ -312,11 +341,21 @@ class World:
                 self.happen(run_id, *decide(state, order), cause_id=command.envelope.command_id)
                 return
             case CancelRun():
-                order = Cancel(at_ms=NOW_MS, command=command)
+                order = Cancel(at_ms=NOW_MS, command=command, cascaded=self.cascaded.get(run_id, ()))
+            case CloseResident():
+                order = Close(at_ms=NOW_MS, command=command)
             case PostInput():
                 order = Input(at_ms=NOW_MS, command=command)
             case ResolveCall():
                 order = Resolve(at_ms=NOW_MS, command=command)
+            case ResolveInterruption():
+                answering = Responses().prepared(command, state, command.envelope.tenant, "")
+                assert callable(answering)
+                order = answering(self.now_ms)
+            case CancelTurn():
+                turn, attempt = (state.turn, state.attempt) if isinstance(state, AwaitingModel) else (0, 0)
+                said = self.said
+                order = StopTurn(at_ms=NOW_MS, command=command, turn=turn, attempt=attempt, text=said)
             case CompactRun():
                 order = Compact(at_ms=NOW_MS, command=command)
             case PauseRun():
@@ -410,7 +449,12 @@ class World:
         same_session = next((r for r, f in live.items() if f.session_id == session and r != command.run_id), "")
         is_known = command.agent != "ghost"
         definition = AgentDefinition(
-            name=command.agent, provider="mock", model="mock-generic", system_prompt="Be short.", sha256="ab" * 32
+            name=command.agent,
+            provider="mock",
+            model="mock-generic",
+            system_prompt="Be short.",
+            sha256="ab" * 32,
+            interruption=InterruptionTerms(enabled=True),
         )
         return StartOrder(
             at_ms=NOW_MS,
@@ -524,6 +568,22 @@ class TwinProjection:
         ]
         return row, replace(frame_memory(row), calls=open_calls(calls))
 
+    async def interrupt(self, scope: Scope, run_id: str, interrupt_id: str) -> InterruptRow | None:
+        row: InterruptRow | None = self._tables["interrupts"].get((run_id, interrupt_id))
+        return row if row is not None and _within(scope, row.tenant) else None
+
+    async def interrupts(self, scope: Scope, wanted: InterruptFilter, *, limit: int, after: str = "") -> InterruptPage:
+        rows = [
+            row
+            for row in self._tables["interrupts"].values()
+            if _within(scope, row.tenant)
+            and (not wanted.statuses or row.status in wanted.statuses)
+            and wanted.run_id in ("", row.run_id)
+            and wanted.user_id in ("", row.user_id)
+        ]
+        rows.sort(key=lambda row: (row.created_at_ms, row.run_id, row.interrupt_id), reverse=True)
+        return InterruptPage(rows=tuple(rows[:limit]), next="more" if len(rows) > limit else "", total=len(rows))
+
     async def usage(
         self, scope: Scope, group_by: Sequence[str], *, user_id: str | None, since_day: str, until_day: str
     ) -> list[dict[str, Any]]:
@@ -566,6 +626,8 @@ def _wanted(wanted: RunFilter, row: RunRow) -> bool:
             not getattr(wanted, name) or getattr(wanted, name) == getattr(row, name)
             for name in ("agent", "agent_id", "parent_agent_id", "user_id", "session_id")
         )
+        and (not wanted.root_run_id or row.root_run_id == wanted.root_run_id)
+        and (not wanted.resident or row.resident)
         and (not wanted.since_ms or row.started_at_ms >= wanted.since_ms)
         and (not wanted.until_ms or row.started_at_ms < wanted.until_ms)
     )

@@ -125,8 +125,12 @@ class Echo:
 class OneAgent:
     """Definitions with one agent."""
 
+    def __init__(self, definition: AgentDefinition = AGENT) -> None:
+        self._definition = definition
+
     def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
-        return AGENT if agent == AGENT.name else Refusal(code="unknown_agent", message=f"no agent {agent}")
+        known = self._definition
+        return known if agent == known.name else Refusal(code="unknown_agent", message=f"no agent {agent}")
 
 
 class EmptyIndex:
@@ -159,6 +163,7 @@ class SmallRuntime:
         blobs: MemoryBlobs | None = None,
         previews_topic: str = "unused",
         tools: Mapping[str, Tool] | None = None,
+        agent: AgentDefinition = AGENT,
         budgets: Spending | None = None,
         prices: Mapping[tuple[str, str], Price] | None = None,
         held: frozenset[int] | None = None,
@@ -227,7 +232,7 @@ class SmallRuntime:
                 partitions=partitions,
                 known_since_ms=known_since_ms,
                 forgotten_until=forgotten_until,
-                definitions=OneAgent() if definitions is None else definitions,
+                definitions=OneAgent(agent) if definitions is None else definitions,
                 index=EmptyIndex(),
                 past=past,
                 tallies=tallies,
@@ -236,6 +241,7 @@ class SmallRuntime:
                 tracing=tracing,
                 pauses=pauses,
                 secrecy=secrecy,
+                so_far=work.so_far.said,
                 budgets=budgets,
                 door=door,
                 credentials=credentials,
@@ -275,7 +281,9 @@ async def running(runtime: SmallRuntime) -> AsyncIterator[SmallRuntime]:
 class Stage:
     """A log in memory on which runtimes work one after the other or together, and the model they all ask."""
 
-    def __init__(self) -> None:
+    def __init__(self, agent: AgentDefinition = AGENT, tools: Mapping[str, Tool] | None = None) -> None:
+        self.agent = agent
+        self.tools = tools
         self.log = MemoryLog({TOPICS.commands: 1, TOPICS.events: 1})
         self.model = Scripted()
         self.pauses = PauseTable()
@@ -304,6 +312,8 @@ class Stage:
             tracing=tracing or NO_TRACING,
             name=name,
             pauses=lambda: self.pauses,
+            agent=self.agent,
+            tools=self.tools,
             **parts,
         )
         async with running(runtime):

@@ -50,10 +50,6 @@ class Asked:
         """Nothing is open."""
 
 
-class WithoutProbe(Asked):
-    probe = None  # type: ignore[assignment]  # as drivers were before they had one
-
-
 def prober(board: ProviderBoard, log: MemoryLog, *, interval_s: float = 900, **models: Asked) -> Prober:
     return Prober(board, models, codec=CODEC, appender=log, clock_ms=lambda: NOW, name="one", interval_s=interval_s)
 
@@ -84,11 +80,6 @@ async def test_a_provider_that_refuses_is_away_and_says_why(failure: Exception) 
 async def test_a_provider_that_answers_and_cannot_list_is_there() -> None:
     found = await answer(Asked(lists=AWAY))
     assert (found.reachable, found.models, found.error) == (True, (), str(AWAY))
-
-
-async def test_without_a_probe_of_its_own_the_list_shows_whether_a_provider_is_there() -> None:
-    assert not (await answer(WithoutProbe(lists=AWAY))).reachable
-    assert (await answer(WithoutProbe(lists=()))).reachable
 
 
 async def test_a_provider_that_does_not_answer_in_time_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,14 +18,16 @@ from tests.services.stream.outside import Definitions
 KEEPER_OPS = ("open", "send", "close")
 
 
-def add_families(definitions: Definitions, *trees: str) -> None:
+def add_families(definitions: Definitions, *trees: str, retry_attempts: int = 0) -> None:
     """The agents of the script, with whatever the trees need below them."""
     names = {"pair", "leaf", "keeper", "guest"}
     for tree in trees:
         widths = tree.split("-")[1:]
         names |= {below(widths[place:]) for place in range(len(widths))}
     for name in names:
-        definitions.known[name] = AgentDefinition(name=name, provider="acme", model="large", tools=("Agent",))
+        definitions.known[name] = AgentDefinition(
+            name=name, provider="acme", model="large", tools=("Agent",), retry_attempts=retry_attempts
+        )
 
 
 def below(widths: list[str]) -> str:

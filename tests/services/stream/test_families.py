@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from schemas.ids import child_run_id
+from schemas.run_commands import CancelTurn
 from schemas.run_events import ChildRequested, RunStarted, ToolReturned
+from schemas.values import CommandEnvelope
 from services.core.run.react import TellParent
-from services.core.run.state import Ended
+from services.core.run.state import Ended, Parked
 from services.runtime import desk
 from services.stream import fold
 from tests.services.stream.families import add_families, family_script
@@ -257,3 +259,33 @@ def _depth(world: World, run_id: str) -> int:
     story = world.story()
     first = story.runs[run_id].events[0]
     return first.parent.depth if first.parent is not None else 0
+
+
+@pytest.mark.parametrize("owner_dies", [False, True])
+async def test_a_stopped_turn_ends_the_children_of_its_calls_and_the_parent_waits(
+    world_of: Worlds, owner_dies: bool
+) -> None:
+    world = families(world_of(), "tree-2")
+    hosted = world.host()
+    held = asyncio.Event()
+
+    async def hold(effect: Any) -> None:
+        if effect.run_id != "r_x":
+            await held.wait()
+
+    world.on_effect = hold
+    world.start_run("r_x", agent="tree-2", interactive=True)
+    await world.until(lambda: world._look() and len(world._started) == 3)
+    if owner_dies:  # before it does what the stop asks for
+        hosted.host.owners[0].carry_out = lambda *_: None  # type: ignore[method-assign]
+    envelope = CommandEnvelope(command_id="stop", tenant="t", issued_at_ms=world.now)
+    world.put(CancelTurn(envelope=envelope, run_id="r_x", reason="enough"))
+    await world.until(lambda: isinstance(world.story().runs["r_x"].state, Parked))
+    if owner_dies:
+        await hosted.kill()
+        world.host("b")
+    await world.until(lambda: len(world.story().live) == 1)
+    story = world.story()
+    assert {ended(story, name)[0] for name in story.runs if name != "r_x"} == {"cancelled"}
+    assert isinstance(story.runs["r_x"].state, Parked)
+    assert results(story, "r_x") == ["cancelled by operator"]

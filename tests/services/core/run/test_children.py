@@ -9,7 +9,7 @@ import pytest
 from schemas.ids import child_run_id, partition_key
 from schemas.run_commands import CloseResident
 from schemas.run_events import ChildRequested, ChildReturned, RunCancelled, RunStarted, ToolReturned
-from schemas.values import AgentDefinition, BlobRef, ParentCall, Spawn, VolumeGrant
+from schemas.values import AgentDefinition, BlobRef, Compaction, ParentCall, Spawn, VolumeGrant
 from services.core.run import limits
 from services.core.run.alarms import wakes_at
 from services.core.run.children import inherited, last_words, start_of, status_of, text_id
@@ -525,3 +525,11 @@ def test_every_child_returns_under_its_own_number() -> None:
     run.give(told(0))
     found = [(event.number, event.child_run_id) for event in run.events if isinstance(event, ChildReturned)]
     assert found == [(1, child(1)), (0, child(0))]
+
+
+def test_compaction_is_the_childs_under_the_parents_under_the_wish_of_the_spawn() -> None:
+    own = replace(CHILD_DEFINITION, compaction=Compaction(keep_last_n=1, target_percentage=11, autocompact_at_pct=51))
+    theirs = replace(PARENT_DEFINITION, compaction=Compaction(keep_last_n=2, target_percentage=12))
+    found = inherited(own, theirs, '{"keep_last_n": 3}').compaction
+    assert found is not None
+    assert (found.keep_last_n, found.target_percentage, found.autocompact_at_pct) == (3, 12, 51)

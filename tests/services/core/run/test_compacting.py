@@ -22,10 +22,11 @@ from schemas.run_events import (
 )
 from schemas.values import AgentDefinition, Compaction, ForkPoint, Usage
 from services.core.run import limits
+from services.core.run.alarms import wakes_at
 from services.core.run.children import inherited
 from services.core.run.compacting import AUTO, MANUAL, SELF, due, merged, policy_of, wishes_of
 from services.core.run.decide import decide
-from services.core.run.orders import Fork, NotBegun, Origin
+from services.core.run.orders import Fork, NotBegun, Origin, Woken
 from services.core.run.react import StopCalls, Summarise
 from services.core.run.state import (
     Absent,
@@ -314,6 +315,20 @@ def test_a_held_run_is_compacted_only_when_it_goes_on() -> None:
     run.give(pause())
     assert kinds(run.give(returned(run.state, 0, "x" * 400))) == ["ToolReturned", "RunPaused"]
     assert kinds(run.give(resume())) == ["RunResumed", "CompactionRequested"]
+
+
+def test_the_time_of_a_run_goes_on_while_it_is_compacted_and_stood_still_before() -> None:
+    run = begun(interactive=True, prompt=f"task {LONG}", run_timeout_s=60)
+    for number in range(4):
+        run.give(answered(run.state, f"answer {number} {LONG}"))
+        run.give(says(f"text {number} {LONG}"))
+    run.give(answered(run.state, "and now?"))
+    assert wakes_at(run.state) == 0
+    later = NOW + 600_000
+    run.give(replace(compact(), at_ms=later))
+    assert wakes_at(run.state) == later + 60_000
+    assert kinds(run.give(Woken(at_ms=later + 60_000))) == ["RunFailed"]
+    assert run.effects[-1] == StopCalls(run_id=RUN)
 
 
 def test_a_cancel_in_the_middle_stops_the_summary() -> None:

@@ -19,11 +19,14 @@ from schemas.run_events import (
     FallbackSuppressed,
     HookActed,
     InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
     LimitReached,
     ModelCallFailed,
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    PersonNotified,
     ResidentLeft,
     RunCancelled,
     RunCompleted,
@@ -41,6 +44,7 @@ from schemas.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TurnCancelled,
 )
 from schemas.values import BlobRef, HookAct, LimitNotice, Spawn, Usage
 from services.core.canonical import StateCodec
@@ -77,6 +81,17 @@ from tests.services.core.run.given import (
 )
 
 STARTED = RunStarted(session_id="s_tok", agent_id="a_tok", definition=DEFINITION, segments=())
+
+
+def asking() -> Run:
+    """A run whose second call waits for a person, under the id i1."""
+    run = at_tools("A", "B")
+    assert isinstance(run.state, AwaitingTools)
+    opened = InterruptionOpened(turn=1, index=1, call_id="c1", interrupt_id="i1", question="q", expires_at_ms=NOW + 1)
+    run.state = evolve(replace(run.state, open=()), opened, NOW)
+    return run
+
+
 REPLIED = ModelReplied(
     turn=1, attempt=1, stop_reason="end_turn", usage=USAGE, provider="acme", model="large", duration_ms=1, text="x"
 )
@@ -123,6 +138,10 @@ EVERY: tuple[Event, ...] = (
     RunCancelled(usage=USAGE),
     RunQuarantined(error="e", record_topic="t", record_offset=1),
     RunReleased(by="someone"),
+    InterruptionOpened(turn=1, index=0, call_id="c0", interrupt_id="i0", question="q", expires_at_ms=NOW),
+    InterruptionClosed(turn=1, index=1, call_id="c1", interrupt_id="i1", status="resolved"),
+    PersonNotified(turn=1, index=0, call_id="c0", interrupt_id="i0", message="m"),
+    TurnCancelled(turn=1, attempt=1),
     CommandRefused(code="c", message="m"),
     REQUESTED,
     CompactionFailed(
@@ -148,6 +167,7 @@ STATES: dict[str, Callable[[], Run]] = {
     "refused": refused,
     "awaiting model": begun,
     "awaiting tools": lambda: at_tools("A", "B"),
+    "asking a person": asking,
     "parked": parked,
     "paused": paused,
     "compacting": compacting,
@@ -157,6 +177,7 @@ LEGAL = {
     "absent": {"RunStarted", "RunRefused", "CommandRefused"},
     "refused": {"CommandRefused"},
     "awaiting model": {
+        "TurnCancelled",
         "ModelCallRequested",
         "ModelReplied",
         "ModelCallFailed",
@@ -175,7 +196,27 @@ LEGAL = {
         "ResidentLeft",
         "CommandRefused",
     },
+    "asking a person": {
+        "LimitReached",
+        "InterruptionOpened",
+        "ResidentLeft",
+        "InterruptionClosed",
+        "PersonNotified",
+        "ToolCallRequested",
+        "ToolReturned",
+        "RunParked",
+        "RunPauseRequested",
+        "InputReceived",
+        "RunCompleted",
+        "RunFailed",
+        "RunCancelled",
+        "RunQuarantined",
+        "RunRestored",
+        "RunReleased",
+        "CommandRefused",
+    },
     "awaiting tools": {
+        "PersonNotified",
         "ToolCallRequested",
         "ToolReturned",
         "ToolReconcileRequested",

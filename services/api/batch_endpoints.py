@@ -1,0 +1,71 @@
+"""Many runs in one request, and resident sub-agents, over HTTP. Shapes as in reference surfaces 1.1 and 1.2.
+
+Before: routes.py. After: services/commands/batch.py, control.py, reads.py.
+"""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from projections.runs import RunFilter
+from services.api.answers import POSITION_HEADER, json_answer
+from services.api.bodies import BatchBody, ReasonBody, run_request
+from services.api.reading import json_body, text, whole
+from services.api.service import Service
+from services.commands import limits
+from services.commands.batch import Outcome, keyed
+from services.commands.shapes import resident_json
+from services.core.access.decide import Caller
+
+BODY_MAX = 64 * 1024
+
+
+async def batch(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, BatchBody, limit=limits.BATCH_BYTES_MAX)
+    traceparent = request.headers.get("traceparent", "")
+    wanted = [run_request(one, idempotency_key="", traceparent=traceparent) for one in body.spawns]
+    wanted = keyed(wanted, request.headers.get("idempotency-key", "").strip())
+    batches = service.layer.batches
+    if body.mode == "detach":
+        outcomes, status = await batches.detach(caller, wanted), 202
+    else:
+        outcomes, status = await batches.join(caller, wanted, timeout_ms=body.timeout_ms or 0), 200
+    spawned = sum(bool(outcome.run_id) for outcome in outcomes)
+    return json_answer({"results": [outcome_json(one) for one in outcomes], "spawned": spawned}, status=status)
+
+
+async def list_residents(service: Service, caller: Caller, request: Request) -> Response:
+    page = await service.layer.reads.runs(
+        caller,
+        RunFilter(statuses=frozenset({"running"}), resident=True),
+        tenant=text(request, "tenant"),
+        limit=whole(request, "limit", limits.LIST_MAX, least=1, most=limits.LIST_MAX),
+        after=text(request, "cursor", longest=1_024),
+    )
+    return json_answer({"residents": [resident_json(row) for row in page.rows], "next": page.next or None})
+
+
+async def close_resident(service: Service, caller: Caller, request: Request) -> Response:
+    body = await json_body(request, ReasonBody, limit=BODY_MAX, optional=True)
+    found = await service.layer.control.close_resident(caller, request.path_params["run_id"], body.reason or "")
+    answer = {"child_run_id": found.run_id, "state": "closed" if found.reason == "closed" else found.status}
+    return json_answer({**answer, "closed": True}, headers={POSITION_HEADER: found.position})
+
+
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
+    """A result of a batch; what there is not is null."""
+    return {
+        "agent_id": outcome.agent_id or None,
+        "run_id": outcome.run_id or None,
+        "session_id": outcome.session_id or None,
+        "status": outcome.status,
+        "stop_reason": outcome.stop_reason or None,
+        "final_text": outcome.final_text,
+        "usage": outcome.usage,
+        "error": outcome.error or None,
+        "error_code": outcome.error_code or None,
+        "limits": outcome.limits,
+        "parent_context": outcome.parent_context or None,
+        "position": outcome.position or None,
+    }

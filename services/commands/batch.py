@@ -1,0 +1,197 @@
+"""Many runs in one request: started at once, and either waited for (join) or left to themselves (detach).
+
+Each run answers for itself, in the place it was asked for: one that is refused or fails harms no other. A join that has
+waited long enough cancels what is left and says so. Whoever leaves cancels nothing.
+
+Under one Idempotency-Key each run has a key of its own, so the same batch again joins the same runs.
+
+Before: a transport. After: runs.py, once for each run, and its stream to the end.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from services.commands import limits
+from services.commands.authentication import demand
+from services.commands.control import Control
+from services.commands.declined import Declined, bad_request
+from services.commands.follow import RunStream, Sources
+from services.commands.items import Piece
+from services.commands.requests import RunRequest
+from services.commands.runs import Accepted, Runs
+from services.core.access.decide import Caller
+from services.core.access.scopes import RUNS_CREATE
+
+TIMED_OUT = "batch timeout"
+"""Why a join cancels what it no longer waits for."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What became of one run of a batch. Ids are empty when it was refused.
+
+    `status` is completed, failed, cancelled, running (detached, or nobody has taken it up yet) or awaiting_input (an
+    interactive run that stands still).
+    """
+
+    status: str
+    agent_id: str = ""
+    run_id: str = ""
+    session_id: str = ""
+    stop_reason: str = ""
+    final_text: str = ""
+    usage: dict[str, Any] | None = None
+    error: str = ""
+    error_code: str = ""
+    limits: list[Any] = field(default_factory=list)
+    parent_context: dict[str, str] = field(default_factory=dict)
+    position: str = ""
+
+
+class Batches:
+    """The use cases. Both raise Declined for what is wrong with the batch as a whole."""
+
+    def __init__(self, sources: Sources, runs: Runs, control: Control) -> None:
+        self._sources = sources
+        self._runs = runs
+        self._control = control
+
+    async def join(self, caller: Caller, requests: Sequence[RunRequest], *, timeout_ms: int = 0) -> list[Outcome]:
+        """The outcomes, in the order of the requests; `timeout_ms` 0 is the longest wait there is."""
+        wanted = _checked(caller, requests)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + min(timeout_ms or limits.BATCH_WAIT_MS, limits.BATCH_WAIT_MS) / 1000
+        return list(await asyncio.gather(*(self._joined(caller, request, deadline) for request in wanted)))
+
+    async def detach(self, caller: Caller, requests: Sequence[RunRequest]) -> list[Outcome]:
+        """The ids, once every start is decided."""
+        wanted = _checked(caller, requests)
+        return list(await asyncio.gather(*(self._detached(caller, request) for request in wanted)))
+
+    async def _detached(self, caller: Caller, request: RunRequest) -> Outcome:
+        try:
+            accepted = await self._runs.start(caller, request)
+        except Declined as declined:
+            return _declined(declined, request)
+        accepted.stream.close()
+        return _begun(accepted, request)
+
+    async def _joined(self, caller: Caller, request: RunRequest, deadline: float) -> Outcome:
+        try:
+            accepted = await self._runs.start(caller, request)
+        except Declined as declined:
+            return _declined(declined, request)
+        outcome = _begun(accepted, request)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._follow(accepted.stream, outcome)
+        except TimeoutError:
+            await self._cut_short(caller, outcome)
+        except Declined as declined:
+            outcome.error, outcome.error_code = declined.message, declined.code
+        finally:
+            accepted.stream.close()
+        partition = self._sources.partition_of(outcome.run_id)
+        outcome.position = self._sources.barrier.token(partition, self._sources.hub.position(partition))
+        return outcome
+
+    async def _follow(self, stream: RunStream, outcome: Outcome) -> None:
+        """Until the run is over or stands still."""
+        told = Told(outcome)
+        while (pieces := await stream.next()) is not None:
+            for piece in pieces:
+                told.take(piece)
+            if outcome.status == "awaiting_input":
+                return
+        if outcome.status == "running":
+            outcome.error = f"the stream of the run ended early ({stream.ended_because}); follow it under its id"
+
+    async def _cut_short(self, caller: Caller, outcome: Outcome) -> None:
+        try:
+            stopped = await self._control.cancel_run(caller, outcome.run_id, TIMED_OUT)
+        except Declined as declined:
+            # The cancel is in the log, or the run has not been seen by the read models yet: it is not waited for.
+            outcome.error, outcome.error_code = declined.message, declined.code
+            outcome.status = "cancelled" if declined.code == "cancel_pending" else outcome.status
+            return
+        outcome.status, outcome.stop_reason = stopped.status, stopped.reason
+        outcome.error = outcome.error or ("" if stopped.status == "completed" else stopped.reason)
+
+
+class Told:
+    """What the frames of a run say of it."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._is_new_turn = True
+
+    def take(self, piece: Piece) -> None:
+        outcome = self._outcome
+        match piece.type:
+            case "text":
+                said = orjson.loads(piece.data).get("text", "")
+                outcome.final_text = said if self._is_new_turn else outcome.final_text + said
+                self._is_new_turn = False
+            case "usage" | "retry":
+                self._is_new_turn = True
+            case "limit":
+                outcome.limits.append(orjson.loads(piece.data)["limit"])
+            case "awaiting_input":
+                outcome.status = outcome.stop_reason = "awaiting_input"
+            case "done":
+                done = orjson.loads(piece.data)
+                outcome.stop_reason = done["stop_reason"]
+                outcome.status = "cancelled" if outcome.stop_reason == "cancelled" else "completed"
+                outcome.usage = done.get("usage")
+            case "error":
+                outcome.status, outcome.error = "failed", orjson.loads(piece.data).get("error", "")
+
+
+def _checked(caller: Caller, requests: Sequence[RunRequest]) -> list[RunRequest]:
+    """The requests as they are started: always new sessions."""
+    demand(caller, RUNS_CREATE)
+    if not 1 <= len(requests) <= limits.BATCH_SPAWNS_MAX:
+        raise bad_request(f"spawns: {len(requests)} of them, expected 1 to {limits.BATCH_SPAWNS_MAX}")
+    return [replace(request, session_id="") for request in requests]
+
+
+def _begun(accepted: Accepted, request: RunRequest) -> Outcome:
+    return Outcome(
+        status="running",
+        agent_id=accepted.agent_id,
+        run_id=accepted.run_id,
+        session_id=accepted.session_id,
+        parent_context=dict(request.parent_context),
+        position=accepted.position,
+    )
+
+
+def _declined(declined: Declined, request: RunRequest) -> Outcome:
+    """Refused; or accepted, when nobody has taken it up yet: then it has its ids and will run."""
+    details = declined.details
+    is_pending = declined.code == "run_pending"
+    return Outcome(
+        status="running" if is_pending else "failed",
+        agent_id=str(details.get("agent_id", "")),
+        run_id=str(details.get("run_id", "")) if is_pending else "",
+        session_id=str(details.get("session_id", "")),
+        # The code in words first: clients of a batch look for it there.
+        error=f"{declined.code.replace('_', ' ')}: {declined.message}",
+        error_code=declined.code,
+        parent_context=dict(request.parent_context),
+        position=str(details.get("position", "")),
+    )
+
+
+def keyed(requests: Sequence[RunRequest], key: str) -> list[RunRequest]:
+    """The requests under one Idempotency-Key: each under a key of its own, unless it brings one."""
+    if not key:
+        return list(requests)
+    return [
+        replace(request, idempotency_key=request.idempotency_key or f"{key}.{place}")
+        for place, request in enumerate(requests)
+    ]

@@ -1,0 +1,166 @@
+"""What runs cost that only wait for a person: `make bench-parked`.
+
+    python -m tests.benchmarks.parked [--runs 10000] [--idle 30] [--json FILE]
+
+A stack of its own, with everything on. So many interactive runs are started over the topic; each has one turn (a prompt
+of 1,000 characters and an answer) and parks. Told for each process: memory that is its own (USS) before and after, so
+the bytes of a run, and the CPU it uses while nothing happens, without and with the parked runs.
+
+The bound (issue 5): 10,000 parked runs under 1 GB and no CPU.
+"""
+
+import argparse
+import asyncio
+import json
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from connectors.kafka import MAX_BATCH_BYTES, KafkaAppender, KafkaOptions, KafkaRanges
+from connectors.partitioner import partition_of
+from connectors.protocols import Outgoing
+from schemas.codec import local_codec
+from schemas.ids import fresh_token
+from schemas.run_commands import StartRun
+from schemas.values import CommandEnvelope
+from tests.benchmarks.machine import machine
+from tests.benchmarks.main import Stack, cpu_seconds, environment_in, loomlog, up
+from tests.benchmarks.workload import CONFIGURATION
+
+EVENTS, COMMANDS = "loom.run.events", "loom.run.commands"
+EVENTS_OF_A_RUN = 4
+"""RunStarted, ModelCallRequested, ModelReplied, RunParked."""
+CHATTER = """\
+  chatter: { provider: mock, model: mock-generic, disable_context: true, system_prompt: "You are waited for." }
+"""
+PROMPT_CHARACTERS = 1_000
+BATCH = 200
+SETTLE_S = 45.0
+"""After the last run has parked: the checkpoint (every 30 s) and the projector are done by then."""
+WAIT_S = 900.0
+OURS = ("runtime", "api", "projector")
+"""The processes that know of a parked run."""
+
+
+def main() -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--idle", type=float, default=30.0, help="seconds in which the idle CPU is measured")
+    parser.add_argument("--json", type=Path, help="write the raw results here")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="loomlog-parked-"))
+    environment = environment_in(folder, CONFIGURATION + CHATTER)
+    facts = machine(folder)
+    try:
+        stack = up(environment)
+        report = asyncio.run(measure(stack, options.runs, options.idle))
+    finally:
+        loomlog("down", environment)
+        shutil.rmtree(folder, ignore_errors=True)
+    report = {"kind": "parked", "at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": facts, **report}
+    print_report(report)
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+async def measure(stack: Stack, runs: int, idle_s: float) -> dict[str, Any]:
+    """Parks the runs; memory and idle CPU of each process before and after."""
+    options = KafkaOptions(bootstrap=stack.kafka, client_id="parked-bench")
+    ranges = KafkaRanges(options)
+    appender = KafkaAppender(options)
+    await ranges.start()
+    await appender.start()
+    try:
+        partitions = await appender.partitions(COMMANDS)
+        await park(appender, ranges, partitions, BATCH)  # what the first runs load and cache is no run's
+        await asyncio.sleep(SETTLE_S)
+        before, idle_before = memory_of(stack), await idle_cpu(stack, idle_s)
+        began = time.monotonic()
+        await park(appender, ranges, partitions, runs)
+        took_s = time.monotonic() - began
+        print(f"  {runs} runs parked in {took_s:.0f} s", flush=True)
+        await asyncio.sleep(SETTLE_S)
+        after, idle_after = memory_of(stack), await idle_cpu(stack, idle_s)
+    finally:
+        await appender.close()
+        await ranges.close()
+    return {
+        "runs": runs,
+        "parked_in_s": took_s,
+        "uss_bytes": {name: [before[name], after[name]] for name in before},
+        "bytes_a_run": {name: (after[name] - before[name]) / runs for name in OURS},
+        "idle_cpu_percent": {name: [idle_before[name], idle_after[name]] for name in before},
+    }
+
+
+async def park(appender: KafkaAppender, ranges: KafkaRanges, partitions: int, runs: int) -> None:
+    """Starts so many runs and waits until all have parked."""
+    ends = [await ranges.end_offset(EVENTS, number) for number in range(partitions)]
+    for first in range(0, runs, BATCH):
+        records: dict[int, list[Outgoing]] = defaultdict(list)
+        for _ in range(min(BATCH, runs - first)):
+            record = chat()
+            records[partition_of(record.key or b"", partitions)].append(record)
+        for number, batch in records.items():
+            assert sum(len(one.value or b"") for one in batch) < MAX_BATCH_BYTES
+            await appender.append(COMMANDS, number, batch)
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            now = [await ranges.end_offset(EVENTS, number) for number in range(partitions)]
+            if sum(now) - sum(ends) >= EVENTS_OF_A_RUN * runs:
+                return
+            await asyncio.sleep(0.25)
+
+
+def chat() -> Outgoing:
+    """The command that starts a run which parks after one turn."""
+    at_ms = time.time_ns() // 1_000_000
+    token = fresh_token(at_ms, secrets.token_bytes(10))
+    envelope = CommandEnvelope(command_id=f"r_{token}", tenant="default", subject="bench", issued_at_ms=at_ms)
+    prompt = secrets.token_hex(PROMPT_CHARACTERS // 2)
+    command = StartRun(envelope=envelope, agent="chatter", prompt=prompt, run_id=f"r_{token}", interactive=True)
+    return Outgoing(key=token.encode(), value=local_codec().encode(command))
+
+
+def memory_of(stack: Stack) -> dict[str, int]:
+    """Bytes that are a process's own, its children's included."""
+    found = {}
+    for name, pid in stack.pids.items():
+        process = psutil.Process(pid)
+        everybody = (process, *process.children(recursive=True))
+        found[name] = sum(one.memory_full_info().uss for one in everybody)
+    return found
+
+
+async def idle_cpu(stack: Stack, seconds: float) -> dict[str, float]:
+    """Percent of one core while nothing happens."""
+    before = cpu_seconds(stack)
+    await asyncio.sleep(seconds)
+    after = cpu_seconds(stack)
+    return {name: 100 * (after[name] - before[name]) / seconds for name in before}
+
+
+def print_report(report: dict[str, Any]) -> None:
+    """The table for people."""
+    print(f"\n{report['runs']} parked runs; {report['machine']}, {report['at']}")
+    print(f"{'process':12}{'MB before':>11}{'MB after':>11}{'bytes a run':>13}{'idle CPU % before':>19}{'after':>8}")
+    for name, (before, after) in report["uss_bytes"].items():
+        idle = report["idle_cpu_percent"][name]
+        a_run = f"{report['bytes_a_run'][name]:.0f}" if name in report["bytes_a_run"] else ""
+        print(f"{name:12}{before / 1e6:>11.1f}{after / 1e6:>11.1f}{a_run:>13}{idle[0]:>19.1f}{idle[1]:>8.1f}")
+    ours = sum(report["uss_bytes"][name][1] for name in OURS)
+    print(f"{' and '.join(OURS)} hold {ours / 1e6:.0f} MB together")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""The Agent tool reads what a model wants, strictly, and does nothing."""
+
+from typing import Any
+
+import pytest
+
+from connectors.protocols import ChildrenWanted, EffectClass, ToolResult
+from connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, SPAWNS_MAX, Agent
+from schemas.values import Spawn
+from services.core.run import limits
+
+ONE = {"name": "helper", "prompt": "go"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (ONE, ChildrenWanted(op="spawn", spawns=(Spawn(agent="helper", prompt="go"),))),
+        (
+            {"op": "parallel_spawn", "spawns": [ONE, {**ONE, "def_id": "d1", "compaction": {"keep_last_n": 2}}]},
+            ChildrenWanted(
+                op="parallel_spawn",
+                spawns=(
+                    Spawn(agent="helper", prompt="go"),
+                    Spawn(agent="helper", prompt="go", def_id="d1", compaction='{"keep_last_n": 2}'),
+                ),
+            ),
+        ),
+        (
+            {"op": "open", **ONE},
+            ChildrenWanted(
+                op="open",
+                spawns=(Spawn(agent="helper", prompt="go"),),
+                idle_ttl_s=IDLE_TTL_S,
+                residents_max=RESIDENTS_MAX,
+            ),
+        ),
+        (
+            {"op": "send", "child_run_id": "r_x", "prompt": "more", "timeout_ms": 5},
+            ChildrenWanted(op="send", child_run_id="r_x", prompt="more", timeout_ms=5),
+        ),
+        ({"op": "poll", "child_run_id": "r_x"}, ChildrenWanted(op="poll", child_run_id="r_x")),
+        ({"op": "cancel", "child_run_id": "r_x"}, ChildrenWanted(op="cancel", child_run_id="r_x")),
+        ({"op": "close", "child_run_id": "r_x"}, ChildrenWanted(op="close", child_run_id="r_x")),
+    ],
+)
+def test_what_a_call_wants(arguments: dict[str, Any], wanted: ChildrenWanted) -> None:
+    assert Agent().plan(arguments) == wanted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({}, "name"),
+        ({"name": "helper"}, "prompt"),
+        ({**ONE, "prompt": ""}, "prompt"),
+        ({**ONE, "spawns": [ONE]}, "spawns"),
+        ({"op": "divide"}, "divide"),
+        ({"op": "parallel_spawn"}, "spawns"),
+        ({"op": "parallel_spawn", "spawns": []}, "spawns"),
+        ({"op": "parallel_spawn", "spawns": [ONE] * (SPAWNS_MAX + 1)}, "33 entries"),
+        ({"op": "parallel_spawn", "spawns": [{"name": "helper"}]}, "spawns[0]"),
+        ({"op": "parallel_spawn", "spawns": ["helper"]}, "spawns[0]"),
+        ({**ONE, "compaction": {"target_percentage": 99}}, "target_percentage"),
+        ({**ONE, "compaction": {"target": 20}}, "target"),
+        ({"op": "send", "child_run_id": "r_x"}, "prompt"),
+        ({"op": "poll", "child_run_id": "r_x", "timeout_ms": -1}, "timeout_ms"),
+        ({"op": "close"}, "child_run_id"),
+    ],
+)
+def test_a_call_that_makes_no_sense_is_told_what_was_expected(arguments: dict[str, Any], named: str) -> None:
+    found = Agent().plan(arguments)
+    assert isinstance(found, ToolResult)
+    assert found.is_error
+    assert named in found.text
+
+
+def test_reading_a_call_has_no_effect_and_the_bounds_are_those_of_the_core() -> None:
+    assert Agent().effect_class(ONE) is EffectClass.PURE
+    assert (SPAWNS_MAX, RESIDENTS_MAX) == (limits.SPAWNS_MAX, limits.RESIDENTS_MAX)
+
+
+def test_the_operator_says_how_many_residents_there_are_and_how_long_they_idle() -> None:
+    found = Agent(residents_max=2, idle_ttl_s=7).plan({"op": "open", **ONE})
+    assert isinstance(found, ChildrenWanted)
+    assert (found.residents_max, found.idle_ttl_s) == (2, 7)
+    found = Agent(idle_ttl_s=7).plan({"op": "open", **ONE, "idle_ttl_seconds": 9})
+    assert isinstance(found, ChildrenWanted)
+    assert found.idle_ttl_s == 9

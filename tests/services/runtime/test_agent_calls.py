@@ -1,0 +1,87 @@
+"""Calls of the Agent tool: read into a plan, and gathered when the core cannot put the result together."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from connectors.blobs import MemoryBlobs
+from connectors.tools.agent import Agent
+from schemas.values import BlobRef, Spawn
+from services.core.run.orders import ChildrenAsked, ChildTold, ToolDone
+from services.core.run.react import CallTool
+from services.core.run.state import AwaitingTools
+from services.runtime.payloads import INLINE_TEXT_BYTES
+from services.runtime.shelf import Shelf
+from services.runtime.tool_calls import ToolCalls
+from services.runtime.tracing import NoTracing
+from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, at_tools
+from tests.services.core.run.test_children import asked, child
+
+CALL = CallTool(run_id=RUN, turn=1, index=0, attempt=1, call_id="c0", name="Agent", input="{}", effect_class="pure")
+
+
+class Work:
+    def __init__(self) -> None:
+        self.blobs = MemoryBlobs()
+        self.calls = ToolCalls(
+            Shelf({"Agent": Agent()}),
+            volumes={},
+            operator_hosts=(),
+            parallelism=8,
+            blobs=self.blobs,
+            tracing=NoTracing(),
+            clock_ms=lambda: NOW,
+            mask=lambda text: text.replace("hunter2", "[secret]"),
+        )
+
+    async def run(self, run: Run, **effect: Any) -> ToolDone | ChildrenAsked:
+        assert isinstance(run.state, AwaitingTools)
+        return await self.calls.run(replace(CALL, **effect), run.state, "t")
+
+
+def granted(*tools: str) -> Run:
+    return at_tools("Agent", classes=("pure",), definition=replace(DEFINITION, tools=tools))
+
+
+async def test_a_call_becomes_a_plan_with_its_secrets_masked() -> None:
+    order = await Work().run(granted("Agent"), input='{"name":"helper","prompt":"log in with hunter2"}')
+    assert isinstance(order, ChildrenAsked)
+    assert order.spawns == (Spawn(agent="helper", prompt="log in with [secret]"),)
+    assert (order.op, order.is_sealed) == ("spawn", False)
+
+
+async def test_a_call_that_cannot_be_read_is_an_error_result() -> None:
+    for text in ("{", "[]", '{"name":"helper"}'):
+        order = await Work().run(granted("Agent"), input=text)
+        assert isinstance(order, ToolDone)
+        assert order.is_error
+
+
+async def test_an_agent_that_was_not_granted_the_tool_has_no_children() -> None:
+    order = await Work().run(granted("Read"), input='{"name":"helper","prompt":"go"}')
+    assert isinstance(order, ToolDone)
+    assert "not found" in order.text
+
+
+async def test_long_results_are_fetched_and_put_together() -> None:
+    work, run = Work(), granted("Agent")
+    run.give(asked("parallel_spawn", "a", "b"))
+    text = "x" * (INLINE_TEXT_BYTES + 1)
+    ref = await work.blobs.put(text.encode())
+    run.give(ChildTold(at_ms=NOW, child_run_id=child(0), status="completed", text="short"))
+    run.give(ChildTold(at_ms=NOW, child_run_id=child(1), status="completed", text_blob=ref))
+    order = await work.run(run)
+    assert isinstance(order, ToolDone)
+    assert isinstance(order.text_blob, BlobRef)
+    found = json.loads(await work.blobs.get(order.text_blob))["results"]
+    assert [entry["output"] for entry in found] == ["short", text]
+
+
+async def test_results_that_cannot_be_read_are_an_error_result() -> None:
+    work, run = Work(), granted("Agent")
+    run.give(asked("spawn", "a"))
+    lost = BlobRef(sha256="0" * 64, size_bytes=1, media_type="text/plain")
+    run.give(ChildTold(at_ms=NOW, child_run_id=child(0), status="completed", text_blob=lost))
+    order = await work.run(run)
+    assert isinstance(order, ToolDone)
+    assert order.is_error

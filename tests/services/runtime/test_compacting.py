@@ -1,0 +1,134 @@
+"""Compactions by a runtime over a log: the summary is asked for, survives its owner, and the run goes on."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
+from schemas.conversation import TextBlock
+from schemas.run_commands import CompactRun, PostInput, StartRun
+from schemas.run_events import CompactionRequested, ContextCompacted, ModelCallRequested, ModelReplied, RunParked
+from schemas.values import CommandEnvelope, Compaction, Usage
+from services.core.run.state import Absent, Parked, State, evolve
+from services.core.run.summarising import SYSTEM
+from tests.services.runtime.small_runtime import AGENT, RUN, Stage
+
+LONG = "long words " * 40
+WINDOW = 1_000
+
+
+class Talker:
+    """Answers at length, and summarises when it is let go. `used` is what it counts as the prompt."""
+
+    provider = "mock"
+    capabilities = Capabilities(max_context_tokens=WINDOW)
+
+    def __init__(self) -> None:
+        self.used = 10
+        self.requests: list[ModelRequest] = []
+        self.summaries: list[ModelRequest] = []
+        self.holding = asyncio.Event()
+        self.let_go = asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
+        text = f"answer {LONG}"
+        if request.system and request.system[0].text == SYSTEM:
+            self.summaries.append(request)
+            self.holding.set()
+            await self.let_go.wait()
+            text = "they talked"
+        else:
+            self.requests.append(request)
+        yield Reply(text=text, stop_reason="end_turn", usage=Usage(input_tokens=self.used, output_tokens=1))
+
+    async def list_models(self) -> list[str]:
+        return []
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def stage_with(model: Talker) -> Stage:
+    stage = Stage()
+    stage.model = model  # type: ignore[assignment]  # it wants what streams
+    return stage
+
+
+def envelope(command_id: str) -> CommandEnvelope:
+    return CommandEnvelope(command_id=command_id, tenant="acme", subject="someone", issued_at_ms=1)
+
+
+def count(stage: Stage, kind: type[Any]) -> int:
+    return sum(isinstance(event, kind) for event in stage.events())
+
+
+async def talk(stage: Stage, texts: int = 4, compaction: Compaction | None = None) -> None:
+    """An interactive run that has answered its task and that many texts, and is parked."""
+    stage.send(
+        StartRun(
+            envelope=envelope("start"),
+            agent=AGENT.name,
+            prompt=f"task {LONG}",
+            run_id=RUN,
+            interactive=True,
+            compaction=compaction,
+        )
+    )
+    await stage.until(lambda: count(stage, RunParked) == 1)
+    for number in range(texts):
+        await say(stage, f"text {number} {LONG}")
+
+
+async def say(stage: Stage, text: str) -> None:
+    parked = count(stage, RunParked)
+    stage.send(PostInput(envelope=envelope(text), run_id=RUN, text=text))
+    await stage.until(lambda: count(stage, RunParked) == parked + 1)
+
+
+def folded(stage: Stage) -> State:
+    state: State = Absent(run_id=RUN)
+    for event in stage.events():
+        state = evolve(state, event, 1)
+    return state
+
+
+async def test_a_summary_that_was_lost_with_its_owner_is_made_again_and_the_run_parks_again() -> None:
+    model = Talker()
+    stage = stage_with(model)
+    async with stage.owner("one"):
+        await talk(stage)
+        stage.send(CompactRun(envelope=envelope("compact"), run_id=RUN))
+        await model.holding.wait()
+    model.let_go.set()
+    async with stage.owner("two"):
+        await stage.until(lambda: stage.has(ContextCompacted) and isinstance(stage.events()[-1], RunParked))
+        await say(stage, "and now?")
+    attempts = [event.attempt for event in stage.events() if isinstance(event, CompactionRequested)]
+    assert attempts == [1, 2]
+    assert len({request.idempotency_key for request in model.summaries}) == 1
+    shown = model.requests[-1].messages
+    assert [message.role for message in shown[:2]] == ["user", "assistant"]
+    head = "".join(block.text for block in shown[0].blocks if isinstance(block, TextBlock))
+    assert head.startswith("task")
+    assert "they talked" in head
+    state = folded(stage)
+    assert isinstance(state, Parked)
+    assert state.facts.messages[:-1] == shown
+
+
+async def test_a_context_that_fills_up_is_compacted_before_the_call_that_would_be_too_much() -> None:
+    model = Talker()
+    model.let_go.set()
+    stage = stage_with(model)
+    async with stage.owner("one"):
+        await talk(stage, compaction=Compaction(enabled=True, autocompact_at_pct=60))
+        assert not model.summaries
+        model.used = 590
+        await say(stage, "one more")
+        await say(stage, "x" * 200)
+    found = [event for event in stage.events() if isinstance(event, CompactionRequested)]
+    assert [event.trigger for event in found] == ["auto"]
+    kinds = [type(event) for event in stage.events()]
+    at = kinds.index(CompactionRequested)
+    assert kinds[at + 1 : at + 4] == [ContextCompacted, ModelCallRequested, ModelReplied]
+    assert len(model.requests[-1].messages) < len(model.requests[-2].messages)
