@@ -53,6 +53,16 @@ async def close_resident(service: Service, caller: Caller, request: Request) -> 
     return json_answer({**answer, "closed": True}, headers={POSITION_HEADER: found.position})
 
 
+async def cancel_resident(service: Service, caller: Caller, request: Request) -> Response:
+    """Stops the turn under way; the child stays."""
+    body = await json_body(request, ReasonBody, limit=BODY_MAX, optional=True)
+    run_id = request.path_params["run_id"]
+    await service.layer.control.check_resident(caller, run_id)
+    found = await service.layer.interrupts.cancel_turn(caller, run_id, body.reason or "")
+    answer = {"child_run_id": found.run_id, "state": "awaiting_input" if found.parked else "running", "cancelled": True}
+    return json_answer(answer, headers={POSITION_HEADER: found.position})
+
+
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
     """A result of a batch; what there is not is null."""
     return {

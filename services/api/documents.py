@@ -399,6 +399,8 @@ def _operation(route: Route) -> dict[str, Any]:
             },
         },
     }
+    if route.other_status:
+        operation["responses"][str(route.other_status)] = good
     if route.path == "/readyz":
         operation["responses"]["503"] = {
             "description": "Something is missing.",

@@ -97,6 +97,8 @@ class Route:
     media_type: str = "application/json"
     status: int = 200
     """Of a good answer; 204 has no content."""
+    other_status: int = 0
+    """Of a good answer of the same shape; 0: there is none."""
 
 
 WHOLE = {"type": "integer", "minimum": 1}
@@ -321,6 +323,7 @@ ROUTES: tuple[Route, ...] = (
         handler=batch_endpoints.batch,
         says="Up to 32 runs at once; join waits for them (200), detach answers with their ids (202).",
         answer="Batch",
+        other_status=202,
         body=BatchBody,
         takes_key=True,
     ),
@@ -338,6 +341,15 @@ ROUTES: tuple[Route, ...] = (
         access=RUNS_CREATE,
         handler=batch_endpoints.close_resident,
         says="Close a resident sub-agent; again it changes nothing.",
+        body=ReasonBody,
+        body_optional=True,
+    ),
+    Route(
+        method="POST",
+        path="/v1/_resident/{run_id}/cancel",
+        access=RUNS_CREATE,
+        handler=batch_endpoints.cancel_resident,
+        says="Stop the turn of a resident sub-agent; it stays, for further texts.",
         body=ReasonBody,
         body_optional=True,
     ),

@@ -31,7 +31,10 @@ def routing(
         print_table(out, ("plan", "tier", "model", "now"), rows)
     else:
         out.print("No tier is configured: agents name their models themselves.")
+    wanted = {step["provider"] for plan in found["user_tiers"] for tier in plan["tiers"] for step in tier["cascade"]}
     for provider in found["providers"]:
+        if provider["provider"] not in wanted:
+            continue  # built in, and of no use to these tiers
         if provider["available"] and not provider.get("reachable", True):
             out.print(Text(f"{provider['provider']} does not answer", style=BAD))
         elif why := provider.get("why_not"):

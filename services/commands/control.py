@@ -159,14 +159,19 @@ class Control:
 
     async def close_resident(self, caller: Caller, run_id: str, reason: str = "") -> Stopped:
         """Close a resident sub-agent; one that is over stays as it is. Raises Declined: not_found, cancel_pending."""
-        demand(caller, RUNS_CREATE)
-        row = await self._reads.visible_run(caller, run_id)
-        if not row.resident:
-            raise Declined("not_found", f"the run {run_id} is no resident sub-agent")
+        row = await self.check_resident(caller, run_id)
         if row.status != "running":
             return await self._shown(self._as_stored(row), row)
         command = CloseResident(envelope=self.envelope(caller, row), run_id=run_id, reason=checked_reason(reason))
         return await self._ended_by(row, command, "the close is in the log and takes effect")
+
+    async def check_resident(self, caller: Caller, run_id: str) -> RunRow:
+        """The row of a resident sub-agent. Raises Declined: not_found."""
+        demand(caller, RUNS_CREATE)
+        row = await self._reads.visible_run(caller, run_id)
+        if not row.resident:
+            raise Declined("not_found", f"the run {run_id} is no resident sub-agent")
+        return row
 
     async def _end(self, caller: Caller, row: RunRow, reason: str) -> Stopped:
         if row.status != "running":

@@ -61,7 +61,7 @@ class Probed:
 
     reachable: bool
     models: tuple[str, ...]
-    """As it lists them; of a provider that was not reached, those it listed before."""
+    """As it lists them; where the list could not be had, as it did before."""
     checked_at_ms: int
     error: str = ""
 
@@ -161,6 +161,10 @@ class Matrix:
                 now = replace(cell, stalled_at_ms=cell.stalled_at_ms or max(mark.at_ms, 1), reason=mark.reason)
             case "recovered":
                 now = replace(cell, stalled_at_ms=0)
+                probed = self.providers.get(mark.provider)
+                if probed is not None and not probed.reachable:
+                    here = {**self.providers, mark.provider: replace(probed, reachable=True, error="")}
+                    return replace(self, providers=here)._with_cell(place, now, mark.at_ms)
             case _:
                 raise WrongMark(f"the mark {mark.mark[:60]!r}: expected {RATE_LIMITED}, {STALLED} or {RECOVERED}")
         return self._with_cell(place, now, mark.at_ms)
@@ -179,7 +183,8 @@ class Matrix:
 
     def _probed(self, probe: ProviderProbed) -> "Matrix":
         before = self.providers.get(probe.provider)
-        models = probe.models if probe.models or probe.reachable or before is None else before.models
+        # Where the list could not be had, the one before is better than none.
+        models = before.models if before is not None and probe.error and not probe.models else probe.models
         found = Probed(
             reachable=probe.reachable, models=models, checked_at_ms=probe.at_ms, error=probe.error[:ERROR_MAX]
         )
@@ -218,8 +223,9 @@ def mark_of_failure(
 
 
 def mark_of_success(matrix: Matrix, provider: str, model: str, *, at_ms: int, by: str) -> ModelMarked | None:
-    """What a call that was answered says of its model: something only when it was stalled."""
-    if not matrix.cell(provider, model).stalled:
+    """What a call that was answered says of its model: something only when it was stalled, or its provider away."""
+    probed = matrix.providers.get(provider)
+    if not matrix.cell(provider, model).stalled and (probed is None or probed.reachable):
         return None
     return ModelMarked(provider=provider, model=model, mark=RECOVERED, by=by, at_ms=at_ms)
 

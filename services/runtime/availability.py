@@ -66,8 +66,7 @@ class Availability:
 
     def answered(self, provider: str, model: str) -> None:
         """A call was answered."""
-        if self._board.matrix.cells:
-            self._say(mark_of_success(self._board.matrix, provider, model, at_ms=self._clock_ms(), by=self._name))
+        self._say(mark_of_success(self._board.matrix, provider, model, at_ms=self._clock_ms(), by=self._name))
 
     def erred(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
         """A call failed; the order with what else could be called, when no retry will follow."""

@@ -31,7 +31,6 @@ from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
 from services.runtime.so_far import SoFar
 from services.runtime.spending import (
     MAX_TOKENS_UNSAID,
-    BooksAway,
     Budgets,
     CallPlace,
     NoBudgets,
@@ -124,8 +123,8 @@ class ModelCalls:
         began = time.monotonic()
         sealer: Sealer | Clear = CLEAR
         if provider is None:
-            order = self._erred(effect, self._unknown(effect.provider), began, sealer, retries_rate_limits=False)
-            return order if self._availability is None else self._availability.erred(state, order)
+            return self._erred(effect, self._unknown(effect.provider), began, sealer, retries_rate_limits=False)
+        is_with_provider = False
         user_id = state.facts.user_id
         place = CallPlace(effect.run_id, str(effect.turn), effect.attempt)
         hold = self._budgets.hold(place, tenant, user_id)
@@ -144,7 +143,9 @@ class ModelCalls:
                     hold.begun = True
                 with self._tracing.model_call(effect, state) as span:
                     request = request or await self._request(provider, effect, state, tenant)
+                    is_with_provider = True
                     reply = await self._call(provider.model, effect, request, sealer)
+                    is_with_provider = False
                     span.answered(reply)
                 if self._availability is not None:
                     self._availability.answered(effect.provider, effect.model)
@@ -158,12 +159,10 @@ class ModelCalls:
             if hold is not None:
                 hold.failed(error)
             order = self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
-            # Books that are away say nothing about the provider.
-            return (
-                order
-                if self._availability is None or isinstance(error, BooksAway)
-                else self._availability.erred(state, order)
-            )
+            # A blob store, a key or a budget that is away says nothing of the model, and is no better at another one.
+            if self._availability is None or not is_with_provider:
+                return order
+            return self._availability.erred(state, order)
         finally:
             if hold is not None:
                 hold.close()

@@ -2,8 +2,7 @@
 
 The one is whoever owns run partition 0, so there is one as long as any runtime works. Two for a moment do no harm: a
 probe is a request without tokens, and the later answer counts. Every provider is asked again after `interval_s`; one
-with a stalled model after STALLED_S, because until it answers its models are passed over; all of them when somebody
-asked for it.
+that is away or has a stalled model after PASSED_OVER_S; all of them when somebody asked for it.
 
 Before: the board says what was last known. After: services/stream/providers.py folds the answers.
 """
@@ -24,8 +23,8 @@ log = logging.getLogger("loomlog.runtime")
 
 INTERVAL_S = (60.0, 3_600.0)
 """Least and most between two probes of a provider (parity); the default is in the settings."""
-STALLED_S = 60.0
-"""Between probes of a provider with a stalled model."""
+PASSED_OVER_S = 60.0
+"""Between probes of a provider that is away or has a stalled model: as long as that is so, runs pass it over."""
 LOOK_S = 1.0
 """How often the prober looks whether something is due, when nobody wakes it."""
 PROBE_WAIT_S = 10.0
@@ -83,10 +82,9 @@ class Prober:
     async def _probe(self, name: str, request_id: str) -> None:
         found = await asked(name, self._models[name], request_id=request_id, by=self._name, clock_ms=self._clock_ms)
         before = self._board.matrix.providers.get(name)
-        if not found.reachable and (before is None or before.reachable):
-            log.warning("%s does not answer: %s", name, found.error)
-        elif found.reachable and before is not None and not before.reachable:
-            log.info("%s answers again", name)
+        if before is not None and found.reachable != before.reachable:
+            # One that was never there (a local server nobody installed) is nobody's worry.
+            log.warning("%s %s", name, "answers again" if found.reachable else f"does not answer: {found.error}")
         try:
             self._board.note(found)
             await self._appender.append(
@@ -100,8 +98,8 @@ class Prober:
         if probed is None:
             return True
         wait_ms = self._interval_ms
-        if self._board.matrix.stalled_at(name):
-            wait_ms = min(wait_ms, int(STALLED_S * 1000))
+        if not probed.reachable or self._board.matrix.stalled_at(name):
+            wait_ms = min(wait_ms, int(PASSED_OVER_S * 1000))
         return now_ms - probed.checked_at_ms >= wait_ms
 
     def _open_request(self) -> str:
@@ -117,31 +115,23 @@ async def asked(
     """What a provider says when it is asked now. A provider that answers and lists nothing is reachable."""
     error = ""
     listed: tuple[str, ...] = ()
-    reachable = True
+    reachable = False
     try:
         async with asyncio.timeout(PROBE_WAIT_S):
             await model.probe()
+        reachable = True
+        async with asyncio.timeout(PROBE_WAIT_S):
+            listed = tuple(
+                sorted({found for found in await model.list_models() if len(found) <= NAME_MAX})[:MODELS_MAX]
+            )
     except (OutsideError, TimeoutError) as failure:
-        reachable, error = False, _words(failure)
-    if reachable:
-        try:
-            async with asyncio.timeout(PROBE_WAIT_S):
-                listed = tuple(
-                    sorted({name for name in await model.list_models() if len(name) <= NAME_MAX})[:MODELS_MAX]
-                )
-        except (OutsideError, TimeoutError) as failure:
-            error = _words(failure)
+        error = f"no answer within {PROBE_WAIT_S:g} s" if isinstance(failure, TimeoutError) else str(failure)
     return ProviderProbed(
         provider=name,
         reachable=reachable,
         models=listed,
-        error=error,
+        error=error[:ERROR_MAX],
         request_id=request_id,
         by=by,
         at_ms=clock_ms(),
     )
-
-
-def _words(failure: Exception) -> str:
-    text = f"no answer within {PROBE_WAIT_S:g} s" if isinstance(failure, TimeoutError) else str(failure)
-    return text[:ERROR_MAX]

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 
 from connectors.configuration import Loaded, Provider, check_tiers, patterns_of, providers_of, usable_ids
 from connectors.kafka import KafkaOptions, KafkaTail, open_tail
+from connectors.models import traits
 from connectors.models.catalog import build_models
-from connectors.models.traits import has_native_prompt_cache, non_thinking_sibling, sees
 from connectors.protocols import LogAppender, LogRanges, LogTail, Model
 from schemas.codec import Codec
 from services.runtime.availability import Availability, Traits
@@ -40,7 +40,7 @@ class Routing:
         self.board = ProviderBoard(codec, topic)
         self.availability = Availability(
             self.board,
-            {name: traits_of(self.providers[name]) for name in self.models},
+            {name: traits_of(provider) for name, provider in self.providers.items()},
             codec=codec,
             appender=appender,
             clock_ms=clock_ms,
@@ -67,12 +67,16 @@ class Routing:
     async def open(self, stack: AsyncExitStack, ranges: LogRanges, kafka: KafkaOptions) -> KafkaTail:
         """Reads what is known of the models; the tail from there on. Raises Transient."""
         await self.board.catch_up(ranges)
-        # A pattern means nothing until its provider has listed its models once.
-        listed = self.board.matrix.listings()
-        await self.prober.probe(tuple(name for name in self._by_pattern if not listed.get(name)))
+        await self.prober.probe(self.unlisted())
         tail = await open_tail(kafka, self.board.topic, {PARTITION: self.board.next_offset})
         stack.push_async_callback(tail.close)
         return tail
+
+    def unlisted(self) -> tuple[str, ...]:
+        """The providers whose models are looked up by patterns, and which have not listed any: a pattern means nothing
+        until then."""
+        listed = self.board.matrix.listings()
+        return tuple(name for name in self._by_pattern if not listed.get(name))
 
     def begin(
         self, tasks: asyncio.TaskGroup, tail: LogTail, *, is_prober: Callable[[], bool]
@@ -92,9 +96,9 @@ def checked_tiers(loaded: Loaded, environ: Mapping[str, str]) -> list[str]:
 
 
 def traits_of(provider: Provider) -> Traits:
-    """What a fallback has to know of a provider's models: what their driver would say before it sends anything."""
+    """What a fallback has to know of a provider's models."""
     return Traits(
-        sees=lambda name: sees(provider.driver, name, provider.options, provider.capabilities),
-        sibling=lambda name: non_thinking_sibling(provider.driver, name),
-        keeps_cache=has_native_prompt_cache(provider.driver, provider.capabilities),
+        sees=lambda model: traits.sees(provider.driver, model, provider.options, provider.capabilities),
+        sibling=lambda model: traits.non_thinking_sibling(provider.driver, model),
+        keeps_cache=traits.has_native_prompt_cache(provider.driver, provider.capabilities),
     )

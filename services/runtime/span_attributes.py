@@ -65,8 +65,8 @@ def of_run(state: Ended, tenant: str) -> Attributes:
         | {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.version": definition.sha256,
-            "gen_ai.provider.name": _provider(definition.provider),
-            "gen_ai.request.model": definition.model,
+            "gen_ai.provider.name": _provider(facts.current.provider),
+            "gen_ai.request.model": facts.current.model,
             "loomlog.tenant": tenant,
             "loomlog.run.status": state.status,
             "loomlog.run.turns": facts.turns,

@@ -367,7 +367,8 @@ class ToolCalls:
         left, acts = await self._hooks.after(chain, call, given, before)
         returned.acts = [*returned.acts, *acts]
         if left != before:
-            returned.result, returned.outcome = _as_result(left), "error" if left.is_error else "ok"
+            returned.result = replace(returned.result, text=left.text, is_error=left.is_error)
+            returned.outcome = "error" if left.is_error else "ok"
         return returned
 
     async def _made(
@@ -386,7 +387,7 @@ class ToolCalls:
         except OutsideError as error:
             result = ToolResult(text=str(error), is_error=True)
         if context.credentials:
-            result = ToolResult(text=without(context.credentials.values(), result.text), is_error=result.is_error)
+            result = replace(result, text=without(context.credentials.values(), result.text))
         return Returned(result=result, outcome="error" if result.is_error else "ok")
 
     def _context(

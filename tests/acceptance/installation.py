@@ -39,7 +39,12 @@ providers:
   lab: { driver: openai, base_url: "http://127.0.0.1:LAB_PORT/v1", api_key_env: LAB_KEY }
   lab-gemini: { driver: gemini, base_url: "http://127.0.0.1:LAB_PORT/v1beta", api_key_env: LAB_KEY }
   lab-ollama: { driver: ollama, base_url: "http://127.0.0.1:LAB_PORT" }
+tiers:
+  high: [{ provider: down, model: mock-generic }, { provider: mock, model: mock-generic }]
+user_tiers:
+  default: { provider_priority: [anthropic, openai, down, mock], fallback_on_error: true }
 agents:
+  resilient: { tier: high, retry_attempts: 1 }
   lab-reviewer: { provider: lab, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
   gemini-reviewer: { provider: lab-gemini, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
   ollama-reviewer: { provider: lab-ollama, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
@@ -49,7 +54,7 @@ pricing:
   models:
     lab/lab-1: { input: 3.00, output: 15.00 }
 """
-"""One on a model of somebody else's, one that can be cancelled in peace, and one that fails."""
+"""One on a model of somebody else's, one that can be cancelled in peace, one that fails, and one that falls back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,9 @@
 """Hypothesis strategies for every record of the language, made from the type hints of its dataclass."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -13,10 +15,23 @@ from schemas.values import Envelope
 EVENTS: tuple[type[Any], ...] = (*run_events.RECORDS, *stream_events.RECORDS, *budget_events.RECORDS)
 PLAIN: tuple[type[Any], ...] = (*run_commands.RECORDS, *stream_records.RECORDS, *budget_commands.RECORDS)
 
+AVRO = Path(__file__).parents[2] / "schemas" / "avro"
+INTS = st.integers(min_value=-(2**31), max_value=2**31 - 1)
 LONGS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 FIXED_BYTES = {("Envelope", "prev"): 16, ("AuditCheckpoint", "signature"): 64}
 """Fields of an Avro type `fixed`; a type hint does not know their size."""
 
+
+def _short_fields() -> Iterator[tuple[str, str]]:
+    """Record and field of every number that Avro bounds to 32 bits; a type hint does not know that either."""
+    for file in AVRO.rglob("*.avsc"):
+        schema = json.loads(file.read_text())
+        for one in schema.get("fields", ()):
+            if one["type"] == "int" or one["type"] == ["null", "int"]:
+                yield schema["name"], one["name"]
+
+
+SHORT_FIELDS = frozenset(_short_fields())
 SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=20),
     int: LONGS,
@@ -46,6 +61,8 @@ def _values(record: type[Any], name: str, hint: Any) -> st.SearchStrategy[Any]:
     fixed = FIXED_BYTES.get((record.__name__, name))
     if fixed is not None:
         return st.binary(min_size=fixed, max_size=fixed)
+    if (record.__name__, name) in SHORT_FIELDS:
+        return INTS if hint is int else st.one_of(st.none(), INTS)
     return _of(hint)
 
 

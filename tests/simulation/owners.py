@@ -13,9 +13,9 @@ from zlib import crc32
 
 from connectors.protocols import Share
 from schemas.codec import local_codec
-from schemas.values import AgentDefinition, InterruptionTerms, ToolCall
+from schemas.values import AgentDefinition, InterruptionTerms, ModelChoice, ToolCall
 from services.core.run.interrupting import TOOL, wish_of
-from services.core.run.orders import ModelAnswered, ModelErred
+from services.core.run.orders import Alternative, ModelAnswered, ModelErred
 from services.core.run.react import CallModel
 from services.runtime.desk import RunDesk
 from services.runtime.run_family import RunFamily
@@ -37,12 +37,17 @@ from tests.simulation.log import TOPICS
 from tests.simulation.loop import Process
 from tests.simulation.store import Store
 
+CANDIDATES = tuple(ModelChoice(provider=name, model="large") for name in ("acme", "other"))
 AGENT = AgentDefinition(
     name="helper",
     provider="acme",
     model="large",
     tools=("T", TOOL),
-    retry_attempts=5,
+    retry_attempts=1,
+    candidates=CANDIDATES,
+    fallback_on_error=True,
+    max_fallback_attempts=9,
+    max_iterations=64,
     interruption=InterruptionTerms(enabled=True),
 )
 QUESTION_S = 4.0
@@ -51,6 +56,10 @@ SLOW_CALL_S = 1.5
 """The longest calls; half take less than a tenth of a second. Runs live long enough for faults to strike in them."""
 BUSY_SHARE = 13
 """One in so many model calls is answered with a failure that may be tried again."""
+BROKEN_SHARE = 7
+"""One in so many runs finds its first provider broken."""
+BUSY_ATTEMPTS = 5
+"""Attempts of a turn that may fail so, so that no run fails for good: one is retried, and two end in a fallback."""
 
 
 class Membership:
@@ -165,8 +174,7 @@ def owner_process(
 
 def answered(effect: Any, state: Any, at_ms: int) -> Any:
     """What the outside says: the same to the same attempt of the same run, whoever asks."""
-    drawn = crc32(f"{effect.run_id}/{effect.key}".encode())
-    if isinstance(effect, CallModel) and drawn % BUSY_SHARE == 0 and effect.attempt <= AGENT.retry_attempts:
+    if isinstance(effect, CallModel) and is_busy(effect, state.facts.definition):
         return ModelErred(
             at_ms=at_ms,
             turn=effect.turn,
@@ -177,6 +185,7 @@ def answered(effect: Any, state: Any, at_ms: int) -> Any:
             retry_after_ms=0,
             retries_rate_limits=True,
             duration_ms=1,
+            alternatives=tuple(Alternative(choice=choice, sees_images=True) for choice in CANDIDATES),
         )
     family = family_script(effect, state, at_ms)
     if family is not None:
@@ -199,6 +208,20 @@ def asking(said: ModelAnswered, run_id: str) -> ModelAnswered:
         wishes=(wish_of(len(said.tool_calls), call.input),),
         stop_reason="tool_use",
     )
+
+
+def is_busy(effect: CallModel, definition: AgentDefinition) -> bool:
+    """Whether this call fails: any may, and for some runs that can fall back every call to the first provider does."""
+    falls_back = definition.fallback_on_error
+    if effect.attempt > (BUSY_ATTEMPTS if falls_back else definition.retry_attempts):
+        return False
+    if (
+        falls_back
+        and effect.provider == AGENT.provider
+        and crc32(f"{effect.run_id}/broken".encode()) % BROKEN_SHARE == 0
+    ):
+        return True
+    return crc32(f"{effect.run_id}/{effect.key}".encode()) % BUSY_SHARE == 0
 
 
 def turns_of(run_id: str) -> int:

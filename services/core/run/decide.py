@@ -591,6 +591,7 @@ def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
             message="the owner of the run was lost before the call returned",
             provider=state.provider,
             model=state.model,
+            failure_class=falling_back.class_of("interrupted"),
         ),
         _next_attempt(state, state.not_before_ms),
     ]

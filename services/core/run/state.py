@@ -71,7 +71,7 @@ from services.core.run.prompt import first_message
 from services.core.run.questions import Question, Settled, question_of
 from services.core.run.splitting import Split, compacted, estimate_tokens
 
-REDUCER_VERSION = 7
+REDUCER_VERSION = 8
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 

@@ -27,3 +27,22 @@ def test_when_to_come_again_is_a_header() -> None:
 def test_a_value_is_json_to_the_byte() -> None:
     assert json_answer({"a": orjson.Fragment(b'{"b": 1}')}).body == b'{"a":{"b": 1}}'
     assert json_answer({}, status=201, headers={"x": "y"}).headers["x"] == "y"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("unknown_agent", 400),
+        ("bad_request", 400),
+        ("tier_agent_not_available", 403),
+        ("operator_key_restricted", 403),
+        ("provider_unknown", 404),
+        ("provider_list_failed", 502),
+        ("tier_unavailable", 503),
+        ("pin_unavailable", 503),
+        ("provider_unavailable", 503),
+        ("probe_unavailable", 503),
+    ],
+)
+def test_what_stops_a_run_from_finding_its_model_has_the_status_clients_know(code: str, status: int) -> None:
+    assert STATUS[code] == status

@@ -145,6 +145,15 @@ async def test_residents_are_listed_and_closed_by_their_tenant(here: Served) -> 
     assert (again.status_code, again.json()["closed"]) == (200, True)
 
 
+async def test_the_turn_of_a_resident_is_stopped_and_it_stays(here: Served) -> None:
+    run_id = resident(here)
+    answer = await here.client(ACME).post(f"/v1/_resident/{run_id}/cancel")
+    assert (answer.status_code, answer.json()["state"]) == (200, "awaiting_input"), answer.text
+    found = (await here.client(ACME).get("/v1/_resident")).json()["residents"]
+    assert [one["state"] for one in found] == ["awaiting_input"]
+    assert (await here.client(GLOBEX).post(f"/v1/_resident/{run_id}/cancel")).status_code == 404
+
+
 async def test_a_run_that_is_no_resident_is_not_closed(here: Served) -> None:
     found = await batch(here, "silent", mode="detach", status=202)
     run_id = found["results"][0]["run_id"]

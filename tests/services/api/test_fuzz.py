@@ -23,10 +23,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from connectors.models.mock import MockModel
+from schemas.codec import local_codec
 from services.api.documents import document
 from services.core.run.orders import Refusal
 from services.core.run.orders import Start as StartOrder
-from tests.services.api.serving import served
+from services.runtime.prober import Prober
+from tests.services.api.serving import Served, served
 from tests.services.commands.world import WAIT_S, World
 
 EXAMPLES = 20
@@ -48,6 +51,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     async def serve(folder: Path) -> None:
         async with served(folder) as here:
             refuse_all(here.world)
+            probing = asyncio.create_task(prober_of(here).run(lambda: True))
             config = uvicorn.Config(here.app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
             server = uvicorn.Server(config)
             server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
@@ -58,6 +62,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             await stop[0].wait()
             server.should_exit = True
             await serving
+            probing.cancel()
+            await asyncio.wait([probing])
 
     thread = threading.Thread(target=lambda: asyncio.run(serve(tmp_path_factory.mktemp("api"))))
     thread.start()
@@ -66,6 +72,19 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     loops[0].call_soon_threadsafe(stop[0].set)
     thread.join(WAIT_S)
     assert not thread.is_alive()
+
+
+def prober_of(here: Served) -> Prober:
+    """A runtime's, so that probes are answered; every provider is a synthetic one."""
+    return Prober(
+        here.world.layer.providers,
+        {name: MockModel(provider=name) for name, provider in here.service.providers.items() if provider.is_usable},
+        codec=local_codec(),
+        appender=here.world.log,
+        clock_ms=lambda: 1,
+        name="fuzz",
+        interval_s=3_600,
+    )
 
 
 def refuse_all(made: World) -> None:

@@ -20,6 +20,7 @@ CASCADE = [
     step("d"),
     step("e", available=True, selected=True),
     step("f", available=True),
+    step("g", reachable=False),
 ]
 VIEW = {
     "generated_at": "2026-01-01T00:00:00.000Z",
@@ -27,6 +28,7 @@ VIEW = {
     "providers": [
         {"provider": "c", "available": True, "reachable": False, "why_not": None},
         {"provider": "g", "available": False, "reachable": False, "why_not": "G_KEY is not set"},
+        {"provider": "built-in", "available": True, "reachable": False, "why_not": None},
         {"provider": "e", "available": True, "reachable": True, "why_not": None},
     ],
     "user_tiers": [{"name": "default", "tiers": [{"tier": "low", "cascade": CASCADE}]}],
@@ -47,18 +49,19 @@ def invoke(*arguments: str):
 
 def test_every_step_says_what_runs_find_there(fake):
     lines = [line.split() for line in invoke().stdout.splitlines()]
-    assert lines[1:7] == [
+    assert lines[1:8] == [
         ["default", "low", "a/m", "stalled"],
         ["b/m", "rate", "limited"],
         ["c/m", "not", "reachable"],
         ["d/m", "not", "listed"],
         ["e/m", "selected"],
         ["f/m", "available"],
+        ["g/m", "not", "reachable"],
     ]
 
 
 def test_providers_that_are_away_or_cannot_be_used_are_named(fake):
-    assert invoke().stdout.splitlines()[7:] == ["c does not answer", "g cannot be used: G_KEY is not set"]
+    assert invoke().stdout.splitlines()[8:] == ["c does not answer", "g cannot be used: G_KEY is not set"]
 
 
 def test_a_program_gets_the_view_as_it_is(fake):

@@ -247,7 +247,14 @@ async def test_whoever_has_all_that_he_may_have_is_named_with_the_bound(code: st
 
 
 @pytest.mark.parametrize(
-    ("code", "retry_after_s"), [("backpressure", 5), ("per_user_quota_exhausted", 5), ("tier_unavailable", None)]
+    ("code", "retry_after_s"),
+    [
+        ("backpressure", 5),
+        ("per_user_quota_exhausted", 5),
+        ("tier_unavailable", None),
+        ("pin_unavailable", None),
+        ("tier_agent_not_available", None),
+    ],
 )
 async def test_a_bound_that_was_met_says_when_to_come_again(code: str, retry_after_s: int | None) -> None:
     async with world() as made:

@@ -173,6 +173,21 @@ def test_a_provider_that_is_away_keeps_what_it_listed() -> None:
     assert (matrix.providers["p"].error, matrix.providers["p"].checked_at_ms) == ("refused", NOW + 1)
 
 
+def test_a_provider_that_answers_and_cannot_list_keeps_what_it_listed() -> None:
+    failed = ProviderProbed(provider="p", reachable=True, error="the list is broken", at_ms=NOW)
+    assert after(probe("m"), failed).listings() == {"p": ("m",)}
+    assert after(probe("m"), probe()).listings() == {"p": ()}, "one that lists nothing any more says so"
+
+
+def test_an_answer_shows_that_a_provider_is_there_again() -> None:
+    away = after(probe("m"), probe(reachable=False))
+    found = mark_of_success(away, "p", "m", at_ms=NOW, by="me")
+    assert found is not None
+    assert away.after(found).standing("p", "m", NOW).available
+    assert (away.after(found).providers["p"].error, away.after(found).listings()) == ("", {"p": ("m",)})
+    assert mark_of_success(after(probe("m")), "p", "m", at_ms=NOW, by="me") is None
+
+
 def test_since_when_a_provider_has_a_stalled_model() -> None:
     matrix = after(mark(STALLED, "a", at_ms=5), mark(STALLED, "b", at_ms=3), mark(STALLED, "c", "q", at_ms=1))
     assert (matrix.stalled_at("p"), matrix.stalled_at("other")) == (3, 0)

@@ -117,6 +117,11 @@ async def test_what_echoes_a_credential_is_masked_longest_first_and_short_ones_a
     assert order.text == "Authorization: [redacted:credential], git [redacted:credential], pin 123"
 
 
+async def test_masking_a_result_takes_nothing_else_from_it() -> None:
+    answer = ToolResult(text="hunter2", asks_compaction=True)
+    assert (await called(Store(), ToldTool(answer=answer))).asks_compaction
+
+
 def test_only_credentials_of_four_characters_and_more_are_masked() -> None:
     assert without(["abc", "abcd"], "abc abcd") == "abc [redacted:credential]"
 
@@ -265,16 +270,16 @@ async def test_the_next_owner_has_the_credentials_the_log_never_has_them_and_the
     rows = MemoryRows()
     store = RunCredentials(rows, SecretKey(keys=(bytes(32),)))
     await store.put("acme", STAGE_RUN, {"git": "hunter2-hunter2"})
-    stage = Stage()
+    stage = Stage(tools={"Echo": Showing()})
     stage.model.held = True
-    async with stage.owner("one", tools={"Echo": Showing()}, credentials=Credentials(store)):
+    async with stage.owner("one", credentials=Credentials(store)):
         stage.start(credentials=("git",))
         async with asyncio.timeout(5.0):
             await stage.model.holding.wait()
     stage.model.let_go.set()
     stage.model.turns = (stage.model.turns[0], stage.model.turns[0], stage.model.turns[1])
     async with working(store) as credentials:  # type: ignore[arg-type]  # the real one
-        async with stage.owner("two", tools={"Echo": Showing()}, credentials=credentials):
+        async with stage.owner("two", credentials=credentials):
             await stage.until(lambda: stage.has(RunCompleted))
             await stage.until(lambda: not rows.rows)
     results = [event.text for event in stage.events() if isinstance(event, ToolReturned)]

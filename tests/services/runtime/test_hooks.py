@@ -301,6 +301,12 @@ async def test_post_hooks_see_failed_calls_too(answer: Any, outcome: str) -> Non
     assert order.outcome == outcome
 
 
+async def test_a_rewritten_result_still_asks_for_what_the_tool_asked() -> None:
+    tool = ToldTool(answer=ToolResult(text="soon", asks_compaction=True))
+    order = await Work(hook("a", "post"), answers={"a": {"result": {"text": "later"}}}, tool=tool).run()
+    assert (order.text, order.asks_compaction) == ("later", True)
+
+
 async def test_hooks_never_see_a_secret_that_is_masked_for_the_log() -> None:
     tool = ToldTool(answer=ToolResult(text="the key is hunter22"))
     work = Work(hook("a", "post"), tool=tool, mask=lambda text: text.replace("hunter22", "[redacted:K]"))

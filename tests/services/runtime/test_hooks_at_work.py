@@ -63,10 +63,10 @@ class Hooked(Stage):
     """A stage whose runtimes ask hooks that one server answers, by path."""
 
     def __init__(self, server: Server) -> None:
-        super().__init__()
+        self.echo = Echo()
+        super().__init__(tools={"Echo": self.echo})
         self.model.turns = (ASKING, ANSWERED)
         self.server = server
-        self.echo = Echo()
         self.topic = MemoryLog({HOOKS: 1})
         self.callbacks = Callbacks(private_hosts=("localhost",))
 
@@ -88,7 +88,7 @@ class Hooked(Stage):
         board = HookBoard(CODEC, HOOKS)
         await board.catch_up(self.topic)
         hooks = Hooks(lambda: board.table, self.callbacks, clock_ms=clock_ms, permitted=("acme:ops",), secret=KEY)
-        async with self.owner(name, hooks=hooks, tools={"Echo": self.echo}):
+        async with self.owner(name, hooks=hooks):
             yield
 
     def asked(self) -> list[tuple[str, dict[str, Any]]]:

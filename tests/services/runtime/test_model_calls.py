@@ -11,7 +11,7 @@ from connectors.errors import Permanent, Transient
 from connectors.memory_log import MemoryLog
 from connectors.models.pricing import Price
 from connectors.protocols import ModelItem, Reply, SystemBlock, TextDelta
-from schemas.conversation import TextBlock, ToolResultBlock
+from schemas.conversation import Message, TextBlock, ToolResultBlock
 from schemas.stream_records import ModelDelta
 from schemas.values import BlobRef, Sampling, ToolCall, Usage
 from services.core.run.orders import ModelAnswered, ModelErred
@@ -58,6 +58,20 @@ class Clock:
         self.ms += int(seconds * 1000)
 
 
+class Heard:
+    """What is told of models (services.runtime.availability.Availability), in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def answered(self, provider: str, model: str) -> None:
+        self.told.append(f"{provider}/{model} answered")
+
+    def erred(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
+        self.told.append(f"{state.provider}/{state.model} {order.kind}")
+        return order
+
+
 class Work:
     """Model calls with one provider."""
 
@@ -66,6 +80,7 @@ class Work:
         self.clock = Clock()
         self.blobs = MemoryBlobs()
         self.tool = ToldTool()
+        self.heard = Heard()
         self.log = MemoryLog({DELTAS: 1})
         self.previews = Previews(CODEC, self.log, topic=DELTAS, partitions=1, term_of=lambda partition: 7)
         self.calls = ModelCalls(
@@ -78,6 +93,7 @@ class Work:
             tracing=NoTracing(),
             clock_ms=self.clock,
             sleep=self.clock.sleep,
+            availability=self.heard,  # type: ignore[arg-type]  # it hears the two things calls say
         )
 
     async def run(self, state: Any = None, **effect: Any) -> ModelAnswered | ModelErred:
@@ -380,3 +396,31 @@ async def test_the_next_owner_asks_again_under_the_key_of_the_lost_attempt_and_a
         keys.append(work.model.requests[-1].sent_key)
     assert keys == [f"{RUN}:1.1", f"{RUN}:1.1", f"{RUN}:1.2", f"{RUN}:1.2"]
     assert len({request.call_id for request in work.model.requests}) == 4
+
+
+# --- what calls say of the model -------------------------------------------------------------------------------------
+
+
+async def test_an_answer_and_a_failure_of_the_provider_are_told() -> None:
+    work = Work(REPLY)
+    await work.answered()
+    work.model.items = (Transient("acme 500: no", kind="unavailable", status=500),)
+    await work.erred()
+    assert work.heard.told == ["acme/large answered", "acme/large unavailable"]
+
+
+async def test_what_fails_on_our_side_of_the_wire_is_no_matter_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: Any) -> BlobRef:
+        raise Transient("the blob store is away", kind="unavailable")
+
+    work = Work(replace(REPLY, text="x" * 70_000))
+    monkeypatch.setattr(work.blobs, "put", away)
+    assert (await work.erred()).kind == "unavailable"
+    assert work.heard.told == ["acme/large answered"]
+    monkeypatch.setattr(work.blobs, "get", away)
+    ref = BlobRef(sha256="ab" * 32, size_bytes=1)
+    state = begun().state
+    assert isinstance(state, AwaitingModel)
+    message = Message(role="user", blocks=(TextBlock(text="", blob=ref),))
+    assert (await work.erred(replace(state, facts=replace(state.facts, messages=(message,))))).kind == "unavailable"
+    assert work.heard.told == ["acme/large answered"]

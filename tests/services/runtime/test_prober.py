@@ -9,7 +9,7 @@ from connectors.memory_log import MemoryLog
 from connectors.protocols import Outgoing
 from schemas.stream_records import ModelMarked, ProbeRequested, ProviderProbed
 from services.runtime import prober as prober_module
-from services.runtime.prober import INTERVAL_S, MODELS_MAX, NAME_MAX, STALLED_S, Prober, asked
+from services.runtime.prober import INTERVAL_S, MODELS_MAX, NAME_MAX, PASSED_OVER_S, Prober, asked
 from services.stream.providers import ProviderBoard
 from tests.services.stream.given import CODEC
 
@@ -117,7 +117,16 @@ def test_a_provider_with_a_stalled_model_is_due_sooner() -> None:
     for name in ("p", "q"):
         board.note(ProviderProbed(provider=name, reachable=True, at_ms=NOW))
     board.note(ModelMarked(provider="p", model="m", mark="stalled", at_ms=NOW))
-    assert one.due(NOW + int(STALLED_S * 1000)) == ("", ("p",))
+    assert one.due(NOW + int(PASSED_OVER_S * 1000)) == ("", ("p",))
+
+
+def test_a_provider_that_is_away_is_due_sooner() -> None:
+    board = ProviderBoard(CODEC, TOPIC)
+    one = prober(board, MemoryLog({TOPIC: 1}), p=Asked(), q=Asked())
+    for name in ("p", "q"):
+        board.note(ProviderProbed(provider=name, reachable=name == "q", at_ms=NOW))
+    assert one.due(NOW + int(PASSED_OVER_S * 1000) - 1) == ("", ())
+    assert one.due(NOW + int(PASSED_OVER_S * 1000)) == ("", ("p",))
 
 
 def test_whoever_asks_has_every_provider_probed_at_once() -> None:
