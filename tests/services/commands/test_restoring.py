@@ -30,6 +30,8 @@ from services.stream.state_reading import StateReader
 from services.stream.statefile import BrokenState, StatedEvent, StatedRun, StateWriter
 from tests.services.commands.installation import WAIT_S, Installation, as_here, envelope, installation
 from tests.services.commands.world import ACME, ADMIN_CALLER
+from tests.services.stream.families import add_families, family_script
+from tests.services.stream.test_families import lineage
 
 SEEDS = range(6)
 
@@ -496,3 +498,26 @@ async def test_one_over_its_bound_is_refused_and_leaves_nothing(tmp_path: Path) 
             await there.layer.snapshots.create(ADMIN_CALLER, Wanted(max_bytes=10))
         assert caught.value.code == "snapshot_too_large"
         assert list((tmp_path / "a").iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_tree_that_was_under_way_goes_on_with_the_children_it_has(seed: int, tmp_path: Path) -> None:
+    """A parent that went on before its children are here would start them anew."""
+    random = Random(seed)
+    async with installation(tmp_path / "a", partitions=2, seed=seed) as there:
+        add_families(there.world.definitions, "tree-3-2")
+        there.world.script, there.world.effect_delay = family_script, 4
+        there.world.start_run("r_tree", agent="tree-3-2")
+        told = random.randint(12, 60)
+        await there.world.until(lambda: sum(there.lengths().values()) >= told)
+        await there.world.close()
+        data = await file_of(there)
+        before = lineage(there.world.story())
+    async with installation(tmp_path / "b", partitions=3, seed=seed) as here:
+        add_families(here.world.definitions, "tree-3-2")
+        here.world.script = family_script
+        found = await restored(here, data)
+        assert (found.runs, found.failed_runs) == (len(before), 0), found.warnings
+        story = await here.world.finished("r_tree")
+        assert len(lineage(story)) == 1 + 3 + 6
+        assert {run.state.status for run in story.runs.values() if isinstance(run.state, Ended)} == {"completed"}

@@ -5,23 +5,27 @@ from dataclasses import replace
 from typing import Any
 
 from connectors.blobs import MemoryBlobs
+from connectors.memory_log import MemoryLog
+from connectors.sealing import is_token
 from connectors.tools.agent import Agent
 from schemas.values import BlobRef, Spawn
 from services.core.run.orders import ChildrenAsked, ChildTold, ToolDone
 from services.core.run.react import CallTool
 from services.core.run.state import AwaitingTools
 from services.runtime.payloads import INLINE_TEXT_BYTES
+from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.shelf import Shelf
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import NoTracing
 from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, at_tools
 from tests.services.core.run.test_children import asked, child
+from tests.services.stream.test_subject_keys import TOPIC, keys_over
 
 CALL = CallTool(run_id=RUN, turn=1, index=0, attempt=1, call_id="c0", name="Agent", input="{}", effect_class="pure")
 
 
 class Work:
-    def __init__(self) -> None:
+    def __init__(self, secrecy: Secrecy = IN_CLEAR) -> None:
         self.blobs = MemoryBlobs()
         self.calls = ToolCalls(
             Shelf({"Agent": Agent()}),
@@ -32,6 +36,7 @@ class Work:
             tracing=NoTracing(),
             clock_ms=lambda: NOW,
             mask=lambda text: text.replace("hunter2", "[secret]"),
+            secrecy=secrecy,
         )
 
     async def run(self, run: Run, **effect: Any) -> ToolDone | ChildrenAsked:
@@ -85,3 +90,22 @@ async def test_results_that_cannot_be_read_are_an_error_result() -> None:
     order = await work.run(run)
     assert isinstance(order, ToolDone)
     assert order.is_error
+
+
+async def test_with_encryption_prompts_and_results_are_sealed_and_still_make_one_result() -> None:
+    log = MemoryLog({TOPIC: 1})
+    keys = keys_over(log)
+    sealer = await keys.sealer("t", "")
+    work, run = Work(Secrecy(keys)), granted("Agent")
+    given = sealer.text('{"op":"parallel_spawn","spawns":[{"name":"a","prompt":"the secret"}]}')
+    order = await work.run(run, input=given)
+    assert isinstance(order, ChildrenAsked)
+    assert order.is_sealed
+    assert is_token(order.spawns[0].prompt, untrusted=False)
+    run.give(order)
+    run.give(ChildTold(at_ms=NOW, child_run_id=child(0), status="completed", text=sealer.text('it "said" so')))
+    result = await work.run(run, input=given)
+    assert isinstance(result, ToolDone)
+    assert is_token(result.text, untrusted=False)
+    found = json.loads(await Secrecy(keys).text(result.text, "t"))
+    assert found["results"][0]["output"] == 'it "said" so'
