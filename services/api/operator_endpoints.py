@@ -145,7 +145,7 @@ async def concurrency(service: Service, caller: Caller, request: Request) -> Res
     return json_answer(
         {
             "active": len(layer.hub.live_runs),
-            "queued": layer.publisher.waiting,
+            "queued": layer.publisher.waiting + layer.runs.undecided,
             "per_user": dict(users),
             "providers": {name: {"active": count, "queued": 0} for name, count in providers.items()},
         }

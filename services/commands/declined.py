@@ -101,6 +101,10 @@ REFUSALS: Mapping[str, str] = {"invalid_argument": "bad_request", "invalid_reque
 """Codes of a run's owner that callers know by another name."""
 
 
+FULL: Mapping[str, str] = {"per_user_quota_exhausted": "user_id", "provider_concurrency_exhausted": "provider"}
+"""Under which name an answer tells who has all that he may have (parity: reference surfaces 0.5)."""
+
+
 class Declined(Exception):
     """Nothing was done, or (the codes that end in _pending) it will be done later. `details` join the answer."""
 
@@ -125,10 +129,10 @@ def bad_request(message: str) -> Declined:
     return Declined("bad_request", message)
 
 
-def refused(code: str, message: str, limit: LimitNotice | None = None) -> Declined:
+def refused(code: str, message: str, limit: LimitNotice | None = None, *, about: str = "", cap: int = 0) -> Declined:
     """What the owner of a run decided. A code of a newer owner that this process does not know is shown as it is.
 
-    `limit`: the one on spending that was reached.
+    `limit`: the one on spending that was reached; `about`, `cap`: the user or provider that is full, and the bound.
     """
     known = REFUSALS.get(code, code)
     if known not in CODES:
@@ -139,6 +143,8 @@ def refused(code: str, message: str, limit: LimitNotice | None = None) -> Declin
         "provider_concurrency_exhausted",
     )
     details = None if limit is None else {k: v for k, v in limit.to_avro().items() if k != "severity"}
+    if known in FULL:
+        details = {FULL[known]: about, "cap": cap}
     return Declined(known, message, retry_after_s=RETRY_LATER_S if waits else None, details=details)
 
 

@@ -101,6 +101,8 @@ class Runs:
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
         self._decision_wait_s = decision_wait_s
+        self.undecided = 0
+        """Starts of this process that are in the log and wait for their owner, mostly for a place."""
         self._admit = admit
 
     async def start(self, caller: Caller, request: RunRequest) -> Accepted:
@@ -170,7 +172,11 @@ class Runs:
                 if launch.seal is not None and isinstance(command, StartRun | ForkRun):
                     command = replace(command, request_sha256=launch.digest)
                 await self._publisher.publish(names.key, names.run_id, command, traceparent=request.traceparent)
-            return await self._decided(launch, subscription, repeated=is_known)
+            self.undecided += 1
+            try:
+                return await self._decided(launch, subscription, repeated=is_known)
+            finally:
+                self.undecided -= 1
         except BaseException:
             subscription.close()
             raise
@@ -267,7 +273,7 @@ class Runs:
     def _answered(self, launch: Launch, subscription: Subscription, first: EventItem, *, repeated: bool) -> Accepted:
         event = first.record
         if isinstance(event, RunRefused):
-            raise refused(event.code, event.message, event.limit)
+            raise refused(event.code, event.message, event.limit, about=event.about, cap=event.cap)
         if isinstance(event, RunStarted):
             _check_digest(event.request_sha256, launch)
         head, scope = self._head(launch), launch.who.tenant

@@ -63,7 +63,9 @@ from services.core.run.orders import (
 )
 from services.core.run.react import Kin
 from services.core.run.state import AwaitingModel, Ended, Pause, conversation
+from services.runtime.admission import Door
 from services.runtime.credentials import NO_CREDENTIALS, Credentials
+from services.runtime.doorway import Doorway
 from services.runtime.hand_over import order_of
 from services.runtime.kin import KinDesk
 from services.runtime.relatives import Relatives
@@ -174,12 +176,14 @@ class RunDesk:
         responses: Responses | None = None,
         so_far: SaidSoFar | None = None,
         budgets: StartBudgets | None = None,
+        door: Door | None = None,
         credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self._secrecy = secrecy
         self._responses = responses or Responses(secrecy)
         self._so_far = so_far
         self._budgets = budgets
+        self._doorway = Doorway(door)
         self._credentials = credentials
         self._number = number
         self._partitions = partitions
@@ -230,7 +234,11 @@ class RunDesk:
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
+    def closed(self) -> None:
+        self._doorway.closed()
+
     def decided(self, aggregate: Aggregate, event: Any) -> None:
+        self._doorway.decided(aggregate, event)
         match event:
             case RunStarted(session_id=session, agent_id=handle, imported_from=None, parent=parent):
                 self._live_sessions[aggregate.tenant, session] = aggregate.id
@@ -284,6 +292,7 @@ class RunDesk:
     def found_live(self, aggregate: Aggregate) -> None:
         if is_import(aggregate.state):
             return  # it holds no session and no handle: nothing of it is done here
+        self._doorway.look_at(aggregate)
         self._timeline.found_live(aggregate.id, aggregate.state, self._clock_ms())
         self._hold(aggregate)
 
@@ -369,8 +378,9 @@ class RunDesk:
         match command:
             case StartRun():
                 if self._budgets is not None and self._budgets.applies(command.envelope.tenant, command.user_id):
-                    return self._start_in_budget(self._budgets, record, command, partition)
-                return self._start(record, command, partition)
+                    starting = self._start_in_budget(self._budgets, record, command, partition)
+                    return self._doorway.through(starting, command, partition)
+                return self._doorway.through(self._start(record, command, partition), command, partition)
             case ForkRun():
                 return self._fork(record, command, partition)
             case ImportRun():

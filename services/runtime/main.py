@@ -27,6 +27,7 @@ from connectors import logs
 from connectors.blobs import FileBlobs
 from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes
 from connectors.configuration import price_of as configured_price
+from connectors.configuration.bounds import bounds_of
 from connectors.errors import OutsideError, Transient
 from connectors.garbage import collect_rarely
 from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail, open_tail
@@ -40,9 +41,11 @@ from connectors.tools.registry import ToolOptions, build_tools
 from connectors.tools.remote_calls import RESULTS_TOPIC
 from projections.builds import PREFIX
 from schemas.codec import Codec
+from services.core.admission import Bounds
 from services.core.run.orders import EffectResult
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
+from services.runtime.admission import Door
 from services.runtime.budgets import HostedBudgets, hosted_budgets
 from services.runtime.context_plugins import ContextPlugins, Redact, secrets_of
 from services.runtime.credentials import Credentials
@@ -243,6 +246,23 @@ def calls_of(
     )
 
 
+def door_of(loaded: Loaded) -> Door:
+    """How many runs are at work in this process."""
+    found = bounds_of(loaded.configuration, loaded.settings)
+    providers = loaded.configuration.providers
+    return Door(
+        Bounds(
+            runs=found.max_concurrent_runs,
+            queue=found.max_queue_depth,
+            per_user=found.max_concurrent_runs_per_user,
+            providers={name: said.max_concurrent for name, said in providers.items() if said.max_concurrent},
+            provider_queue=found.provider_queue_depth,
+        ),
+        wait_s=found.queue_timeout_ms / 1000,
+        provider_wait_s=found.provider_queue_timeout_ms / 1000,
+    )
+
+
 def plugins_of(loaded: Loaded, credentials: Credentials) -> ContextPlugins | None:
     """What changes the conversation on its way to a provider; None when nothing does."""
     secrets = secrets_of(os.environ, loaded.secrets)
@@ -422,6 +442,7 @@ async def _serve(
         more_tools=remote.tools if remote is not None else NO_TOOLS,
     )
 
+    door = door_of(loaded)
     responses = Responses(secrecy, mask=work.mask)
 
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
@@ -443,6 +464,7 @@ async def _serve(
             responses=responses,
             so_far=work.so_far.said,
             budgets=budgets.spending,
+            door=door,
             credentials=credentials,
         )
 

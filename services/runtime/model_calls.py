@@ -39,7 +39,15 @@ from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
 from services.runtime.so_far import SoFar
-from services.runtime.spending import MAX_TOKENS_UNSAID, Budgets, CallPlace, NoBudgets, Worst, tokens_of, worst_case
+from services.runtime.spending import (
+    MAX_TOKENS_UNSAID,
+    Budgets,
+    CallPlace,
+    NoBudgets,
+    Worst,
+    tokens_of,
+    worst_case,
+)
 from services.runtime.tracing import Tracing
 from services.stream.subject_keys import Sealer
 

@@ -34,8 +34,9 @@ from services.core.budget.limits import CALL_AMOUNT_MAX
 from services.stream.budget_clerk import BudgetClerk, ClerkBusy
 
 RESERVE_WAIT_S = 10.0
-"""How long the books may take to answer. Longer than their owner's death takes to be noticed; then the call counts as
-failed for now, and is made again like any other."""
+"""How long one question to the books waits. Longer than their owner's death takes to be noticed."""
+BOOKS_WAIT_S = 60.0
+"""How long a call waits for books that do not answer, asking again; then it has failed. Nothing is spent meanwhile."""
 ROOM_WAIT_S = 30.0
 """How long a call waits that would fit if calls under way had ended; after that the limit stands."""
 SETTLE_WAIT_S = 5.0
@@ -44,6 +45,13 @@ MAX_TOKENS_UNSAID = 8_192
 """What a call may bring back under a limit when its agent says nothing, so that there is a worst case."""
 MAY_BE_BILLED = frozenset({"interrupted", "timeout"})
 """Kinds of failures after which a provider may have computed something."""
+
+
+class BooksAway(Transient):
+    """Nobody says whether the call may be made. No fault of its provider, so nothing else is tried either."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="unavailable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,23 +148,29 @@ class Hold:
         self._over = False
 
     async def reserve(self, worst: Worst) -> LimitNotice | None:
-        """None: the call may be made. Otherwise the limit that forbids it. Raises Transient."""
+        """None: the call may be made. Otherwise the limit that forbids it. Raises BooksAway."""
         self._count_earlier_attempts()
         loop = asyncio.get_running_loop()
-        end = loop.time() + ROOM_WAIT_S
+        began = loop.time()
+        end = began + ROOM_WAIT_S
         while True:
-            refused = await self._ask(worst)
-            if refused is None:
+            answer = await self._ask(worst)
+            if isinstance(answer, BudgetReserved) or self._id in self._clerk.board.books.open:
                 self._reserved = True
                 return None
-            if not refused.may_fit or loop.time() >= end:
-                if refused.code == "over_limit":
-                    return notice(refused.scope, refused.scope_id, HARD, refused.unit, refused.used, refused.limit)
-                raise Transient(f"the books refused {self._id}: {refused.code}", kind="unavailable")
-            await self._room(worst, end)
+            if answer is None or answer.code == "late":
+                if loop.time() >= began + BOOKS_WAIT_S:
+                    raise BooksAway(f"nobody has answered for the books within {BOOKS_WAIT_S:g} s")
+                end = loop.time() + ROOM_WAIT_S
+            elif answer.may_fit and loop.time() < end:
+                await self._room(worst, end)
+            elif answer.code == "over_limit":
+                return notice(answer.scope, answer.scope_id, HARD, answer.unit, answer.used, answer.limit)
+            else:
+                raise BooksAway(f"the books refused {self._id}: {answer.code}")
 
-    async def _ask(self, worst: Worst) -> BudgetRefused | None:
-        """What the books say against it; None when nothing. Raises Transient."""
+    async def _ask(self, worst: Worst) -> BudgetReserved | BudgetRefused | None:
+        """What the books say; None when they have not in time. Raises BooksAway."""
         command = ReserveBudget(
             envelope=self._clerk.envelope(self._tenant),
             id=self._id,
@@ -168,13 +182,9 @@ class Hold:
         try:
             answer = await self._clerk.ask(command, wait_s=RESERVE_WAIT_S)
         except ClerkBusy as error:
-            raise Transient(str(error), kind="unavailable") from error
-        match answer[0] if answer is not None else None:
-            case BudgetReserved():
-                return None
-            case BudgetRefused() as refused:
-                return refused
-        raise Transient(f"the books have not answered within {RESERVE_WAIT_S:g} s", kind="unavailable")
+            raise BooksAway(str(error)) from error
+        event = answer[0] if answer is not None else None
+        return event if isinstance(event, BudgetReserved | BudgetRefused) else None
 
     async def _room(self, worst: Worst, end: float) -> None:
         """Until it may fit, can never fit, or the time is up."""
@@ -204,7 +214,7 @@ class Hold:
         try:
             await self._clerk.ask(command, wait_s=SETTLE_WAIT_S)
         except ClerkBusy as error:
-            raise Transient(str(error), kind="unavailable") from error
+            raise BooksAway(str(error)) from error
         return passed(self._clerk.board.books, self._tenant, self._user_id, self._clock_ms())
 
     def failed(self, error: Transient | Permanent) -> None:

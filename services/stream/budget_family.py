@@ -152,6 +152,8 @@ class BudgetDesk:
     def carry_out(self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition) -> tuple[Prepared, ...]:
         return ()
 
+    def closed(self) -> None: ...
+
     def standing(self, aggregate: Aggregate) -> None:
         return None
 

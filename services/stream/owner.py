@@ -78,6 +78,9 @@ class Desk(Watcher, Intake, Protocol):
         """
         ...
 
+    def closed(self) -> None:
+        """The partition is not held any more; nothing of this desk is asked again."""
+
     def standing(self, aggregate: Aggregate) -> Any:
         """The order that something wider than the aggregate gives it now, obeyed already or not; None without one."""
         ...
@@ -330,6 +333,8 @@ class Owner:
             waiting.cancel()
         self._waits.clear()
         self.partition = None
+        if self._desk is not None:
+            self._desk.closed()
         self._desk = None
         self._waiting.clear()
         for task in self._lookups:

@@ -193,7 +193,7 @@ def _has_iterations(facts: Facts, turn: int) -> bool:
 def _start(state: State, order: Start) -> list[Event]:
     if not isinstance(state, Absent):
         return []  # the same run again: it already has its events
-    refusal = _refusal(order, state.history)
+    refusal = refusal_of(order, state.history)
     command = order.command
     if refusal is not None:
         return [
@@ -204,6 +204,8 @@ def _start(state: State, order: Start) -> list[Event]:
                 code=refusal.code,
                 message=refusal.message,
                 limit=refusal.limit,
+                about=refusal.about,
+                cap=refusal.cap,
             )
         ]
     assert order.definition is not None
@@ -245,7 +247,7 @@ def _start(state: State, order: Start) -> list[Event]:
     ]
 
 
-def _refusal(order: Start, history: tuple[Message, ...]) -> Refusal | None:
+def refusal_of(order: Start, history: tuple[Message, ...]) -> Refusal | None:
     """The first thing wrong with the request, in the order of admission (runtime parity 1.2)."""
     if not order.session_found:
         return Refusal(code="not_found", message=f"session {order.session_id} does not exist")
@@ -268,6 +270,8 @@ def _refusal(order: Start, history: tuple[Message, ...]) -> Refusal | None:
     wrong = _wrong_input(order.command)
     if wrong:
         return Refusal(code="bad_request", message=wrong)
+    if order.turned_away is not None:
+        return order.turned_away
     return budgets.refusal(order.exhausted) if order.exhausted is not None else None
 
 

@@ -60,6 +60,9 @@ class Refusal:
     message: str
     limit: LimitNotice | None = None
     """The limit on spending that forbids it."""
+    about: str = ""
+    cap: int = 0
+    """The user or provider that is full, and the bound."""
 
 
 @frozen_on_paper
@@ -84,6 +87,8 @@ class Start:
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
     """What holds runs like this one now: it begins paused."""
+    turned_away: Refusal | None = None
+    """Why it may not begin now, although nothing is wrong with it: too much is under way."""
     exhausted: LimitNotice | None = None
     """A hard limit under which nothing is left for this run."""
     parent: ParentCall | None = None

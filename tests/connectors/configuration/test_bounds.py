@@ -9,11 +9,11 @@ def bounds(folder: Folder, text: str, environ: dict[str, str] | None = None) -> 
 
 def test_the_defaults_are_those_of_the_reference(folder: Folder):
     assert bounds(folder, "agents: {}") == RunBounds(
-        max_concurrent_runs=8,
-        max_queue_depth=16,
+        max_concurrent_runs=1_000,
+        max_queue_depth=4_000,
         queue_timeout_ms=30_000,
         max_concurrent_runs_per_user=0,
-        provider_queue_depth=16,
+        provider_queue_depth=4_000,
         provider_queue_timeout_ms=30_000,
     )
 

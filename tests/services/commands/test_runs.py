@@ -233,6 +233,20 @@ async def test_what_the_owner_refuses_is_refused_with_its_code() -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "name"), [("per_user_quota_exhausted", "user_id"), ("provider_concurrency_exhausted", "provider")]
+)
+async def test_whoever_has_all_that_he_may_have_is_named_with_the_bound(code: str, name: str) -> None:
+    async with world() as made:
+        asked = asyncio.create_task(start(made, "deaf"))
+        await until(made.commands)
+        await until(lambda: made.layer.runs.undecided == 1)
+        made.happen(made.commands()[0].run_id, RunRefused(code=code, message="no", about="ada", cap=3))
+        found = await declined(asked)
+        assert made.layer.runs.undecided == 0
+    assert (found.code, found.retry_after_s, dict(found.details)) == (code, 5, {name: "ada", "cap": 3})
+
+
+@pytest.mark.parametrize(
     ("code", "retry_after_s"),
     [
         ("backpressure", 5),

@@ -32,6 +32,7 @@ from schemas.run_commands import StartRun
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
+from services.runtime.admission import Door
 from services.runtime.availability import Availability
 from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.deltas import Previews
@@ -167,6 +168,7 @@ class SmallRuntime:
         budgets: Spending | None = None,
         prices: Mapping[tuple[str, str], Price] | None = None,
         held: frozenset[int] | None = None,
+        door: Door | None = None,
         hooks: Hooks | None = None,
         credentials: Credentials = NO_CREDENTIALS,
         definitions: Definitions | None = None,
@@ -242,6 +244,7 @@ class SmallRuntime:
                 secrecy=secrecy,
                 so_far=work.so_far.said,
                 budgets=budgets,
+                door=door,
                 credentials=credentials,
             )
 

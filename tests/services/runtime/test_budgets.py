@@ -2,10 +2,13 @@
 
 from contextlib import AsyncExitStack
 
+import pytest
+
 from connectors.protocols import Reply
 from schemas.budget_commands import ReserveBudget
 from schemas.run_events import LimitReached, ModelReplied, RunFailed, RunRefused
 from schemas.values import Usage
+from services.runtime import spending
 from tests.services.runtime.budget_world import ACME, BudgetWorld, until
 
 SPENDERS = 100
@@ -172,3 +175,34 @@ async def test_a_command_that_makes_no_sense_is_parked_and_the_books_go_on() -> 
         await world.limit(books, hard_micros=10_000)
         assert host.figures.refused_records == 1
     assert world.kinds() == ["BudgetMonthBegan", "LimitSet"]
+
+
+async def test_a_call_waits_for_books_whose_owner_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spending, "RESERVE_WAIT_S", 0.05)
+    world = BudgetWorld()
+    one_turn(world)
+    async with world.runtime("a") as (_, books):
+        async with world.owner_of_the_books("first"):
+            await world.limit(books, hard_micros=10_000)
+        world.start("r_one")
+        asked = len(world.log.records["loom.budget.commands", 0])
+        await until(lambda: len(world.log.records["loom.budget.commands", 0]) > asked + 1)  # and again
+        assert world.ends() == {}
+        async with world.owner_of_the_books("second"):
+            await until(lambda: world.ends().total() == 1)
+    assert world.ends() == {"RunCompleted": 1}
+    assert (world.account().used_micros, world.account().reserved_micros) == (100, 0)
+
+
+async def test_a_call_has_failed_when_nobody_ever_answers_for_the_books(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spending, "RESERVE_WAIT_S", 0.02)
+    monkeypatch.setattr(spending, "BOOKS_WAIT_S", 0.1)
+    world = BudgetWorld()
+    async with world.runtime("a") as (_, books):
+        async with world.owner_of_the_books("first"):
+            await world.limit(books, hard_micros=10_000)
+        world.start("r_one")
+        await until(lambda: world.ends().total() == 1)
+    assert world.ends() == {"RunFailed": 1}
+    assert world.model.holding.is_set() is False
+    assert world.spent() == 0

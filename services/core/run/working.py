@@ -1,0 +1,58 @@
+"""Whether something of a run is at work: what counts against the bounds on runs (services/core/admission.py).
+
+A run rests while it is parked, paused, quarantined, over, only told here, or waits for a person. A child never counts:
+its parent, which waits for it, is inside for both.
+"""
+
+from schemas.run_events import (
+    InterruptionOpened,
+    ModelCallRequested,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunPaused,
+    RunQuarantined,
+    RunRefused,
+    RunReleased,
+    RunRestored,
+    ToolOutcomeAsked,
+    ToolReturned,
+)
+from services.core.run.importing import is_import
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
+
+TURNING_POINTS = frozenset(
+    {
+        RunRefused,
+        RunRestored,
+        ModelCallRequested,
+        ToolOutcomeAsked,
+        ToolReturned,
+        InterruptionOpened,
+        RunParked,
+        RunPaused,
+        RunQuarantined,
+        RunReleased,
+        RunCompleted,
+        RunFailed,
+        RunCancelled,
+    }
+)
+"""Events after which it may be different. RunStarted is told with one of them, or with a call."""
+
+
+def is_at_work(state: State) -> bool:
+    """Whether a call of the run is due or under way, and nobody holds it."""
+    match state:
+        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Compacting(facts=facts):
+            if facts.parent is not None or facts.quarantined or is_import(state):
+                return False
+            return not (isinstance(state, AwaitingTools) and _waits_for_people(state))
+        case _:
+            return False
+
+
+def _waits_for_people(state: AwaitingTools) -> bool:
+    """Nothing of the turn is under way, and somebody has to say something."""
+    return all(call.is_waiting for call in state.open) and bool(state.open or state.questions)
