@@ -34,7 +34,7 @@ down: $(STAMP) ## stop everything
 	@$(BIN)/loomlog down
 
 test: $(STAMP) ## all tests: pure ones, real broker and Postgres, the whole stack
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n 2 -p tests.sharing
 
 check: $(STAMP) ## formatting, lint, types, import rules, generated files
 	@$(BIN)/ruff format --check .

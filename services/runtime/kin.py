@@ -203,7 +203,8 @@ class KinDesk:
                 return [Prepared(live, lambda: Input(at_ms=at_ms, command=said))]
             case delegation.CLOSE:
                 close = CloseResident(envelope=envelope, run_id=live.id, reason="closed by its parent")
-                return [Prepared(live, lambda: Close(at_ms=at_ms, command=close), despite_quarantine=True)]
+                # What could not be folded whole has no next event: it waits until it is released.
+                return [Prepared(live, lambda: Close(at_ms=at_ms, command=close), despite_quarantine=not live.unfolded)]
             case delegation.CANCEL if isinstance(state, AwaitingModel | AwaitingTools):
                 stop = CancelTurn(envelope=envelope, run_id=live.id, reason="cancelled by its parent")
                 return [Prepared(live, lambda: StopTurn(at_ms=at_ms, command=stop))]

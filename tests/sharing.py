@@ -1,0 +1,40 @@
+"""Who runs what when the tests run in several processes (`pytest -n 2`, `make test`).
+
+The broker and the Postgres of the session belong to one process, whole stacks to one, so that each is started once;
+files of pure tests fill what is left. Loaded by `-p tests.sharing`.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from xdist.scheduler import LoadScopeScheduling
+
+ROOT = Path(__file__).parent.parent
+STACKS, OUTSIDE = "stacks", "outside"
+STACK_FOLDERS = frozenset({"acceptance", "chaos"})
+OUTSIDE_FOLDERS = frozenset({"cli", "projections", "projector", "redpanda"})
+"""Folders of tests that start programs of their own or share fixtures of the broker and of Postgres."""
+OUTSIDE_WORDS = ("pytest.mark.integration", "pytest.mark.stack", "pg_schema", "topic_prefix")
+
+
+class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types for it
+    """A file is the smallest share; all that is outside is one, and all whole stacks."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid.partition("::")[0])
+
+
+@cache
+def scope_of(path: str) -> str:
+    """The share of a test file, given relative to the root."""
+    if STACK_FOLDERS & set(Path(path).parts):
+        return STACKS
+    if OUTSIDE_FOLDERS & set(Path(path).parts):
+        return OUTSIDE
+    text = (ROOT / path).read_text()
+    return OUTSIDE if any(word in text for word in OUTSIDE_WORDS) else path
+
+
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Sharing:
+    return Sharing(config, log)
