@@ -22,6 +22,7 @@ from services.core.run.react import EndChildren, Kin, SeeToChild, SeeToParent, T
 from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Facts, Parked, Pause, State
 from services.core.run.unknown import open_call
 from services.runtime.forks import Definitions
+from services.stream.fold import BrokenHistory
 from services.stream.owner import Prepared
 from services.stream.partition import Aggregate, Partition
 from services.stream.past import Past
@@ -217,11 +218,19 @@ class KinDesk:
         if found is None:
             return NOTHING
         position = await self._find(found[1].run_id, parent.tenant, partition)
-        state = await self._past.state(self._number, position) if position is not None else None
+        state, broken = None, ""
+        try:
+            state = await self._past.state(self._number, position) if position is not None else None
+        except BrokenHistory as error:
+            broken = f"what became of {found[1].run_id} cannot be read: {error}"
         found = self._awaited(parent, effect, partition)
-        if found is None or found[1].run_id in partition.aggregates:
-            return NOTHING
+        if found is None or found[1].run_id in partition.aggregates or self._is_ending(found[1].run_id):
+            return NOTHING  # begun while it was looked for: its own end tells the parent
         wanted, child = found
+        if state is None and not broken and self._is_over(child.run_id):
+            return await self._missed(parent, effect, partition)  # and over already
+        if broken:
+            return [self._refused(parent, child, broken)]
         if state is None:
             if wanted.op in delegation.STARTING:
                 return [self._start(parent, effect, wanted, child)]

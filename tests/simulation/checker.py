@@ -238,6 +238,8 @@ class Checker:
         run = self.runs.get(child)
         if said in ("running", "awaiting_input"):
             return
+        if said == "refused" and run is not None and run.damaged_at >= 0:
+            return  # what became of it cannot be read
         closed = {"closed": ("completed", "cancelled")}
         if run is None or run.story.ended not in closed.get(said, (said,)):
             found = "no run" if run is None else run.story.ended or "live"
