@@ -162,10 +162,14 @@ async def ask_for(name: str, number: int, *, timeout_s: float) -> str:
         writer.close()
 
 
-async def until_gone(name: str) -> bool:
+def _nobody_asks() -> None: ...
+
+
+async def until_gone(name: str, greeted: Callable[[], None] = _nobody_asks) -> bool:
     """Holds the lifeline of that name (host:port/life): True once its process has died, False once it let go.
 
-    Does not return while nothing is known, which is for ever when it could not be reached once.
+    `greeted` is called when it has greeted: from then on its death is noticed. Does not return while nothing is known,
+    which is for ever when it could not be reached once.
     """
     place = _place(name)
     if place is None:
@@ -173,7 +177,7 @@ async def until_gone(name: str) -> bool:
     met, pause_s = False, FIRST_PAUSE_S
     while True:
         began = time.monotonic()
-        said = await _hold(place)
+        said = await _hold(place, greeted)
         if said == RELEASED:
             return False
         if said == place.life:
@@ -208,7 +212,7 @@ async def _connected(place: _Place) -> tuple[asyncio.StreamReader, asyncio.Strea
         return await asyncio.open_connection(place.host, place.port, limit=MAX_LINE_BYTES)
 
 
-async def _hold(place: _Place) -> bytes | None:
+async def _hold(place: _Place, greeted: Callable[[], None]) -> bytes | None:
     """The last that was said there: RELEASED, or its life when the connection broke after the greeting.
 
     Anything else when the process of that life is not there any more (refused: empty); None when that cannot be told.
@@ -225,6 +229,7 @@ async def _hold(place: _Place) -> bytes | None:
         # No time-out: one that is stopped greets when it goes on.
         said = (await reader.readline()).strip() or None
         if said == place.life:
+            greeted()
             said = (await reader.readline()).strip() or said
     except (OSError, ValueError):
         pass  # broken; or a line that is none of ours, from whoever listens there now

@@ -19,6 +19,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Protocol
 
@@ -89,7 +90,7 @@ class Standby:
         life: str,
         tail: PausableTail,
         ranges: LogRanges,
-        until_gone: Callable[[str], Awaitable[bool]],
+        until_gone: Callable[[str, Callable[[], None]], Awaitable[bool]],
     ) -> None:
         self.life = life
         self.owner_died: Callable[[int, str], None] = lambda partition, life: None
@@ -108,6 +109,8 @@ class Standby:
         """Where the log of each fold ended when it was begun; it is warm from there on."""
         self._held: dict[str, asyncio.Task[None]] = {}
         """By lifeline; one that let go stays, so that it is not held again while its process is still named."""
+        self._met: set[str] = set()
+        """Of those, the ones that have greeted."""
         self._dead: dict[str, set[int]] = {}
         """Lifelines that broke for good, oldest first, with the partitions for which that was told: once, because a
         life that was taken for dead by mistake must not be claimed against again and again."""
@@ -116,8 +119,11 @@ class Standby:
 
     @property
     def warm(self) -> int:
-        """Partitions that are folded along and were read to their end."""
-        return sum(map(self._is_warm, self._folds))
+        """Partitions that are folded along, were read to their end, and whose owner's death is or would be noticed."""
+        return sum(self._is_warm(number) and self._is_watched(folded) for number, folded in self._folds.items())
+
+    def _is_watched(self, folded: PartitionFold) -> bool:
+        return not folded.lifeline or folded.lifeline in self._met or folded.lifeline in self._dead
 
     def _is_warm(self, number: int) -> bool:
         return self._folds[number].next_offset >= self._ends[number]
@@ -227,6 +233,7 @@ class Standby:
         wanted = {folded.lifeline for folded in self._folds.values()} - {"", self._work.lifeline} - set(self._dead)
         for lifeline in set(self._held) - wanted:
             task = self._held.pop(lifeline)
+            self._met.discard(lifeline)
             if task is not asyncio.current_task():  # which has just told of a death
                 task.cancel()
         for lifeline in wanted - set(self._held):
@@ -234,7 +241,9 @@ class Standby:
                 self._held[lifeline] = self._group.create_task(self._wait_for(lifeline))
 
     async def _wait_for(self, lifeline: str) -> None:
-        if not await self._until_gone(lifeline):
+        gone = await self._until_gone(lifeline, partial(self._met.add, lifeline))
+        self._met.discard(lifeline)
+        if not gone:
             return
         log.warning("the process at %s has died", lifeline)
         self._dead[lifeline] = set()

@@ -163,7 +163,7 @@ def owner_process(
         life=process.name,
         tail=events,
         ranges=wire,
-        until_gone=lambda lifeline: witness.until_gone(process, lifeline),
+        until_gone=lambda lifeline, met: witness.until_gone(process, lifeline),
     )
     membership = Membership()
     commands = Tail(wire, TOPICS.commands, dict.fromkeys(range(partitions), 0))

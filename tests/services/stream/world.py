@@ -95,10 +95,11 @@ class Lifelines:
         """Whom to ask for a partition; who has ended is gone."""
         self.answers: list[tuple[str, int, str]] = []
 
-    async def until_gone(self, name: str) -> bool:
+    async def until_gone(self, name: str, met: Callable[[], None]) -> bool:
         held = self.held.setdefault(name.rpartition("/")[2], [])
         end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         held.append(end)
+        met()
         try:
             return await end
         finally:
