@@ -19,7 +19,8 @@ import psutil
 # psutil derives the start time from the boot time, which moves with the clock; a pid is not reused this quickly.
 START_TOLERANCE_S = 2.0
 POLL_S = 0.05
-EXEC_TRIES = 5
+# On a machine with more to do than cores, a process can lose its core while it becomes its program.
+EXEC_TRIES = 100
 EXEC_S = 0.002
 # After SIGKILL only the kernel is left to wait for.
 KILL_TIMEOUT_S = 5.0
@@ -38,7 +39,9 @@ def identify(pid: int, *, command: Sequence[str] | None = None) -> ProcessIdenti
     """The identity of a running process; None when it is gone. `command` is what it is about to become, if not yet."""
     try:
         process = psutil.Process(pid)
-        return ProcessIdentity(pid=pid, started_s=process.create_time(), command=tuple(command or process.cmdline()))
+        return ProcessIdentity(
+            pid=pid, started_s=process.create_time(), command=tuple(command or _arguments_of(process))
+        )
     except psutil.Error:
         return None
 

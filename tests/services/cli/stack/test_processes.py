@@ -98,3 +98,13 @@ def test_a_process_that_is_just_becoming_its_program_is_found(monkeypatch: pytes
     monkeypatch.setattr(psutil.Process, "cmdline", lambda self: answers.pop() if answers else real(self))
     assert find(me) is not None
     assert answers == []
+
+
+def test_whoever_is_identified_while_it_becomes_its_program_is_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = psutil.Process.cmdline
+    answers: list[list[str]] = [[]] * 20
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda self: answers.pop() if answers else real(self))
+    me = identify(os.getpid())
+    assert me is not None
+    assert me.command == tuple(real(psutil.Process()))
+    assert find(me) is not None
