@@ -8,7 +8,7 @@ ONCE   ?=
 SEEDS  ?= 10000
 FIRST  ?= 0
 
-.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections figures chaos simulate lock clean
+.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections bench-scale figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ format: $(STAMP) ## format and fix what can be fixed
 schemas: $(STAMP) ## write the Python twins of schemas/avro
 	@$(BIN)/python -m schemas.generate
 
-bench: $(STAMP) ## measure A3x2 through the topic and through HTTP against a stack of its own
+bench: $(STAMP) ## measure A3x2 through the topic and over HTTP, first tokens, 1,000 streams and cancels
 	@$(BIN)/python -m tests.benchmarks.main
 
 bench-takeover: $(STAMP) ## measure take-overs with a million past events and 1,000 live runs
@@ -62,6 +62,10 @@ bench-parked: $(STAMP) ## measure what 10,000 parked runs cost in memory and CPU
 
 bench-projections: $(STAMP) ## measure rebuilds, a lost database and the lag of the read models
 	@$(BIN)/python -m tests.benchmarks.projections
+
+bench-scale: $(STAMP) ## measure how the figures change with partitions, runs, streams and parked runs, and draw it (half an hour)
+	@$(BIN)/python -m tests.benchmarks.scaling
+	@$(BIN)/python -m tests.benchmarks.plots
 
 figures: $(STAMP) ## measure all of docs/RELIABILITY.md again on a quiet machine, and write it (about 45 minutes)
 	@mkdir -p docs/figures
