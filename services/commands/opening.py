@@ -109,7 +109,7 @@ async def opened(
         await waited_for("broker", readiness, events.start)
         stack.push_async_callback(events.close)
         previews = await waited_for(
-            "broker", readiness, lambda: _from_the_end(places.kafka, places.topics.previews, partitions)
+            "broker", readiness, lambda: _from_the_end(places.kafka, places.topics.previews, partitions, ranges)
         )
         stack.push_async_callback(previews.close)
         keys = await waited_for("broker", readiness, lambda: _keys(places, codec, appender, ranges))
@@ -243,16 +243,9 @@ async def _live_runs(projection: SqlProjection) -> list[str]:
     return found
 
 
-async def _from_the_end(options: KafkaOptions, topic: str, partitions: int) -> KafkaTail:
+async def _from_the_end(options: KafkaOptions, topic: str, partitions: int, ranges: KafkaRanges) -> KafkaTail:
     """A tail for what comes from now on."""
-    tail = await open_tail(options, topic, dict.fromkeys(range(partitions), 0))
-    try:
-        for partition, end in (await tail.end_offsets()).items():
-            tail.seek(partition, end)
-    except OutsideError:
-        await tail.close()
-        raise
-    return tail
+    return await open_tail(options, topic, {p: await ranges.end_offset(topic, p) for p in range(partitions)})
 
 
 async def _watch(watch: PositionWatch) -> None:

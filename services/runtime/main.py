@@ -30,7 +30,15 @@ from connectors.configuration import price_of as configured_price
 from connectors.configuration.bounds import bounds_of
 from connectors.errors import OutsideError, Transient
 from connectors.garbage import collect_rarely
-from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail, open_tail
+from connectors.kafka import (
+    FETCH_MAX_WAIT_MS,
+    KafkaAppender,
+    KafkaGroup,
+    KafkaOptions,
+    KafkaRanges,
+    KafkaTail,
+    open_tail,
+)
 from connectors.lifelines import ask_for, until_gone
 from connectors.postgres import open_reader
 from connectors.process_secrecy import hide_from_other_programs
@@ -308,7 +316,9 @@ async def run(loaded: Loaded) -> None:
         await ranges.start()
         stack.push_async_callback(ranges.close)
         partitions = await appender.partitions(TOPICS.commands)
-        commands = await open_tail(settings.kafka, TOPICS.commands, dict.fromkeys(range(partitions), 0))
+        commands = await open_tail(
+            settings.kafka, TOPICS.commands, dict.fromkeys(range(partitions), 0), fetch_max_wait_ms=FETCH_MAX_WAIT_MS
+        )
         stack.push_async_callback(commands.close)
         commands.pause(range(partitions))
         board = PauseBoard(codec, CONTROL_TOPIC)
