@@ -32,12 +32,14 @@ from schemas.run_commands import StartRun
 from schemas.values import CommandEnvelope
 from services.core.hooks import HookTable
 from services.core.run.state import Ended
+from services.runtime.admission import door_of
+from services.runtime.clock import clock_ms
 from services.runtime.credentials import NO_CREDENTIALS
 from services.runtime.deltas import Previews
-from services.runtime.desk import PastRun, RunDesk
+from services.runtime.desk import RunDesk
 from services.runtime.hooks import Hooks
-from services.runtime.main import calls_of, clock_ms, door_of
 from services.runtime.metrics import RunMetrics
+from services.runtime.past_runs import PastRun
 from services.runtime.responses import Responses
 from services.runtime.routing import Routing
 from services.runtime.run_family import RunFamily
@@ -45,14 +47,15 @@ from services.runtime.secrecy import Secrecy
 from services.runtime.settings import runtime_settings
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING
+from services.runtime.work import calls_of
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
 from services.stream.host import FixedMembership, Host
-from services.stream.owner import Workplace
 from services.stream.partition import Aggregate
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
+from services.stream.workplace import Workplace
 from tests.benchmarks.workload import AGENT, CONFIGURATION, ENVIRONMENT, PROMPT
 
 TOPICS = Topics.of("run")
