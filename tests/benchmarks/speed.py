@@ -60,10 +60,10 @@ def first_token(stack: "Stack", environment: Mapping[str, str], agent: str, seco
 
 
 def many_streams(stack: "Stack", environment: Mapping[str, str], streams: int, seconds: float) -> dict[str, Any]:
-    """So many runs at a time; with the time from the record of an event to its frame at the client."""
+    """So many runs at a time, begun at once; with the time from the record of an event to its frame at the client."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "frames"
-        row = run_client("stream_client", environment, stack.api, BUSY, streams, WARM_UP_S, seconds, file)
+        row = run_client("stream_client", environment, stack.api, BUSY, streams, 0.0, seconds, file)
         row["event_to_client_ms"] = spread(asyncio.run(of_file(stack.kafka, file)))
     print(
         f"  {streams} streams, 50 ms a turn: {row['runs']} runs, {row['errors']} errors, "

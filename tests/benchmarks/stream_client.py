@@ -2,6 +2,9 @@
 
     python -m tests.benchmarks.stream_client HOST:PORT AGENT IN_FLIGHT WARM_UP_S SECONDS [FILE]
 
+The workers begin one after the other during the first half of the warm-up, so that runs which all take the same time do
+not begin together for ever; without a warm-up all begin at once, and everything counts.
+
 One JSON line on stdout. FILE gets a line for each frame that has a place in the log: run id, seq, milliseconds at which
 it was here; from that and the log follows the time from the event to the client (event_to_client.py).
 """
@@ -57,7 +60,8 @@ async def main(
     cpu_before_s, began_s = time.process_time(), time.time()
     counting_from, until = began_s + warm_up_s, began_s + warm_up_s + seconds
 
-    async def worker() -> None:
+    async def worker(number: int) -> None:
+        await asyncio.sleep(warm_up_s / 2 * number / in_flight)
         while (now := time.time()) < until:
             watch = Watch(now, now)
             try:
@@ -70,7 +74,7 @@ async def main(
             elif now >= counting_from:
                 watched.append(watch)
 
-    await asyncio.gather(*(worker() for _ in range(in_flight)))
+    await asyncio.gather(*map(worker, range(in_flight)))
     if file is not None:
         for watch in watched:
             file.writelines(f"{watch.run_id} {seq} {at_s * 1000:.1f}\n" for seq, at_s in watch.places)
@@ -81,6 +85,7 @@ async def main(
                 "agent": agent,
                 "in_flight": in_flight,
                 "runs": len(watched),
+                "all_ended_in_s": round(max((watch.last_s for watch in watched), default=began_s) - began_s, 2),
                 "runs_per_s": len(ended) / seconds,
                 "errors": len(errors),
                 "first_errors": errors[:3],
