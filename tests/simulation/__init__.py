@@ -6,6 +6,7 @@ broker.py     a process's way to the log: appends that get lost or come late, ra
 store.py      the projector's way to its tables: a small Postgres with row locks, lost transactions, lost commits
 faults.py     what goes wrong and when: drawn from the seed, each decision by a name of its own
 owners.py     a runtime process: the real Host, Owner, Flusher and desk over the simulated seams
+answers.py    what the models and tools of that process say
 projector.py  a projector process: the real RunProjection; a rebuild: the real one too
 clients.py    who sends commands, again and again until they are acknowledged
 checker.py    reads the raw log after every step with code of its own

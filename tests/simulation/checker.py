@@ -30,6 +30,7 @@ START = "loom.run.commands.StartRun"
 POST = "loom.run.commands.PostInput"
 RESPOND = "loom.run.commands.ResolveInterruption"
 STOP = "loom.run.commands.CancelTurn"
+COMPACT = "loom.run.commands.CompactRun"
 AUDIT = {name: at for at, name in enumerate(COLUMNS["audit"])}
 RUNS = {name: at for at, name in enumerate(COLUMNS["runs"])}
 USAGE = {name: at for at, name in enumerate(COLUMNS["usage"])}
@@ -61,14 +62,19 @@ class Run:
     story: Story
     offsets: list[int] = field(default_factory=list)
     replies: list[int] = field(default_factory=list)
-    """Offsets of its ModelReplied."""
+    """Offsets of what its usage counts: ModelReplied, and the ends of summary calls that were answered."""
     texts: Counter[str] = field(default_factory=Counter)
     parked: bool = False
+    compacted: Counter[str] = field(default_factory=Counter)
+    """Compactions that were asked for, by what asked for them."""
+    compacted_for: set[int] = field(default_factory=set)
+    """Offsets of the commands that asked for one and were answered, with an attempt or a refusal."""
     question: str = ""
     """The last one it has asked a person."""
     questions: dict[tuple[int, int], str] = field(default_factory=dict)
     """Calls that ask a person, and how that ended; empty while they wait."""
-    digest: bytes = b""
+    begun_by: int = -1
+    """Offset of the command that began it."""
     damaged_at: int = -1
 
 
@@ -188,6 +194,7 @@ class Checker:
             run.parked = event.name == "RunParked"
         match event.name:
             case "RunStarted" | "RunRefused":
+                run.begun_by = event.cause_offset
                 self._begun(event)
             case "ModelCallRequested":
                 key = ("model", values["turn"], 0, values["attempt"])
@@ -200,6 +207,18 @@ class Checker:
                 self._answered(event, ("model", values["turn"], 0, values["attempt"]))
             case "ModelCallFailed" if values["kind"] != "interrupted":
                 self._answered(event, ("model", values["turn"], 0, values["attempt"]))
+            case "CompactionRequested":
+                self._intents[run_id, ("compact", values["number"], 0, values["attempt"])] = (
+                    event.partition,
+                    event.term,
+                )
+                self._compaction_requested(run, event)
+            case "ContextCompacted" | "CompactionFailed" if values.get("kind") != "interrupted":
+                if event.name == "ContextCompacted" or any(values["usage"].values()):
+                    run.replies.append(event.offset)
+                self._answered(event, ("compact", values["number"], 0, values["attempt"]))
+            case "CommandRefused":
+                run.compacted_for.add(event.cause_offset)
             case "InterruptionOpened":
                 run.question = values["interrupt_id"]
                 run.questions[values["turn"], values["index"]] = ""
@@ -223,6 +242,14 @@ class Checker:
                 run.texts[values["text"]] += 1
                 if run.texts[values["text"]] > 1:
                     self.complain("doubled", f"{run_id}: received {values['text']!r} twice, again at {event.place}")
+
+    def _compaction_requested(self, run: Run, event: Event) -> None:
+        if event.values["attempt"] > 1:
+            return
+        run.compacted[event.values["trigger"]] += 1
+        if event.values["trigger"] == "manual":
+            self._caused(event, START if event.cause_offset == run.begun_by else COMPACT)
+            run.compacted_for.add(event.cause_offset)
 
     def _child_requested(self, event: Event) -> None:
         child = event.values["child_run_id"]
@@ -332,6 +359,12 @@ class Checker:
         run = self.runs.get(run_id)
         return run is not None and (run.parked or run.damaged_at >= 0)
 
+    def is_at_rest(self, run_id: str, *, texts: int, compactions: int = 0) -> bool:
+        run = self.runs.get(run_id)
+        if run is None or run.damaged_at >= 0:
+            return run is not None
+        return run.parked and run.texts.total() >= texts and len(run.compacted_for) >= compactions
+
     def has_asked(self, run_id: str) -> bool:
         return bool(self.question_of(run_id)) or self.has_ended(run_id)
 
@@ -372,15 +405,16 @@ class Checker:
             assert story.first is not None
             if story.first.key in damaged:
                 continue
-            may_be_cancelled = any(kind in run_id for kind in ("cancel", "talk", "stop"))
+            may_be_cancelled = any(kind in run_id for kind in ("cancel", "talk", "stop", "hand"))
             allowed = ("completed", "cancelled") if may_be_cancelled else ("completed",)
-            if story.ended not in allowed:
+            if story.ended not in allowed and not is_given_up(run_id, run):
                 self.complain("not completed", f"{run_id} is {story.ended}: {story.reason}")
         for child, parent in self._named.items():
             told = self.runs[parent].story
             if child not in self.runs and told.ended == "completed" and told.first and told.first.key not in damaged:
                 self.complain("lost", f"{parent} asked for {child}, which never began")
         self._texts(damaged)
+        self._compactions(damaged)
         self._people(damaged)
         self._dead_letters(damaged)
         self._final_rows()
@@ -396,6 +430,16 @@ class Checker:
                 continue
             if not self.runs[command.run_id].texts[command.text]:
                 self.complain("lost", f"{command.run_id} never received {command.text!r}")
+
+    def _compactions(self, damaged: set[bytes | None]) -> None:
+        for (_, offset), command in self._commands.items():
+            if command.name == COMPACT and command.key not in damaged:
+                run = self.runs[command.run_id]
+                if offset not in run.compacted_for and not run.compacted_for:
+                    self.complain("lost", f"{command.run_id} was never compacted, and nobody said why")
+        for run_id, run in self.runs.items():
+            if run_id.startswith("r_auto") and run.story.ended == "completed" and not run.compacted["auto"]:
+                self.complain("lost", f"{run_id} ended without a compaction, although its context was full")
 
     def _people(self, damaged: set[bytes | None]) -> None:
         answered = {command.run_id for command in self._commands.values() if command.name == RESPOND}
@@ -445,3 +489,8 @@ class Checker:
         counted = sum(row[USAGE["calls"]] for row in self.store.table(schema, "usage").values())
         if counted != replies:
             self.complain("rows", f"the usage has {counted} calls, the log has {replies} answers")
+
+
+def is_given_up(run_id: str, run: Run) -> bool:
+    """A seed whose summary call was lost with its owner too often has failed, and says so."""
+    return run_id.startswith("r_seed") and run.story.ended == "failed" and run.story.summary_attempt == 0

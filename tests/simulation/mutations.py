@@ -15,7 +15,7 @@ from projections import cursors, folding
 from projections.history import EventAt
 from schemas.codec import peek
 from schemas.reader import RawEvent, TermReader
-from services.core.run import unknown
+from services.core.run import compacting, unknown
 from services.stream import fold, past
 from services.stream.flusher import Flusher
 from services.stream.fold import Fold
@@ -115,6 +115,11 @@ def unsafe_calls_repeated() -> AbstractContextManager[Any]:
     return patch.object(unknown, "REPEATABLE", unknown.REPEATABLE | {"unsafe"})
 
 
+def lost_summaries_forgotten() -> AbstractContextManager[Any]:
+    """A summary call that was lost with its owner is not made again, and nobody says that it was lost."""
+    return patch.object(compacting, "lost", lambda state, order: None)
+
+
 def handled_commands_forgotten() -> AbstractContextManager[Any]:
     """A new owner does not know what was handled before."""
     feed = Fold.feed
@@ -154,6 +159,7 @@ MUTATIONS: dict[str, Mutation] = {
         silent_flusher,
         unknown_outcome,
         unsafe_calls_repeated,
+        lost_summaries_forgotten,
         handled_commands_forgotten,
         intent_after_effect,
     )
