@@ -21,7 +21,8 @@ from typing import Any
 
 from tests.chaos.history import CLAIM, Event, Story
 from tests.chaos.wire import Unreadable, decode
-from tests.simulation.log import TOPICS, Record, SimulatedLog
+from tests.simulation.ledger import OVER_LIMIT, Ledger
+from tests.simulation.log import BUDGETS, TOPICS, Record, SimulatedLog
 from tests.simulation.statements import COLUMNS, Row
 from tests.simulation.store import Connection, Place, Store
 
@@ -93,6 +94,7 @@ class Checker:
     """The term of each partition now."""
     stale: int = 0
     events: int = 0
+    ledger: Ledger = field(init=False)
     _owners: dict[tuple[int, int], str] = field(default_factory=dict)
     """Who made the claim, by partition and term."""
     _intents: dict[tuple[str, Any], tuple[int, int]] = field(default_factory=dict)
@@ -105,6 +107,13 @@ class Checker:
     _named: dict[str, str] = field(default_factory=dict)
     """Children that were asked for, with the run that asked."""
     _cursors: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(BUDGETS.commands, self.complain)
+
+    def term_of(self, topic: str, partition: int) -> int | None:
+        """The term of a partition of events now."""
+        return self.ledger.term if topic == BUDGETS.events else self.terms.get(partition)
 
     def complain(self, kind: str, text: str) -> None:
         if self.violation is None:
@@ -121,6 +130,8 @@ class Checker:
         elif topic == TOPICS.events:
             for record in records:
                 self._event(record)
+        elif topic in (BUDGETS.commands, BUDGETS.events):
+            self.ledger.landed(records)
         elif topic == TOPICS.dead_letters:
             for record in records:
                 letter = decode(record.value).values
@@ -196,6 +207,10 @@ class Checker:
             case "RunStarted" | "RunRefused":
                 run.begun_by = event.cause_offset
                 self._begun(event)
+                if event.name == "RunRefused" and values["code"] == OVER_LIMIT:
+                    self.ledger.ended(run_id, run.story.reason, "")
+            case "RunFailed" if values["code"] == OVER_LIMIT:
+                self.ledger.ended(run_id, run.story.reason, f"{run_id}:{run.story.turn}.{run.story.attempt}")
             case "ModelCallRequested":
                 key = ("model", values["turn"], 0, values["attempt"])
                 self._intents[run_id, key] = (event.partition, event.term)
@@ -205,6 +220,9 @@ class Checker:
             case "ModelReplied":
                 run.replies.append(event.offset)
                 self._answered(event, ("model", values["turn"], 0, values["attempt"]))
+                self.ledger.answer(f"{run_id}:{values['turn']}.{values['attempt']}")
+            case "ModelCallFailed" if values["kind"] == "refused":
+                pass  # a limit forbade it: the end of the run comes next
             case "ModelCallFailed" if values["kind"] != "interrupted":
                 self._answered(event, ("model", values["turn"], 0, values["attempt"]))
             case "CompactionRequested":
@@ -213,9 +231,14 @@ class Checker:
                     event.term,
                 )
                 self._compaction_requested(run, event)
+            case "CompactionFailed" if values["kind"] == "refused":
+                call = f"{run_id}:compact.{values['number']}.{values['attempt']}"
+                if call not in self.ledger.refused:
+                    self.complain("invented", f"{run_id}: no limit forbade {call}, {event.place} says so")
             case "ContextCompacted" | "CompactionFailed" if values.get("kind") != "interrupted":
                 if event.name == "ContextCompacted" or any(values["usage"].values()):
                     run.replies.append(event.offset)
+                    self.ledger.answer(f"{run_id}:compact.{values['number']}.{values['attempt']}")
                 self._answered(event, ("compact", values["number"], 0, values["attempt"]))
             case "CommandRefused":
                 run.compacted_for.add(event.cause_offset)
@@ -351,17 +374,20 @@ class Checker:
 
     # --- the log as a client reads it --------------------------------------------------------------------------------
 
+    def is_limited(self) -> bool:
+        return self.ledger.limit is not None
+
     def has_ended(self, run_id: str) -> bool:
         run = self.runs.get(run_id)
         return run is not None and (bool(run.story.ended) or run.damaged_at >= 0)
 
     def is_parked(self, run_id: str) -> bool:
         run = self.runs.get(run_id)
-        return run is not None and (run.parked or run.damaged_at >= 0)
+        return run is not None and (run.parked or bool(run.story.ended) or run.damaged_at >= 0)
 
     def is_at_rest(self, run_id: str, *, texts: int, compactions: int = 0) -> bool:
         run = self.runs.get(run_id)
-        if run is None or run.damaged_at >= 0:
+        if run is None or run.damaged_at >= 0 or run.story.ended:
             return run is not None
         return run.parked and run.texts.total() >= texts and len(run.compacted_for) >= compactions
 
@@ -390,6 +416,8 @@ class Checker:
         for run_id, run in self.live():
             if run.story.first is None or run.story.first.key not in damaged:
                 return f"run {run_id} has no end"
+        if left := self.ledger.open_ends():
+            return left
         positions = self.store.positions(self.store.live) if self.store.live else {}
         for partition in range(self.partitions):
             end = len(self.log.records(TOPICS.events, partition))
@@ -398,8 +426,8 @@ class Checker:
         return ""
 
     def finish(self) -> None:
-        """All has come to its end: is it the right one?"""
-        damaged = self._damaged_keys()
+        """All has come to its end: is it the right one? What a limit has ended, and its session, end as they may."""
+        damaged = self._damaged_keys() | self._keys_over_limit()
         for run_id, run in self.runs.items():
             story = run.story
             assert story.first is not None
@@ -422,6 +450,13 @@ class Checker:
     def _damaged_keys(self) -> set[bytes | None]:
         return {
             run.story.first.key for run in self.runs.values() if run.damaged_at >= 0 and run.story.first is not None
+        }
+
+    def _keys_over_limit(self) -> set[bytes | None]:
+        return {
+            run.story.first.key
+            for run in self.runs.values()
+            if run.story.first is not None and OVER_LIMIT in run.story.reason
         }
 
     def _texts(self, damaged: set[bytes | None]) -> None:
@@ -467,12 +502,15 @@ class Checker:
             place, row = audit.get((run_id,)), rows.get((run_id,))
             until = run.damaged_at if run.damaged_at >= 0 else 1 << 62
             replies += bisect_left(run.replies, until)
-            if place is None or row is None:
-                self.complain("rows", f"{run_id} has no row")
+            if place is None or (row is None) != (run.story.ended == "refused"):
+                self.complain("rows", f"{run_id} has no row, or one although it was refused")
             elif run.damaged_at >= 0:
                 if place[AUDIT["halted_offset"]] != run.damaged_at:
                     halted = place[AUDIT["halted_offset"]]
                     self.complain("gap skipped", f"{run_id} is damaged at {run.damaged_at}, its rows halt at {halted}")
+            elif row is None:
+                if place[AUDIT["status"]] != "refused" or place[AUDIT["last_offset"]] != run.offsets[-1]:
+                    self.complain("rows", f"{run_id} was refused, its row says {place}")
             elif (place[AUDIT["status"]], row[RUNS["status"]], row[RUNS["last_offset"]]) != (
                 # The family of a damaged run may be waiting for it.
                 run.story.ended or "open",

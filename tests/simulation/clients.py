@@ -17,6 +17,7 @@ Any command may be sent twice. What a client waits for it reads off the log, lik
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -26,13 +27,15 @@ from zlib import crc32
 from connectors.errors import UnknownOutcome
 from connectors.partitioner import partition_of
 from connectors.protocols import Outgoing
+from schemas.budget_commands import SetLimit
 from schemas.codec import local_codec
 from schemas.ids import partition_key
 from schemas.run_commands import CancelRun, CancelTurn, CompactRun, PostInput, ResolveInterruption, StartRun
 from schemas.values import CommandEnvelope
 from services.core.run.compacting import COMPACT
+from services.stream.budget_family import KEY, PARTITION
 from tests.simulation.broker import Wire
-from tests.simulation.log import TOPICS
+from tests.simulation.log import BUDGETS, TOPICS
 
 TENANT = "t"
 COMPACTION_SHARE = 0.35
@@ -128,6 +131,7 @@ def expires(run_id: str) -> bool:
 class Reader(Protocol):
     """The log as a client reads it."""
 
+    def is_limited(self) -> bool: ...
     def has_ended(self, run_id: str) -> bool: ...
     def is_parked(self, run_id: str) -> bool: ...
     def is_at_rest(self, run_id: str, *, texts: int, compactions: int = 0) -> bool: ...
@@ -146,9 +150,15 @@ class Client:
         self._partitions = partitions
         self._clock_ms = clock_ms
 
-    async def run(self, todo: list[Wish]) -> None:
-        """Until all was sent."""
+    async def run(self, todo: list[Wish], limit: SetLimit | None) -> None:
+        """Until all was sent; the limit first, and the rest when it is known."""
         self.busy = len(todo)
+        if limit is not None:
+            outgoing = [Outgoing(key=KEY, value=local_codec().encode(limit))]
+            while not self._reader.is_limited():
+                with suppress(UnknownOutcome):
+                    await self._wire.append(BUDGETS.commands, PARTITION, outgoing)
+                await asyncio.sleep(LOOK_S)
         async with asyncio.TaskGroup() as group:
             for wish in todo:
                 group.create_task(self._carry_out(wish))

@@ -15,6 +15,7 @@ from projections import cursors, folding
 from projections.history import EventAt
 from schemas.codec import peek
 from schemas.reader import RawEvent, TermReader
+from services.core.budget import decide as deciding
 from services.core.run import compacting, unknown
 from services.stream import fold, past
 from services.stream.flusher import Flusher
@@ -120,6 +121,11 @@ def lost_summaries_forgotten() -> AbstractContextManager[Any]:
     return patch.object(compacting, "lost", lambda state, order: None)
 
 
+def limit_ignored() -> AbstractContextManager[Any]:
+    """The books set aside what no limit leaves room for."""
+    return patch.object(deciding, "refusal", lambda *amounts: None)
+
+
 def handled_commands_forgotten() -> AbstractContextManager[Any]:
     """A new owner does not know what was handled before."""
     feed = Fold.feed
@@ -160,6 +166,7 @@ MUTATIONS: dict[str, Mutation] = {
         unknown_outcome,
         unsafe_calls_repeated,
         lost_summaries_forgotten,
+        limit_ignored,
         handled_commands_forgotten,
         intent_after_effect,
     )

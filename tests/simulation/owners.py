@@ -5,13 +5,13 @@ a script after a while. Everything between is what services/runtime/main.py puts
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
-from connectors.protocols import Share
 from schemas.codec import local_codec
-from services.core.run.react import CallModel
+from services.core.run.react import CallModel, Summarise
 from services.runtime.desk import RunDesk
 from services.runtime.run_family import RunFamily
 from services.runtime.tally import Tallies
@@ -25,38 +25,17 @@ from services.stream.standby import Standby
 from tests.services.stream.families import add_families
 from tests.services.stream.outside import Definitions
 from tests.simulation.answers import AGENT, AGENTS, answered
+from tests.simulation.books import Books
 from tests.simulation.broker import Tail, Wire
 from tests.simulation.builds import StoredIndex
 from tests.simulation.clients import FAMILIES
 from tests.simulation.log import TOPICS
 from tests.simulation.loop import Process
+from tests.simulation.membership import Membership
 from tests.simulation.store import Store
 
 SLOW_CALL_S = 1.5
 """The longest calls; half take less than a tenth of a second. Runs live long enough for faults to strike in them."""
-
-
-class Membership:
-    """What the group says, as far as this process has heard (protocol services.stream.host.Membership)."""
-
-    def __init__(self) -> None:
-        self.assigned: frozenset[int] = frozenset()
-        self.members: Mapping[str, Share] = {}
-        self.changed = asyncio.Event()
-        self._generation = 0
-
-    async def stay(self) -> None:
-        await asyncio.get_running_loop().create_future()
-
-    def hear(self, generation: int, life: str, members: Mapping[str, Share]) -> None:
-        """What everybody is to own, as the one of that life hears it. Rebalances come in order; one that was overtaken
-        is never heard of."""
-        if generation < self._generation:
-            return
-        self._generation = generation
-        if members != self.members:
-            self.assigned, self.members = members[life].partitions, members
-            self.changed.set()
 
 
 class Witness(Protocol):
@@ -64,7 +43,7 @@ class Witness(Protocol):
 
     def until_gone(self, holder: Process, lifeline: str) -> Awaitable[bool]: ...
 
-    def call_began(self, process: str, run_id: str, key: Any) -> None: ...
+    def call_began(self, process: str, run_id: str, key: Any, paid: str = "") -> None: ...
     def call_ended(self, process: str, run_id: str, key: Any) -> None: ...
 
 
@@ -75,13 +54,15 @@ class OwnerProcess:
     process: Process
     host: Host
     membership: Membership
+    books: Books | None
+    """In a seed with a limit."""
     task: "asyncio.Task[None]"
 
 
 def owner_process(
-    wire: Wire, store: Store, witness: Witness, *, partitions: int, clock_ms: Callable[[], int]
+    wire: Wire, store: Store, witness: Witness, *, partitions: int, clock_ms: Callable[[], int], limited: bool
 ) -> OwnerProcess:
-    """Starts a host in the wire's process."""
+    """Starts a host in the wire's process; one of the books beside it when there are limits."""
     loop, process, family, codec = wire.loop, wire.process, RunFamily(), local_codec()
     past = Past(family, codec, wire, TOPICS.events)
     tallies = Tallies(codec, wire, topic="tallies", clock_ms=clock_ms)
@@ -89,6 +70,8 @@ def owner_process(
     definitions = Definitions()
     definitions.known = {agent.name: agent for agent in AGENTS}
     add_families(definitions, *FAMILIES, retry_attempts=AGENT.retry_attempts)
+
+    books = Books(wire, clock_ms=clock_ms) if limited else None
 
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
         return RunDesk(
@@ -102,20 +85,25 @@ def owner_process(
             tallies=tallies,
             clock_ms=clock_ms,
             absent=family.absent,
+            budgets=None if books is None else books.spending,
         )
 
     async def call(effect: Any, state: Any, tenant: str) -> Any:
-        del tenant
         if isinstance(effect, CallModel) and effect.not_before_ms > clock_ms():
             await asyncio.sleep((effect.not_before_ms - clock_ms()) / 1000)
-        witness.call_began(process.name, effect.run_id, effect.key)
+        if books is not None and isinstance(effect, CallModel | Summarise):
+            return await books.paid(effect, state, tenant, partial(made, effect, state))
+        return await made(effect, state, "")
+
+    async def made(effect: Any, state: Any, paid: str) -> Any:
+        witness.call_began(process.name, effect.run_id, effect.key, paid)
         draw = wire.fates.random.random()
         await asyncio.sleep(SLOW_CALL_S * draw**4)
         witness.call_ended(process.name, effect.run_id, effect.key)
         return answered(effect, state, clock_ms())
 
     host: Host
-    work = Workplace(
+    workplace = Workplace(
         family=family,
         codec=codec,
         topics=TOPICS,
@@ -133,7 +121,7 @@ def owner_process(
     events = Tail(wire, TOPICS.events, dict.fromkeys(range(partitions), 0))
     events.pause(range(partitions))
     standby = Standby(
-        work,
+        workplace,
         life=process.name,
         tail=events,
         ranges=wire,
@@ -142,5 +130,6 @@ def owner_process(
     membership = Membership()
     commands = Tail(wire, TOPICS.commands, dict.fromkeys(range(partitions), 0))
     commands.pause(range(partitions))
-    host = Host(work, membership=membership, commands=commands, standby=standby)
-    return OwnerProcess(process, host, membership, loop.spawn(process, host.run()))
+    host = Host(workplace, membership=membership, commands=commands, standby=standby)
+    work = host.run() if books is None else books.beside(host.run())
+    return OwnerProcess(process, host, membership, books, loop.spawn(process, work))

@@ -22,11 +22,15 @@ from projections import rebuild as rebuilding
 from projections import run_projection
 from projections.writing import writer
 from services.projector import loop as projecting
+from tests.simulation.books import limit_of
 from tests.simulation.builds import SimulatedBuilds
 from tests.simulation.checker import Violation
-from tests.simulation.clients import wishes
+from tests.simulation.clients import TENANT, wishes
 from tests.simulation.faults import CALM_S, Faults
 from tests.simulation.world import Tell, World
+
+LIMIT = "limit"
+"""Among the wishes: that the tenant has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +79,15 @@ def simulate(seed: int, *, without: frozenset[str] = frozenset(), tell: Tell | N
     random.seed(seed)
     faults = Faults(seed, without)
     load = wishes(seed, without, CALM_S / 2)
-    world = World(faults, load, tell)
+    limit = limit_of(seed, TENANT)
+    world = World(faults, load, limit if LIMIT not in without else None, tell)
     try:
         world.run()
         return Outcome(
             seed=seed,
             violation=world.checker.violation,
             fired=tuple(faults.fired),
-            wishes=tuple(wish.name for wish in load),
+            wishes=(*(wish.name for wish in load), *([LIMIT] if world.limit is not None else [])),
             events=world.checker.events,
             virtual_s=world.loop.now,
         )
