@@ -54,7 +54,7 @@ def limit_of(seed: int, tenant: str) -> SetLimit | None:
         scope_id=tenant,
         strict=kind == "strict",
         currency="USD",
-        **amounts,  # type: ignore[arg-type]  # amounts only
+        **amounts,
     )
 
 

@@ -144,7 +144,7 @@ def intent_after_effect() -> AbstractContextManager[Any]:
 
     async def eager(self: Flusher, owner: Any, partition: Partition, records: Any) -> Any:
         assert partition._flight is not None
-        self._begin(partition.number, [due for decision in partition._flight.decisions for due in decision.dues])
+        self._begin(owner, partition.number, [due for decision in partition._flight.decisions for due in decision.dues])
         return await append(self, owner, partition, records)
 
     def quiet(self: Partition, base: int) -> Any:

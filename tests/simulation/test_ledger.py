@@ -13,7 +13,7 @@ from schemas.values import CommandEnvelope, Envelope
 from tests.simulation.ledger import USED, WORST, Ledger
 from tests.simulation.log import BUDGETS, SimulatedLog
 
-LIMIT = {"tenant": "t", "scope": "tenant", "scope_id": "t"}
+LIMIT: dict[str, Any] = {"tenant": "t", "scope": "tenant", "scope_id": "t"}
 
 
 class Bench:
