@@ -12,6 +12,7 @@ projector.py  a projector process: the real RunProjection; a rebuild: the real o
 clients.py    who sends commands, again and again until they are acknowledged
 ledger.py     reads the books with code of its own
 checker.py    reads the raw log after every step with code of its own
+reading.py    what was decoded once is not decoded again
 world.py      one seed from beginning to end
 shrink.py     the fewest faults that still break the same invariant, and their story
 mutations.py  broken versions of the product, each of which must be found out

@@ -37,6 +37,11 @@ from tests.simulation.store import Store
 SLOW_CALL_S = 1.5
 """The longest calls; half take less than a tenth of a second. Runs live long enough for faults to strike in them."""
 
+DEFINITIONS = Definitions()
+"""Nobody changes them."""
+DEFINITIONS.known = {agent.name: agent for agent in AGENTS}
+add_families(DEFINITIONS, *FAMILIES, retry_attempts=AGENT.retry_attempts)
+
 
 class Witness(Protocol):
     """Sees every call to the outside, and knows who lives."""
@@ -67,10 +72,6 @@ def owner_process(
     past = Past(family, codec, wire, TOPICS.events)
     tallies = Tallies(codec, wire, topic="tallies", clock_ms=clock_ms)
     index = StoredIndex(store, wire.round_trip)
-    definitions = Definitions()
-    definitions.known = {agent.name: agent for agent in AGENTS}
-    add_families(definitions, *FAMILIES, retry_attempts=AGENT.retry_attempts)
-
     books = Books(wire, clock_ms=clock_ms) if limited else None
 
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
@@ -79,7 +80,7 @@ def owner_process(
             partitions=partitions,
             known_since_ms=known_since_ms,
             forgotten_until=forgotten_until,
-            definitions=definitions,
+            definitions=DEFINITIONS,
             index=index,
             past=past,
             tallies=tallies,

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from threading import get_ident
 from unittest.mock import patch
 
 from projections import rebuild as rebuilding
@@ -27,6 +28,8 @@ from tests.simulation.builds import SimulatedBuilds
 from tests.simulation.checker import Violation
 from tests.simulation.clients import TENANT, wishes
 from tests.simulation.faults import CALM_S, Faults
+from tests.simulation.loop import VirtualLoop, ordered_groups, sleep
+from tests.simulation.reading import read_once
 from tests.simulation.world import Tell, World
 
 LIMIT = "limit"
@@ -53,13 +56,18 @@ def simulated() -> Iterator[None]:
     """
     state, monotonic = random.getstate(), time.monotonic
 
+    ours, this_thread = get_ident(), get_ident
+
     def virtual() -> float:
-        loop = asyncio._get_running_loop()  # none in other threads, whose time goes on
-        return monotonic() if loop is None else loop.time()
+        loop = VirtualLoop.running
+        return monotonic() if loop is None or this_thread() != ours else loop.now  # the time of other threads goes on
 
     logging.disable(logging.CRITICAL)
     with (
         patch.object(time, "monotonic", virtual),
+        patch.object(asyncio, "sleep", sleep),
+        ordered_groups(),
+        read_once(),
         patch.object(projecting, "Builds", SimulatedBuilds),
         patch.object(rebuilding, "Builds", SimulatedBuilds),
         patch.object(run_projection, "writer", cache(writer)),

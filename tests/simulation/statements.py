@@ -22,12 +22,14 @@ COLUMNS = {table.name: tuple(column.name for column in table.columns) for table 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """UPDATE of one row by its key and what else the WHERE asks for."""
+    """UPDATE of one row by its key and what else the WHERE asks for. `sets` and `where` are places in the row, `key`
+    is where in the values of the WHERE the key is."""
 
     schema: str
     name: str
-    sets: tuple[str, ...]
-    where: tuple[str, ...]
+    sets: tuple[int, ...]
+    where: tuple[int, ...]
+    key: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,22 @@ class Insert:
     merge: Callable[[Row, Row], Row] | None
 
 
+MOST_TEXTS = 1_000
+_texts: dict[int, tuple[sql.Composable, str]] = {}
+"""Of statements that were composed, with the statement itself, which so keeps its id."""
+
+
 def text_of(query: Any) -> str:
-    if isinstance(query, sql.Composable):
-        return query.as_string(None)
-    return query.decode() if isinstance(query, bytes) else str(query)
+    if isinstance(query, str):
+        return query
+    if isinstance(query, bytes):
+        return query.decode()
+    known = _texts.get(id(query))
+    if known is None:
+        if len(_texts) > MOST_TEXTS:
+            _texts.clear()
+        known = _texts[id(query)] = (query, query.as_string(None))
+    return known[1]
 
 
 @cache
@@ -65,7 +79,15 @@ def staging_in(text: str) -> str:
 def update_in(text: str) -> Update:
     sets, _, where = text.partition(" WHERE ")
     placeholder = re.compile(r"(\w+) = %s")
-    return Update(*table_in(text), tuple(placeholder.findall(sets)), tuple(placeholder.findall(where)))
+    schema, name = table_in(text)
+    columns, asked = COLUMNS[name], placeholder.findall(where)
+    return Update(
+        schema,
+        name,
+        tuple(columns.index(column) for column in placeholder.findall(sets)),
+        tuple(columns.index(column) for column in asked),
+        tuple(asked.index(column) for column in KEYS[name]),
+    )
 
 
 @cache
