@@ -16,5 +16,6 @@ reading.py    what was decoded once is not decoded again
 world.py      one seed from beginning to end
 shrink.py     the fewest faults that still break the same invariant, and their story
 mutations.py  broken versions of the product, each of which must be found out
+workers.py    many seeds in many processes, which warm.py has warmed up
 main.py       python -m tests.simulation.main --seeds N
 """
