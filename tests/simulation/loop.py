@@ -244,7 +244,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if when > until_s:
                 self.now = until_s
                 return False
-            self.now = max(self.now, when)
+            if when > self.now:
+                self.now = when
             heappop(timers)
             self._make_ready(handle)
             while timers and timers[0][0] <= when:

@@ -101,17 +101,21 @@ def insert_in(text: str) -> Insert:
     ways: dict[str, Callable[[Any, Any], Any]] = {}
     for column, policy in re.findall(r'"(\w+)" = (coalesce\([^)]*\)|[^,]+)', policies):
         ways[column] = _way(column, policy)
-    merges = [ways.get(column, _keep) for column in columns]
+    kept = [(at, ways.get(column, _keep)) for at, column in enumerate(columns)]
+    merges = [(at, way) for at, way in kept if way is not _take and at not in key]  # the keys of both are the same
 
     def merge(old: Row, new: Row) -> Row:
-        return tuple([way(a, b) for way, a, b in zip(merges, old, new, strict=True)])
+        merged = list(new)
+        for at, way in merges:
+            merged[at] = way(old[at], new[at])
+        return tuple(merged)
 
     return Insert(schema, name, key, merge)
 
 
 def _way(column: str, policy: str) -> Callable[[Any, Any], Any]:
     ways: dict[str, Callable[[Any, Any], Any]] = {
-        f'excluded."{column}"': lambda old, new: new,
+        f'excluded."{column}"': _take,
         f't."{column}" + excluded."{column}"': lambda old, new: old + new,
         f'coalesce(excluded."{column}", t."{column}")': lambda old, new: old if new is None else new,
         f'coalesce(t."{column}", excluded."{column}")': lambda old, new: new if old is None else old,
@@ -123,3 +127,8 @@ def _way(column: str, policy: str) -> Callable[[Any, Any], Any]:
 def _keep(old: Any, new: Any) -> Any:
     del new
     return old
+
+
+def _take(old: Any, new: Any) -> Any:
+    del old
+    return new
