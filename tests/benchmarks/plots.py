@@ -182,8 +182,8 @@ def draw(folder: Path) -> list[Path]:
             report = json.loads(source.read_text())
             machine = report["machine"]
             note = (
-                f"{report['at'][:10]}, {machine['cores']} cores, Python {machine['python']}, load {machine['load']} before, "
-                f"a million steps of a loop {machine['python_ms']} ms"
+                f"{report['at'][:10]}, {machine['cores']} cores, Python {machine['python']}, "
+                f"load {machine['load']} before, a million steps of a loop {machine['python_ms']} ms"
             )
             target = source.with_suffix(".svg")
             target.write_text(svg(picture(report["rows"]), note))
