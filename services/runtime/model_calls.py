@@ -70,6 +70,11 @@ class Provider:
 class ToolShelf(Protocol):
     """What the tools look like to a model, and what their calls may do."""
 
+    def of(self, tenant: str, subject: str) -> "ToolShelf":
+        """With what clients of that principal offer to its runs."""
+        ...
+
+    def grants(self, names: tuple[str, ...], name: str) -> bool: ...
     def specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]: ...
     def effect_class(self, name: str, input_json: str) -> str: ...
     def is_reconcilable(self, name: str) -> bool: ...
@@ -251,7 +256,7 @@ class ModelCalls:
             model=effect.model,
             system=tuple(SystemBlock(text=text, cacheable=index == 0) for index, text in enumerate(system)),
             messages=messages,
-            tools=self._tools.specs(definition.tools),
+            tools=self._tools.of(tenant, facts.subject).specs(definition.tools),
             max_tokens=definition.max_tokens,
             effort=facts.current.effort,
             sampling=definition.sampling,

@@ -42,7 +42,7 @@ from services.core.run.orders import (
     ToolDone,
 )
 from services.core.run.react import CallTool, ReconcileTool
-from services.core.run.state import AwaitingTools, Facts, used_tokens
+from services.core.run.state import OUTCOME_UNKNOWN, AwaitingTools, Facts, used_tokens
 from services.core.run.unknown import open_call
 from services.runtime.credentials import NO_CREDENTIALS, NOTHING, Credentials
 from services.runtime.hooks import Chain, HookedCall, Hooks
@@ -224,6 +224,10 @@ class ToolCalls:
     def _granted(self, facts: Facts) -> tuple[str, ...]:
         return tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
 
+    def _shelf(self, facts: Facts, tenant: str) -> ToolShelf:
+        """The tools that the run may use, with those that clients of its principal offer."""
+        return self._tools.of(tenant, facts.subject)
+
     async def reconcile(self, effect: ReconcileTool, state: AwaitingTools, tenant: str) -> Reconciled:
         """The order that tells the core what the tool knows of a lost call. Whatever goes wrong is `failed`."""
         wait_ms = effect.not_before_ms - self._clock_ms()
@@ -278,10 +282,11 @@ class ToolCalls:
     async def _asked(
         self, effect: ReconcileTool, facts: Facts, tenant: str, credentials: Mapping[str, str]
     ) -> ToolResult | DidNotHappen | CannotTell:
-        tool: Tool | None = self._tools.find(effect.name)
+        shelf = self._shelf(facts, tenant)
+        tool: Tool | None = shelf.find(effect.name)
         if tool is None or not isinstance(tool, Reconciler):
             return CannotTell(reason=f"this process has no tool {effect.name} that could be asked")
-        granted = tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
+        granted = tuple([spec.name for spec in shelf.specs(facts.definition.tools)])
         context = replace(self._context(effect, facts, tenant, granted), credentials=credentials)
         async with asyncio.timeout(tool.timeout_s):
             return await tool.reconcile(parsed(effect.input), context)
@@ -334,9 +339,10 @@ class ToolCalls:
     async def _bounded(self, effect: CallTool, state: AwaitingTools, tenant: str) -> Returned:
         """The policy floor, then the hooks around the tool."""
         facts = state.facts
-        tool = self._tools.find(effect.name)
-        granted = tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
-        if tool is None or effect.name not in granted:
+        shelf = self._shelf(facts, tenant)
+        tool = shelf.find(effect.name)
+        granted = tuple([spec.name for spec in shelf.specs(facts.definition.tools)])
+        if tool is None or not shelf.grants(facts.definition.tools, effect.name):
             return _error(f"tool not found: {effect.name}")
         try:
             arguments = json.loads(effect.input or "{}")
@@ -388,6 +394,8 @@ class ToolCalls:
             result = ToolResult(text=str(error), is_error=True)
         if context.credentials:
             result = replace(result, text=without(context.credentials.values(), result.text))
+        if result.is_unknown:
+            return Returned(result=result, outcome=OUTCOME_UNKNOWN)
         return Returned(result=result, outcome="error" if result.is_error else "ok")
 
     def _context(

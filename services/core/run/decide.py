@@ -497,6 +497,9 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
     opened = next((call for call in state.open if call.index == order.index), None)
     if opened is None or opened.attempt != order.attempt or unknown.waits_for_children(opened):
         return []
+    acts = hooking.acted(order.turn, opened, order.hook_acts)
+    if order.outcome == OUTCOME_UNKNOWN:
+        return _with_what_follows(state, [*acts, unknown.told_by_the_tool(state, opened, order)], order.at_ms)
     returned = ToolReturned(
         turn=order.turn,
         index=order.index,
@@ -509,7 +512,6 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
         duration_ms=order.duration_ms,
         asks_compaction=order.asks_compaction,
     )
-    acts = hooking.acted(order.turn, opened, order.hook_acts)
     return [*acts, returned, *_after_tools(state, [returned], order.at_ms)]
 
 

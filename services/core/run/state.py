@@ -78,6 +78,8 @@ REDUCER_VERSION = 8
 NO_USAGE = Usage()
 OUTCOME_UNKNOWN = "outcome_unknown"
 """Outcome of a call of which nobody can say what became of it."""
+TOLD_BY_TOOL = "tool"
+"""ToolReturned.settled_by of an unknown outcome that the tool tells itself: no owner was lost with that call."""
 NO_RESULT = "no result: the run ended before this call returned; the call may or may not have had its effect"
 
 
@@ -836,7 +838,7 @@ def _tool_returned(state: State, event: ToolReturned, at_ms: int) -> AwaitingToo
         raise IllegalEvent(f"a second result of tool call {event.index} of turn {event.turn}")
     if any(question.index == event.index for question in state.questions):
         raise IllegalEvent(f"a result of tool call {event.index} of turn {event.turn}, whose question still waits")
-    if event.outcome == OUTCOME_UNKNOWN:
+    if event.outcome == OUTCOME_UNKNOWN and event.settled_by != TOLD_BY_TOOL:
         state = _with_loss(state, event.index, at_ms)
     if event.asks_compaction:
         state = changed(state, facts=_wishing(state.facts, is_wished=True))
