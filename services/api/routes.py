@@ -14,12 +14,13 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.api import (
     batch_endpoints,
     budget_endpoints,
     bulk_endpoints,
+    client_endpoints,
     document_endpoints,
     erasure_endpoints,
     event_endpoints,
@@ -60,6 +61,8 @@ from services.core.access.scopes import TENANT as TENANT_SCOPE
 Answer = Response | ASGIApp
 Handler = Callable[[Service, Caller, Request], Awaitable[Any]]
 """What it gives is a Response or any other ASGI answer."""
+SocketHandler = Callable[[Service, Scope, Receive, Send], Awaitable[int]]
+"""Serves a WebSocket to its end, and gives the status its handshake was answered with."""
 
 
 class Access(Enum):
@@ -99,6 +102,8 @@ class Route:
     """Of a good answer; 204 has no content."""
     other_status: int = 0
     """Of a good answer of the same shape; 0: there is none."""
+    socket: SocketHandler | None = None
+    """The path is a WebSocket; `handler` answers requests that ask for none."""
 
 
 WHOLE = {"type": "integer", "minimum": 1}
@@ -702,6 +707,15 @@ ROUTES: tuple[Route, ...] = (
         says="A state file as a download.",
         answer="State",
         query=(Query(name="format", says="gzip: the file as it is kept; else JSON."),),
+    ),
+    Route(
+        method="GET",
+        path="/v1/client-tools",
+        access=RUNS_CREATE,
+        handler=client_endpoints.upgrade,
+        socket=client_endpoints.connect,
+        says="A WebSocket over which a client offers tools and carries out the calls of its own runs.",
+        status=101,
     ),
     Route(
         method="GET",

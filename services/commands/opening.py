@@ -23,12 +23,14 @@ from connectors.run_credentials import PostgresRows, RunCredentials
 from connectors.sealing import KeyEncryptionKeys
 from connectors.secret_key import SecretKey
 from connectors.state_files import StateFiles
+from connectors.tools.remote_calls import REQUESTS_TOPIC
 from projections.builds import PREFIX
 from projections.positions import PositionWatch
 from projections.runs import RunFilter
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec
 from services.commands.authentication import Gate
+from services.commands.clients import ClientBounds
 from services.commands.declined import Declined
 from services.commands.hub import Hub, Start
 from services.commands.layer import TOPICS, CommandLayer, RunTopics, clock_ms
@@ -64,6 +66,7 @@ class Places:
     topics: RunTopics = TOPICS
     wrapping: KeyEncryptionKeys | None = None
     """None = content is not encrypted."""
+    client_bounds: ClientBounds = field(default_factory=ClientBounds)
     secret: SecretKey | None = field(default=None, repr=False)
     """None = callbacks are not signed, and runs take no credentials."""
 
@@ -135,6 +138,7 @@ async def opened(
             keys=keys,
             secret=places.secret,
             credentials=credentials,
+            client_bounds=places.client_bounds,
         )
         await layer.publisher.open()
         await waited_for("broker", readiness, lambda: layer.pauses.catch_up(ranges))
@@ -170,6 +174,7 @@ async def opened(
                 lambda: layer.books.follow(spent),
                 lambda: layer.hook_board.follow(hooks),
                 lambda: layer.providers.follow(providers),
+                lambda: layer.clients.run(lambda: _requests(places.kafka, appender)),
                 *following_keys,
             )
 
@@ -253,6 +258,10 @@ async def _from_the_end(options: KafkaOptions, topic: str, partitions: int) -> K
         await tail.close()
         raise
     return tail
+
+
+async def _requests(options: KafkaOptions, appender: KafkaAppender) -> KafkaTail:
+    return await _from_the_end(options, REQUESTS_TOPIC, await appender.partitions(REQUESTS_TOPIC))
 
 
 async def _watch(watch: PositionWatch) -> None:

@@ -11,15 +11,20 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
 from connectors.errors import Transient
-from connectors.protocols import LogTail, Tool
+from connectors.kafka import KafkaTail, open_tail
+from connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, Tool
 from connectors.tools.client import Asking, ClientTool
 from connectors.tools.remote_calls import RemoteCalls
+from schemas.codec import Codec
 from schemas.stream_records import RemoteToolRequest, RemoteToolResult
-from services.stream.clients import ClientBoard
+from services.runtime.remote_tools import Remote, open_calls
+from services.runtime.settings import RuntimeSettings
+from services.stream.clients import PARTITION, ClientBoard
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -39,6 +44,8 @@ class ResultsOnDemand:
         self._wanted = asyncio.Event()
         self._ready = asyncio.Event()
         self._calls: RemoteCalls | None = None
+        self.unreadable: Callable[[LogRecord, str], None] | None = None
+        """As that of RemoteCalls; None leaves it."""
 
     def want(self) -> None:
         """Calls are to be expected."""
@@ -48,9 +55,12 @@ class ResultsOnDemand:
         """Reads results from when they are wanted until cancelled."""
         await self._wanted.wait()
         async with AsyncExitStack() as stack:
-            self._calls, tail = await self._opened(stack)
+            calls, tail = await self._opened(stack)
+            if self.unreadable is not None:
+                calls.unreadable = self.unreadable
+            self._calls = calls
             self._ready.set()
-            await self._calls.follow(tail)
+            await calls.follow(tail)
 
     async def ask(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult:
         return await (await self._there()).ask(topic, request, since_ms=since_ms)
@@ -116,6 +126,57 @@ class ClientTools:
 
     def _is_there(self, tenant: str, subject: str, connection_id: str) -> bool:
         return self._board.table.has(tenant, subject, connection_id, self._clock_ms())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedClients:
+    """What a runtime has open for tools of clients."""
+
+    tools: ClientTools
+    board: ClientBoard
+    registrations: KafkaTail
+    results: ResultsOnDemand | None
+    """None = those of remote tools are read anyway."""
+
+    def begin(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Keeps it going."""
+        begun = [tasks.create_task(self.board.follow(self.registrations), name="clients")]
+        if self.results is not None:
+            begun.append(tasks.create_task(self.results.run(), name="results of clients' tools"))
+        return begun
+
+
+async def open_clients(
+    stack: AsyncExitStack,
+    settings: RuntimeSettings,
+    codec: Codec,
+    appender: LogAppender,
+    ranges: LogRanges,
+    remote: Remote | None,
+    *,
+    topic: str,
+    clock_ms: Callable[[], int],
+) -> OpenedClients:
+    """Reads who is connected, before the first turn of a model. Raises Transient."""
+    board = ClientBoard(codec, topic, clock_ms=clock_ms)
+    await board.catch_up(ranges)
+    registrations = await open_tail(settings.kafka, topic, {PARTITION: board.next_offset})
+    stack.push_async_callback(registrations.close)
+
+    async def open_results(within: AsyncExitStack) -> Opened:
+        return await open_calls(within, settings.kafka, codec, appender, clock_ms=clock_ms, name=settings.name)
+
+    results: ResultsOnDemand | None = None
+    calls: Asking
+    if remote is not None:
+        calls = remote.calls
+    else:
+        calls = results = ResultsOnDemand(open_results)
+        board.changed = results.want
+        if board.table.principals:
+            results.want()
+    tools = ClientTools(board, calls, timeout_s=settings.client_tool_s, clock_ms=clock_ms)
+    return OpenedClients(tools=tools, board=board, registrations=registrations, results=results)
 
 
 @lru_cache(maxsize=KEPT_SCHEMAS)

@@ -47,6 +47,7 @@ from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, 
 from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 from services.runtime.admission import Door
 from services.runtime.budgets import HostedBudgets, hosted_budgets
+from services.runtime.client_tools import ClientTools, OpenedClients, open_clients
 from services.runtime.context_plugins import ContextPlugins, Redact, secrets_of
 from services.runtime.credentials import Credentials
 from services.runtime.definitions import stored_scripts
@@ -97,6 +98,7 @@ SUBJECTS_TOPIC = "loom.subject.keys"
 BUDGET_TOPICS = topics_of()
 HOOKS_TOPIC = "loom.hook.events"
 PROVIDERS_TOPIC = "loom.provider.events"
+CLIENTS_TOPIC = "loom.client.events"
 TALLY_TOPIC = "loom.insights.runs"
 BROKER_WAIT_S = 1.0
 """Pause between tries to reach the broker at the start; starting Python anew for each try would take longer."""
@@ -189,12 +191,13 @@ def calls_of(
     hooks: Hooks,
     credentials: Credentials,
     more_tools: Mapping[str, Tool] = NO_TOOLS,
+    clients: ClientTools | None = None,
 ) -> Work:
     """The effects of this process."""
     configuration = loaded.configuration
     tools = tools_of(loaded)
     tools.update(more_tools)  # into the dict that Context holds
-    shelf = Shelf(tools)
+    shelf = Shelf(tools) if clients is None else Shelf(tools, offers=clients.offers, gone=clients.gone)
     blobs = FileBlobs(loaded.settings.blobs)
     redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})
     priced = {tuple(name.split("/", 1)) for name in configuration.pricing.models}
@@ -337,6 +340,9 @@ async def run(loaded: Loaded) -> None:
             clock_ms=clock_ms,
             name=settings.name,
         )
+        clients = await open_clients(
+            stack, settings, codec, appender, ranges, remote, topic=CLIENTS_TOPIC, clock_ms=clock_ms
+        )
         life = token_hex(8)
         beside = await standing_by(stack, settings, TOPICS.events, partitions, life)
         group = KafkaGroup(
@@ -387,6 +393,7 @@ async def run(loaded: Loaded) -> None:
             registrations,
             credentials,
             remote,
+            clients,
         )
 
 
@@ -414,6 +421,7 @@ async def _serve(
     registrations: KafkaTail,
     credentials: Credentials,
     remote: Remote | None,
+    clients: OpenedClients,
 ) -> None:
     secrecy = Secrecy(keys)
     family = RunFamily()
@@ -440,6 +448,7 @@ async def _serve(
         hooks=hooks.hooks,
         credentials=credentials,
         more_tools=remote.tools if remote is not None else NO_TOOLS,
+        clients=clients.tools,
     )
 
     door = door_of(loaded)
@@ -474,8 +483,9 @@ async def _serve(
     dead_letters = DeadLetters(
         codec, appender, topic=TOPICS.dead_letters, service="runtime", clock_ms=clock_ms, **letters
     )
-    if remote is not None:
-        remote.calls.unreadable = lambda record, error: dead_letters.park(record, kind="undecodable", error=error)
+    for results in (remote.calls if remote is not None else None, clients.results):
+        if results is not None:
+            results.unreadable = lambda record, error: dead_letters.park(record, kind="undecodable", error=error)
     hand_over = HandOver(
         codec, appender, topic=TOPICS.commands, partitions=partitions, clock_ms=clock_ms, name=settings.name
     )
@@ -533,6 +543,7 @@ async def _serve(
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),
             # Whoever owns the first partition probes, so somebody does as long as any runtime works.
+            *clients.begin(tasks),
             *routing.begin(tasks, providers, is_prober=lambda: term_of(0) >= 0),
         ]
         if remote is not None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from connectors.protocols import EffectClass, Reconciler, Tool, ToolSpec
 from connectors.tools.registry import granted, specs_for
-from services.core.clients.limits import PREFIX as CLIENT_PREFIX
+from schemas.client_names import PREFIX as CLIENT_PREFIX
 from services.runtime.model_calls import ToolShelf
 from services.runtime.tool_calls import parsed
 

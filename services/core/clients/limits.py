@@ -1,7 +1,7 @@
 """Bounds of tools that clients carry out, each with its reason."""
 
-PREFIX = "client__"
-"""What an agent sees in front of a client's own name for its tool."""
+from schemas.client_names import PREFIX
+
 NAME_CHARACTERS_MAX = 64 - len(PREFIX)
 """Providers take function names of 64 characters."""
 TOOLS_MAX = 64

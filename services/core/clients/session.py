@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from schemas.client_names import PREFIX
 from schemas.stream_records import ClientTool, RemoteToolRequest
 from services.core.clients import limits
 
@@ -118,7 +119,7 @@ def asked(session: Session, request: RemoteToolRequest, now_ms: int) -> Step:
     session = _without_the_past(session, now_ms)
     if request.request_id in session.remembered:
         return session, ()
-    name = request.tool.removeprefix(limits.PREFIX)
+    name = request.tool.removeprefix(PREFIX)
     if request.deadline_ms <= now_ms:
         return session, (_not_begun(request, "its time was over before it could be handed to the client"),)
     if name not in session.names:

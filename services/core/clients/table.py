@@ -7,6 +7,7 @@ by it but which tools a model is shown and whom a call is sent to; what became o
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from schemas.client_names import PREFIX
 from schemas.stream_records import ClientHostAlive, ClientLeft, ClientRegistered, ClientTool
 from services.core.clients import limits
 
@@ -50,7 +51,7 @@ class ClientTable:
         for entry in sorted(connections.values(), key=lambda entry: entry.registered_at_ms):
             if self._is_alive(entry.host, now_ms):
                 for tool in entry.tools:
-                    found[limits.PREFIX + tool.name] = Offered(tool=tool, connection_id=entry.connection_id)
+                    found[PREFIX + tool.name] = Offered(tool=tool, connection_id=entry.connection_id)
         return {name: found[name] for name in sorted(found)}
 
     def has(self, tenant: str, subject: str, connection_id: str, now_ms: int) -> bool:
