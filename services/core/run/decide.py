@@ -499,6 +499,8 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
         return []
     acts = hooking.acted(order.turn, opened, order.hook_acts)
     if order.outcome == OUTCOME_UNKNOWN:
+        if opened.is_waiting:
+            return []  # a person is asked already
         return _with_what_follows(state, [*acts, unknown.told_by_the_tool(state, opened, order)], order.at_ms)
     returned = ToolReturned(
         turn=order.turn,

@@ -1,0 +1,125 @@
+"""A client's tool over a real WebSocket: the example, a connection that drops in the middle, and frames of garbage."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+from tests.acceptance.installation import REPOSITORY, Installation
+
+pytestmark = pytest.mark.stack
+
+PROGRAM = REPOSITORY / "docs" / "examples" / "serve_client_tool.py"
+SUBPROTOCOL = Subprotocol("loomcycle.client-tools.v1")
+HELLO = {"type": "hello", "tools": [{"name": "add_note", "input_schema": {"type": "object"}}]}
+WAIT_S = 30.0
+
+
+@contextmanager
+def client(stack: Installation, hello: Any = HELLO) -> Iterator[ClientConnection]:
+    """A client that has said hello; leaving breaks its connection off."""
+    url = f"ws://{stack.environ['LOOMLOG_LISTEN_ADDR']}/v1/client-tools"
+    socket = connect(url, subprotocols=[SUBPROTOCOL])
+    try:
+        socket.send(json.dumps(hello))
+        assert said(socket)["type"] == "hello_ok"
+        yield socket
+    finally:
+        socket.socket.close()
+        socket.close()
+
+
+def said(socket: ClientConnection) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(socket.recv(timeout=WAIT_S))
+    return found
+
+
+def events(stack: Installation, run_id: str) -> list[dict[str, Any]]:
+    """What the run went through, to its end; replayed without a drift."""
+    stack.loomlog("runs", "follow", run_id)
+    replayed = stack.loomlog("replay", run_id, "--json").json
+    assert replayed["drift"] == []
+    found: list[dict[str, Any]] = replayed["events"]
+    return found
+
+
+def begun(stack: Installation) -> str:
+    return str(stack.loomlog("run", "secretary", "buy milk", "--no-follow", "--json").json["run_id"])
+
+
+def test_an_agent_uses_a_tool_of_the_example(stack: Installation, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    url = f"http://{stack.environ['LOOMLOG_LISTEN_ADDR']}"
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), "--url", url, "--notes", str(notes)],
+        stdout=subprocess.PIPE,
+        text=True,
+        # The program stands alone: nothing of this tree may be imported.
+        env={"PATH": os.environ.get("PATH", "")},
+        cwd="/",
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "serving: add_note\n"
+        assert "there are 1 notes now" in stack.loomlog("run", "secretary", "buy milk").out
+        assert "done: " in process.stdout.readline()
+    finally:
+        process.kill()
+        process.wait()
+    assert notes.read_text() == "buy milk\n"
+
+
+def test_a_connection_that_drops_during_a_call_is_an_unknown_outcome_and_the_call_is_not_made_again(
+    stack: Installation,
+) -> None:
+    with client(stack) as socket:
+        run_id = begun(stack)
+        invoked = said(socket)
+        assert (invoked["type"], invoked["tool"], invoked["input"]) == ("invoke", "add_note", {"text": "buy milk"})
+        assert invoked["run_id"] == run_id
+    with client(stack) as again:
+        told = events(stack, run_id)
+        with pytest.raises(TimeoutError):
+            again.recv(timeout=0)
+    (returned,) = [event["payload"] for event in told if event["type"] == "ToolReturned"]
+    assert (returned["outcome"], returned["is_error"]) == ("outcome_unknown", True)
+    assert "the client went away during the call" in returned["text"]
+    assert [event["type"] for event in told].count("ToolCallRequested") == 1
+
+
+def test_a_call_while_nobody_is_connected_is_an_error_that_says_so(stack: Installation) -> None:
+    told = events(stack, begun(stack))
+    (returned,) = [event["payload"] for event in told if event["type"] == "ToolReturned"]
+    assert "no client that offers client__add_note is connected now" in returned["text"]
+
+
+def test_garbage_and_frames_that_are_too_large_hurt_nobody_else(stack: Installation) -> None:
+    with client(stack) as quiet, client(stack) as loud:
+        for garbage in ("{", b"\x00", '{"type": "dance"}'):
+            loud.send(garbage)
+            assert said(loud)["type"] == "error"
+        loud.send(json.dumps({"type": "ping"}))
+        assert said(loud) == {"type": "pong"}
+        loud.send("x" * (1024 * 1024 + 1))
+        with pytest.raises(ConnectionClosed) as closed:
+            loud.recv(timeout=WAIT_S)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+        quiet.send('{"type": "ping"}')
+        assert said(quiet) == {"type": "pong"}
+
+
+def test_a_handshake_without_the_subprotocol_is_refused_with_a_sentence(stack: Installation) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        connect(f"ws://{stack.environ['LOOMLOG_LISTEN_ADDR']}/v1/client-tools")
+    assert refused.value.response.status_code == 400
+    assert json.loads(refused.value.response.body or b"")["code"] == "bad_request"
