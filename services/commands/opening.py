@@ -261,6 +261,8 @@ async def _from_the_end(options: KafkaOptions, topic: str, partitions: int) -> K
 
 
 async def _requests(options: KafkaOptions, appender: KafkaAppender) -> KafkaTail:
+    if not await appender.partitions(REQUESTS_TOPIC):
+        raise Transient(f"there is no topic {REQUESTS_TOPIC}; run python -m redpanda.apply", kind="unavailable")
     return await _from_the_end(options, REQUESTS_TOPIC, await appender.partitions(REQUESTS_TOPIC))
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from socket import SHUT_RDWR
 from typing import Any
 
 import pytest
@@ -25,17 +26,15 @@ WAIT_S = 30.0
 
 
 @contextmanager
-def client(stack: Installation, hello: Any = HELLO) -> Iterator[ClientConnection]:
+def client(stack: Installation) -> Iterator[ClientConnection]:
     """A client that has said hello; leaving breaks its connection off."""
     url = f"ws://{stack.environ['LOOMLOG_LISTEN_ADDR']}/v1/client-tools"
-    socket = connect(url, subprotocols=[SUBPROTOCOL])
-    try:
-        socket.send(json.dumps(hello))
+    with connect(url, subprotocols=[SUBPROTOCOL]) as socket:
+        socket.send(json.dumps(HELLO))
         assert said(socket)["type"] == "hello_ok"
         yield socket
-    finally:
-        socket.socket.close()
-        socket.close()
+        # As a machine does that loses its power: no word of farewell.
+        socket.socket.shutdown(SHUT_RDWR)
 
 
 def said(socket: ClientConnection) -> dict[str, Any]:
@@ -120,6 +119,7 @@ def test_garbage_and_frames_that_are_too_large_hurt_nobody_else(stack: Installat
 
 def test_a_handshake_without_the_subprotocol_is_refused_with_a_sentence(stack: Installation) -> None:
     with pytest.raises(InvalidStatus) as refused:
-        connect(f"ws://{stack.environ['LOOMLOG_LISTEN_ADDR']}/v1/client-tools")
+        with connect(f"ws://{stack.environ['LOOMLOG_LISTEN_ADDR']}/v1/client-tools"):
+            """It is not let in."""
     assert refused.value.response.status_code == 400
     assert json.loads(refused.value.response.body or b"")["code"] == "bad_request"
