@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from services.api.answers import declined_answer
 from services.api.service import Service
 from services.commands.authentication import Gate, demand
-from services.commands.clients import Gone
+from services.commands.client_connection import Gone
 from services.commands.declined import Declined, bad_request
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_CREATE
@@ -74,7 +74,7 @@ def _is_near(origin: str) -> bool:
 
 
 class Socket:
-    """Protocol services.commands.clients.Wire over ASGI."""
+    """Protocol services.commands.client_connection.Wire over ASGI."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive

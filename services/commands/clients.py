@@ -10,14 +10,13 @@ of the connection is told after it. When the process dies, nobody can tell: the 
 
 Requests are read from the first connection on; most installations have none.
 
-Before: a transport's socket. After: services/core/clients/session.py.
+Before: a transport. After: client_connection.py, services/core/clients/session.py.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from connectors.errors import Transient
 from connectors.partitioner import partition_of
@@ -32,6 +31,7 @@ from schemas.stream_records import (
     RemoteToolResult,
 )
 from services.commands.authentication import demand
+from services.commands.client_connection import Connection, Gone, Heard, Left, Wire, sent
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_CREATE
 from services.core.clients import limits, session
@@ -46,57 +46,12 @@ APPEND_WAIT_S = 15.0
 """How long a record about a client is tried again; the runtimes tell the model without it when it is over."""
 
 
-class Gone(Exception):
-    """The client is not there any more."""
-
-
-class Wire(Protocol):
-    """A connection of a transport; text frames both ways."""
-
-    async def receive(self) -> str | None:
-        """The next frame; None for one that is no text. Raises Gone."""
-        ...
-
-    async def send(self, text: str) -> None:
-        """Raises Gone."""
-        ...
-
-    async def close(self, code: int, reason: str) -> None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientBounds:
     """What the operator allows: bytes of a frame, connections of one principal in one process."""
 
     frame_bytes: int = 1024 * 1024
     connections: int = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Heard:
-    """What came over the wire; None for bytes."""
-
-    text: str | None
-
-
-class _Left:
-    """The wire has ended."""
-
-
-Item = _Heard | _Left | RemoteToolRequest
-
-
-class _Connection:
-    """One client that is connected."""
-
-    def __init__(self, caller: Caller, state: Session) -> None:
-        self.caller = caller
-        self.state = state
-        self.offer: ClientRegistered | None = None
-        """As it was last told to the runtimes."""
-        self.items: asyncio.Queue[Item] = asyncio.Queue(maxsize=2 * limits.CALLS_MAX)
-        self.is_read = asyncio.Event()
-        """The last frame was dealt with; the next one is read after it, so that no two are held."""
 
 
 class Clients:
@@ -123,7 +78,7 @@ class Clients:
         self._results_topic = results_topic
         self._clock_ms = clock_ms
         self._beat_s = beat_s
-        self._connections: dict[str, _Connection] = {}
+        self._connections: dict[str, Connection] = {}
         self._count = 0
         self._wanted = asyncio.Event()
         self._listening = asyncio.Event()
@@ -147,15 +102,15 @@ class Clients:
             frame_bytes_max=self.bounds.frame_bytes,
             hello_by_ms=self._clock_ms() + int(limits.HELLO_S * 1000),
         )
-        connection = self._connections[connection_id] = _Connection(caller, state)
+        connection = self._connections[connection_id] = Connection(caller, state, wire)
         self._wanted.set()
         try:
             if not await self._listens():
                 await self._refuse(wire, "the log cannot be read now; try again in a moment")
                 return
             async with asyncio.TaskGroup() as group:
-                reading = group.create_task(_read(wire, connection))
-                await self._converse(connection, wire)
+                reading = group.create_task(connection.read())
+                await self._converse(connection)
                 reading.cancel()
         except* Gone:
             pass
@@ -172,78 +127,68 @@ class Clients:
             return False
         return True
 
-    async def _converse(self, connection: _Connection, wire: Wire) -> None:
+    async def _converse(self, connection: Connection) -> None:
         """Until either side ends it."""
         while True:
-            item = await self._next(connection)
+            item = await connection.next(self._clock_ms())
             now_ms = self._clock_ms()
             match item:
-                case _Left():
+                case Left():
                     return
-                case _Heard(text=None):
+                case Heard(text=None):
                     after, acts = session.heard_bytes(connection.state)
-                case _Heard(text=str(text)):
+                case Heard(text=str(text)):
                     after, acts = session.heard(connection.state, text, now_ms)
                 case RemoteToolRequest():
                     after, acts = session.asked(connection.state, item, now_ms)
                 case None:
                     after, acts = session.waited(connection.state, now_ms)
             connection.state = after
-            if isinstance(item, _Heard):
-                connection.is_read.set()
-            if await self._carry_out(connection, wire, acts):
+            if isinstance(item, Heard):
+                connection.read_on()
+            if await self._carry_out(connection, acts):
                 return
 
-    async def _next(self, connection: _Connection) -> Item | None:
-        """What has come; None when it is time for something."""
-        due_ms = session.due_ms(connection.state)
-        try:
-            async with asyncio.timeout(None if due_ms is None else max(0, due_ms - self._clock_ms()) / 1000):
-                return await connection.items.get()
-        except TimeoutError:
-            return None
-
-    async def _carry_out(self, connection: _Connection, wire: Wire, acts: tuple[Act, ...]) -> bool:
+    async def _carry_out(self, connection: Connection, acts: tuple[Act, ...]) -> bool:
         """Whether the connection is to end now. Raises Gone, also for a client that takes nothing any more."""
         for act in acts:
             match act:
                 case Send(frame=frame):
-                    await _sent(wire, session.written(frame))
+                    await sent(connection.wire, session.written(frame))
                 case Answer():
                     await self._answer(act)
                 case Offer():
                     await self._register(connection, act)
                 case Close(code=code, reason=reason):
-                    await wire.close(code, reason)
+                    await connection.wire.close(code, reason)
                     return True
         return False
 
-    async def _end(self, connection: _Connection) -> None:
+    async def _end(self, connection: Connection) -> None:
         """Tells what became of the calls, and then that nobody is there."""
         _, acts = session.left(connection.state)
         for act in acts:
             if isinstance(act, Answer):
                 await self._answer(act)
-        while not connection.items.empty():
-            if isinstance(item := connection.items.get_nowait(), RemoteToolRequest):
-                await self._answer(session.not_begun(item, "the client went away before it was handed the call"))
+        for request in connection.left_over():
+            await self._answer(session.not_begun(request, "the client went away before it was handed the call"))
         if connection.offer is not None:
-            connection_id = connection.state.connection_id
-            await self._tell(ClientLeft(connection_id=connection_id, host=self.host, at_ms=self._clock_ms()))
+            over = ClientLeft(connection_id=connection.connection_id, host=self.host, at_ms=self._clock_ms())
+            await self._tell(over)
 
     def _no_room(self, caller: Caller) -> str:
         """Why a connection more is too many; empty when it is not."""
         if len(self._connections) >= limits.CONNECTIONS_MAX:
             return f"this process holds {limits.CONNECTIONS_MAX} connections; try another replica, or later"
         own = (caller.tenant, caller.subject)
-        held = sum((one.caller.tenant, one.caller.subject) == own for one in self._connections.values())
+        held = sum(one.principal == own for one in self._connections.values())
         return "" if held < self.bounds.connections else f"this principal has {held} connections already"
 
     async def _refuse(self, wire: Wire, message: str) -> None:
         try:
             for act in session.full(message):
                 if isinstance(act, Send):
-                    await _sent(wire, session.written(act.frame))
+                    await sent(wire, session.written(act.frame))
                 elif isinstance(act, Close):
                     await wire.close(act.code, act.reason)
         except Gone:
@@ -302,13 +247,9 @@ class Clients:
 
     async def _deliver(self, request: RemoteToolRequest) -> None:
         connection = self._connections.get(request.connection_id)
-        owner = None if connection is None else (connection.caller.tenant, connection.caller.subject)
-        if connection is None or owner != (request.tenant, request.subject):
+        if connection is None or connection.principal != (request.tenant, request.subject):
             await self._answer(session.not_begun(request, "the client is not connected any more"))
-            return
-        try:
-            connection.items.put_nowait(request)
-        except asyncio.QueueFull:
+        elif not connection.give(request):
             await self._answer(session.not_begun(request, "the client has too much to do already"))
 
     async def _live(self) -> None:
@@ -322,13 +263,13 @@ class Clients:
             await self._tell(ClientHostAlive(host=self.host, at_ms=self._clock_ms()))
             if count % beats == 0:
                 for connection in list(self._connections.values()):
-                    if connection.offer is not None and connection.state.connection_id in self._connections:
+                    if connection.offer is not None and connection.connection_id in self._connections:
                         await self._tell(_renewed(connection.offer, self._clock_ms()))
 
-    async def _register(self, connection: _Connection, offer: Offer) -> None:
+    async def _register(self, connection: Connection, offer: Offer) -> None:
         now_ms = self._clock_ms()
         connection.offer = ClientRegistered(
-            connection_id=connection.state.connection_id,
+            connection_id=connection.connection_id,
             host=self.host,
             tenant=connection.caller.tenant,
             subject=connection.caller.subject,
@@ -379,23 +320,3 @@ class Clients:
 
 def _renewed(offer: ClientRegistered, at_ms: int) -> ClientRegistered:
     return replace(offer, at_ms=at_ms)
-
-
-async def _read(wire: Wire, connection: _Connection) -> None:
-    """Frames of the client, one after the other, until it is gone."""
-    try:
-        while True:
-            connection.is_read.clear()
-            await connection.items.put(_Heard(await wire.receive()))
-            await connection.is_read.wait()
-    except Gone:
-        await connection.items.put(_Left())
-
-
-async def _sent(wire: Wire, text: str) -> None:
-    """Raises Gone, also when the client does not take it in time."""
-    try:
-        async with asyncio.timeout(limits.SEND_S):
-            await wire.send(text)
-    except TimeoutError as error:
-        raise Gone("the client reads too slowly") from error

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from connectors.protocols import LogTail
 from schemas.codec import Codec, Record
 from schemas.stream_records import ClientHostAlive, ClientLeft, ClientRegistered
-from services.core.clients.table import ClientTable
+from services.core.clients.table import ClientTable, TooManyClients
 from services.stream.board import PARTITION, Board, NotUnderstood
 
 __all__ = ["PARTITION", "ClientBoard"]
@@ -30,7 +30,10 @@ class ClientBoard(Board):
         if not isinstance(record, ClientRegistered | ClientLeft | ClientHostAlive):
             raise NotUnderstood(f"a {type(record).__name__}, expected something about a client")
         before, now_ms = self.table, self._clock_ms()
-        self.table = before.after(record, now_ms if self._follows else min(now_ms, record.at_ms))
+        try:
+            self.table = before.after(record, now_ms if self._follows else min(now_ms, record.at_ms))
+        except TooManyClients as error:
+            raise NotUnderstood(str(error)) from error
         return self.table is not before
 
     async def follow(self, tail: LogTail) -> None:

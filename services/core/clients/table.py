@@ -11,6 +11,11 @@ from schemas.client_names import PREFIX
 from schemas.stream_records import ClientHostAlive, ClientLeft, ClientRegistered, ClientTool
 from services.core.clients import limits
 
+
+class TooManyClients(Exception):
+    """A registration that there is no room for."""
+
+
 ClientRecord = ClientRegistered | ClientLeft | ClientHostAlive
 Principal = tuple[str, str]
 """Tenant and subject."""
@@ -32,7 +37,10 @@ class ClientTable:
     hosts: Mapping[str, int] = field(default_factory=dict)
 
     def after(self, record: ClientRecord, seen_ms: int) -> "ClientTable":
-        """The table with one record more, which was seen then. It is the same object when nothing is different."""
+        """The table with one record more, which was seen then; the same object when nothing is different.
+
+        Raises TooManyClients.
+        """
         match record:
             case ClientRegistered():
                 hosts = _heard(self.hosts, record.host, seen_ms)
@@ -67,7 +75,9 @@ class ClientTable:
         connections = self.principals.get(key, {})
         is_new = record.connection_id not in connections
         if is_new and sum(map(len, self.principals.values())) >= limits.REGISTERED_MAX:
-            return self.principals
+            raise TooManyClients(
+                f"{limits.REGISTERED_MAX} connections are known already; {record.connection_id} is one more"
+            )
         return {**self.principals, key: {**connections, record.connection_id: record}}
 
     def _without(self, connection_id: str) -> "ClientTable":

@@ -12,7 +12,7 @@ from connectors.configuration import TokenTable
 from services.api.app import build_app
 from services.api.client_endpoints import SUBPROTOCOL, Socket, identified
 from services.commands.authentication import Gate
-from services.commands.clients import Gone
+from services.commands.client_connection import Gone
 from services.commands.declined import Declined
 from tests.services.api.serving import Served, served, service_of
 from tests.services.commands.world import ACME, READER

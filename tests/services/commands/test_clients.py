@@ -22,7 +22,8 @@ from schemas.stream_records import (
     RemoteToolResult,
 )
 from services.commands import clients as module
-from services.commands.clients import ClientBounds, Clients, Gone
+from services.commands.client_connection import Gone
+from services.commands.clients import ClientBounds, Clients
 from services.commands.declined import Declined
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_CREATE, RUNS_READ

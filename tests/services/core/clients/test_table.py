@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from schemas.stream_records import ClientHostAlive, ClientLeft, ClientRegistered, ClientTool
+from services.core.clients import limits
 from services.core.clients.limits import LEASE_MS
-from services.core.clients.table import ClientTable
+from services.core.clients.table import ClientTable, TooManyClients
 
 NOW = 1_700_000_000_000
 OFFER = ClientRegistered(
@@ -72,3 +75,11 @@ def test_an_older_word_of_a_host_takes_nothing_back() -> None:
 def test_the_end_of_an_unknown_connection_changes_nothing() -> None:
     found = table(OFFER)
     assert found.after(ClientLeft(connection_id="x", host="h", at_ms=NOW), NOW) is found
+
+
+def test_there_is_room_for_so_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REGISTERED_MAX", 1)
+    full = table(OFFER)
+    with pytest.raises(TooManyClients, match=r"h\.2"):
+        full.after(LATER, NOW)
+    assert asked(full.after(replace(OFFER, registered_at_ms=NOW + 5), NOW)) == [("client__click", "h.1")]
