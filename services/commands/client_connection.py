@@ -4,6 +4,7 @@ Before: clients.py takes the connection. After: a transport's socket (services/a
 """
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -109,8 +110,17 @@ class Connection:
 
 async def sent(wire: Wire, text: str) -> None:
     """Sends a frame. Raises Gone, also when the client does not take it in time."""
+    await _taken(wire.send(text))
+
+
+async def closed(wire: Wire, code: int, reason: str) -> None:
+    """Ends the connection. Raises as `sent`."""
+    await _taken(wire.close(code, reason))
+
+
+async def _taken(sending: Awaitable[None]) -> None:
     try:
         async with asyncio.timeout(limits.SEND_S):
-            await wire.send(text)
+            await sending
     except TimeoutError as error:
         raise Gone("the client reads too slowly") from error

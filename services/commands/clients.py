@@ -31,7 +31,7 @@ from schemas.stream_records import (
     RemoteToolResult,
 )
 from services.commands.authentication import demand
-from services.commands.client_connection import Connection, Gone, Heard, Left, Wire, sent
+from services.commands.client_connection import Connection, Gone, Heard, Left, Wire, closed, sent
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_CREATE
 from services.core.clients import limits, session
@@ -160,7 +160,7 @@ class Clients:
                 case Offer():
                     await self._register(connection, act)
                 case Close(code=code, reason=reason):
-                    await connection.wire.close(code, reason)
+                    await closed(connection.wire, code, reason)
                     return True
         return False
 
@@ -190,7 +190,7 @@ class Clients:
                 if isinstance(act, Send):
                     await sent(wire, session.written(act.frame))
                 elif isinstance(act, Close):
-                    await wire.close(act.code, act.reason)
+                    await closed(wire, act.code, act.reason)
         except Gone:
             return
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from socket import SHUT_RDWR
 from typing import Any
 
+import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
@@ -27,14 +28,12 @@ WAIT_S = 30.0
 
 @contextmanager
 def client(stack: Installation) -> Iterator[ClientConnection]:
-    """A client that has said hello; leaving breaks its connection off."""
+    """A client that has said hello."""
     url = f"ws://{stack.environ['LOOMLOG_LISTEN_ADDR']}/v1/client-tools"
     with connect(url, subprotocols=[SUBPROTOCOL]) as socket:
         socket.send(json.dumps(HELLO))
         assert said(socket)["type"] == "hello_ok"
         yield socket
-        # As a machine does that loses its power: no word of farewell.
-        socket.socket.shutdown(SHUT_RDWR)
 
 
 def said(socket: ClientConnection) -> dict[str, Any]:
@@ -42,17 +41,24 @@ def said(socket: ClientConnection) -> dict[str, Any]:
     return found
 
 
-def events(stack: Installation, run_id: str) -> list[dict[str, Any]]:
-    """What the run went through, to its end; replayed without a drift."""
-    stack.loomlog("runs", "follow", run_id)
-    replayed = stack.loomlog("replay", run_id, "--json").json
-    assert replayed["drift"] == []
-    found: list[dict[str, Any]] = replayed["events"]
+@contextmanager
+def run(stack: Installation) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
+    """A run of the agent with the tool: its id and its frames."""
+    url, body = f"http://{stack.environ['LOOMLOG_LISTEN_ADDR']}/v1/runs", {"agent": "secretary", "prompt": "buy milk"}
+    with httpx.stream("POST", url, json=body, timeout=WAIT_S) as answer:
+        lines = (line.removeprefix("data: ") for line in answer.iter_lines() if line.startswith("data: "))
+        frames = map(json.loads, lines)
+        yield next(frame["run_id"] for frame in frames if "run_id" in frame), frames
+
+
+def asked(stack: Installation, path: str) -> Any:
+    return httpx.get(f"http://{stack.environ['LOOMLOG_LISTEN_ADDR']}/v1/{path}", timeout=WAIT_S).json()
+
+
+def result(frames: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    """What the one tool call of the run gave; reads to the end."""
+    (found,) = [frame for frame in frames if frame.get("type") == "tool_result"]
     return found
-
-
-def begun(stack: Installation) -> str:
-    return str(stack.loomlog("run", "secretary", "buy milk", "--no-follow", "--json").json["run_id"])
 
 
 def test_an_agent_uses_a_tool_of_the_example(stack: Installation, tmp_path: Path) -> None:
@@ -69,7 +75,8 @@ def test_an_agent_uses_a_tool_of_the_example(stack: Installation, tmp_path: Path
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "serving: add_note\n"
-        assert "there are 1 notes now" in stack.loomlog("run", "secretary", "buy milk").out
+        with run(stack) as (_, frames):
+            assert result(frames)["text"] == "there are 1 notes now"
         assert "done: " in process.stdout.readline()
     finally:
         process.kill()
@@ -80,25 +87,26 @@ def test_an_agent_uses_a_tool_of_the_example(stack: Installation, tmp_path: Path
 def test_a_connection_that_drops_during_a_call_is_an_unknown_outcome_and_the_call_is_not_made_again(
     stack: Installation,
 ) -> None:
-    with client(stack) as socket:
-        run_id = begun(stack)
+    with client(stack) as socket, run(stack) as (run_id, frames):
         invoked = said(socket)
         assert (invoked["type"], invoked["tool"], invoked["input"]) == ("invoke", "add_note", {"text": "buy milk"})
         assert invoked["run_id"] == run_id
-    with client(stack) as again:
-        told = events(stack, run_id)
-        with pytest.raises(TimeoutError):
-            again.recv(timeout=0)
-    (returned,) = [event["payload"] for event in told if event["type"] == "ToolReturned"]
-    assert (returned["outcome"], returned["is_error"]) == ("outcome_unknown", True)
-    assert "the client went away during the call" in returned["text"]
-    assert [event["type"] for event in told].count("ToolCallRequested") == 1
+        socket.socket.shutdown(SHUT_RDWR)  # without a word of farewell
+        with client(stack) as again:
+            returned = result(frames)
+            with pytest.raises(TimeoutError):
+                again.recv(timeout=0)
+    assert "outcome unknown: the client went away during the call" in returned["text"]
+    assert asked(stack, f"runs/{run_id}/replay")["drift"] == []
+    events = asked(stack, f"events?run_id={run_id}")["events"]
+    (told,) = [event["payload"] for event in events if event["type"] == "ToolReturned"]
+    assert (told["outcome"], told["is_error"]) == ("outcome_unknown", True)
+    assert [event["type"] for event in events].count("ToolCallRequested") == 1
 
 
 def test_a_call_while_nobody_is_connected_is_an_error_that_says_so(stack: Installation) -> None:
-    told = events(stack, begun(stack))
-    (returned,) = [event["payload"] for event in told if event["type"] == "ToolReturned"]
-    assert "no client that offers client__add_note is connected now" in returned["text"]
+    with run(stack) as (_, frames):
+        assert "no client that offers client__add_note is connected now" in result(frames)["text"]
 
 
 def test_garbage_and_frames_that_are_too_large_hurt_nobody_else(stack: Installation) -> None:

@@ -26,6 +26,8 @@ from services.core.run.state import AwaitingTools
 from services.runtime import client_tools as module
 from services.runtime.client_tools import ClientTools, ResultsOnDemand
 from services.runtime.shelf import Shelf
+from services.runtime.tool_calls import ToolCalls
+from services.runtime.tracing import NoTracing
 from services.stream.clients import ClientBoard
 from tests.services.core.run.given import Run
 from tests.services.runtime.given import ToldTool
@@ -139,7 +141,15 @@ class Calling(Work):
 
     def __init__(self, here: Scene) -> None:
         super().__init__()
-        self.calls._tools = here.shelf
+        self.calls = ToolCalls(
+            here.shelf,
+            volumes={},
+            operator_hosts=(),
+            parallelism=8,
+            blobs=self.blobs,
+            tracing=NoTracing(),
+            clock_ms=lambda: NOW,
+        )
 
 
 async def test_a_call_goes_to_the_connection_of_its_principal() -> None:
