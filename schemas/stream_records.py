@@ -953,8 +953,8 @@ class RemoteToolResult:
     is_error: bool = False
     """The call failed, and the text says why."""
     outcome: str = ''
-    """Empty: the call was carried out, or failed as is_error says. unknown: nobody can say whether it had its
-    effect. not_begun: it certainly had none.
+    """Only the tools of clients say it. Empty: the call was carried out, or failed as is_error says. unknown:
+    nobody can say whether it had its effect. not_begun: it certainly had none.
     """
 
     def to_avro(self) -> dict[str, Any]:
