@@ -113,12 +113,19 @@ def test_nothing_is_shown_when_the_client_or_its_host_is_gone() -> None:
     assert here.seen() == ["Read"]
 
 
-def test_what_was_said_long_ago_does_not_count_at_a_start_and_clocks_are_not_compared_later() -> None:
+def test_what_was_said_long_ago_does_not_count_at_a_start() -> None:
     assert Scene(replace(OFFER, at_ms=NOW - LEASE_MS - 1)).seen() == ["Read"]
-    here = Scene()
-    here.board._follows = True
-    here.say(replace(OFFER, at_ms=1))
+
+
+async def test_clocks_are_not_compared_later() -> None:
+    here = Scene(ClientLeft(connection_id="x", host="x", at_ms=NOW))
+    following = asyncio.create_task(here.board.follow(here.log.tail(TOPIC, {0: 0})))
+    await asyncio.sleep(0)
+    here.log.put(TOPIC, 0, [Outgoing(key=None, value=CODEC.encode(replace(OFFER, at_ms=1)))])
+    assert await here.board.passed(1, timeout_s=5)
     assert here.seen() == ["Read", "client__click"]
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
 
 
 def test_a_record_of_another_kind_is_left_out() -> None:
