@@ -1663,7 +1663,9 @@ class ToolReturned:
     duration_ms: int = 0
     """Time of the call."""
     settled_by: str = ''
-    """Who knew the result when it is not the call's own: reconciler, operator, or empty."""
+    """Who knew the result when it is not the call's own: reconciler, operator, tool (which says itself that its
+    outcome is unknown), or empty.
+    """
     asks_compaction: bool = False
     """The run asked for a compaction with this call; it comes before the next turn."""
 

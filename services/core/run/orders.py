@@ -337,7 +337,7 @@ class OverBudget:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDone:
-    """A tool call returned; outcome is ok, error, timeout, cancelled or denied (by a hook)."""
+    """A tool call returned; outcome is ok, error, timeout, cancelled, denied (by a hook) or outcome_unknown."""
 
     at_ms: int
     turn: int
