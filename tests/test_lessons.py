@@ -48,7 +48,9 @@ def test_every_lesson_has_a_test_or_waits_for_its_part() -> None:
 @pytest.mark.parametrize(("path", "name"), sorted({test for _, _, tests in lessons() for test in tests}))
 def test_the_test_of_a_lesson_is_there(path: str, name: str) -> None:
     assert name.startswith("test_")
-    assert name in functions_of(path), f"tests/LESSONS.md names {path}::{name}, which is gone: name the test that holds it"
+    assert name in functions_of(path), (
+        f"tests/LESSONS.md names {path}::{name}, which is gone: name the test that holds it"
+    )
 
 
 def test_nothing_is_left_out() -> None:
