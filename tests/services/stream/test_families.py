@@ -14,7 +14,7 @@ from schemas.values import AgentDefinition, CommandEnvelope
 from services.core.run.orders import Refusal
 from services.core.run.react import TellParent
 from services.core.run.state import Ended, Parked
-from services.runtime import desk
+from services.runtime import known_runs
 from services.stream import fold
 from tests.services.stream.families import add_families, family_script
 from tests.services.stream.given import CODEC, EVENTS
@@ -142,7 +142,7 @@ async def test_children_whose_end_the_parent_never_heard_of_are_found_over(
 ) -> None:
     """By the next owner: in memory, or by the index when memory has forgotten them."""
     monkeypatch.setattr(fold, "KEEP_OVER", remembered)
-    monkeypatch.setattr(desk, "KEEP_OVER", remembered)
+    monkeypatch.setattr(known_runs, "KEEP_OVER", remembered)
     world = families(world_of(), "tree-2")
     hosted = world.host()
     await world.until(hosted.partition)
