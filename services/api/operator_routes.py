@@ -3,9 +3,7 @@
 Before: routes.py. After: operator_endpoints.py.
 """
 
-from services.api import (
-    operator_endpoints,
-)
+from services.api import configuration_endpoints, operator_endpoints
 from services.api.route import Access, Route
 from services.core.access.scopes import ADMIN
 
@@ -74,6 +72,29 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
         access=ADMIN,
         handler=operator_endpoints.probe,
         says="Have every provider probed now; answers as /v1/_resolver.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_presets",
+        access=ADMIN,
+        handler=configuration_endpoints.list_presets,
+        says="The configuration layers that come with the program.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_presets/{name}",
+        access=ADMIN,
+        handler=configuration_endpoints.show_preset,
+        says="One of them, with its YAML.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/_env_template",
+        access=ADMIN,
+        handler=configuration_endpoints.template,
+        says="Every setting of the environment with its default, as a file to begin with.",
+        answer="Text",
+        media_type="text/plain",
     ),
     Route(
         method="GET",

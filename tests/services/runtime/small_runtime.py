@@ -63,7 +63,7 @@ AGENT = AgentDefinition(name="helper", sha256="ab12", provider="mock", model="m-
 TOPICS = Topics.of("run")
 RUN = "r_one"
 SECRET = "the user's own words"
-WAIT_S = 5.0
+WAIT_S = 30.0
 TURNS = (
     Reply(
         text=f"I think of {SECRET}",

@@ -44,7 +44,7 @@ from tests.services.stream.script import answer
 TALLIES = "tallies"
 NOW = 1_700_000_000_000
 CODEC = local_codec()
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 """How long a test waits for what must happen soon; it never takes that long unless something is broken."""
 
 
