@@ -271,7 +271,7 @@ class CompactionFailed:
     trigger: str
     """manual, auto or self."""
     kind: str
-    """Kind of the failed call, no_gain, empty or interrupted."""
+    """Kind of the failed call, no_gain, empty, cut or interrupted."""
     usage: Usage
     """Tokens of the summary call."""
     provider: str
