@@ -43,7 +43,7 @@ from schemas.run_commands import (
     StartRun,
 )
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunRestored, RunStarted
-from schemas.values import AgentDefinition, BlobRef, LimitNotice, RunPosition
+from schemas.values import AgentDefinition, BlobRef, RunPosition
 from services.core.pauses import PauseTable
 from services.core.run.importing import is_import
 from services.core.run.orders import (
@@ -71,6 +71,7 @@ from services.runtime.kin import KinDesk
 from services.runtime.relatives import Relatives
 from services.runtime.responses import Answering, Responses
 from services.runtime.secrecy import IN_CLEAR, Secrecy
+from services.runtime.spending import StartBudgets
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
 from services.runtime.wishes import narrowed
@@ -115,13 +116,6 @@ class Definitions(Protocol):
     """Resolves an agent by name to what a run is pinned to."""
 
     def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal: ...
-
-
-class StartBudgets(Protocol):
-    """What the desk must know of limits on spending; services.runtime.spending.Spending."""
-
-    def applies(self, tenant: str, user_id: str) -> bool: ...
-    async def exhausted(self, tenant: str, user_id: str) -> LimitNotice | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +218,7 @@ class RunDesk:
             pauses=self._holding,
             clock_ms=clock_ms,
             absent=absent,
+            budgets=budgets,
         )
         self._live_sessions: dict[tuple[str, str], str] = {}
         self._live_handles: dict[tuple[str, str], str] = {}
