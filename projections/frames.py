@@ -110,6 +110,7 @@ COMPACTION_FAILED = "compaction_failed"
 RETRY_AFTER = "retry-after header"
 BACKOFF = "exponential backoff"
 OWNER_LOST = "owner lost"
+NO_PLACE = "provider queue"
 """Reasons of a retry; the first two are known to clients."""
 SWITCHED = "fallback"
 """In place of such a reason: the next attempt is no retry, because another model makes it."""
@@ -361,6 +362,8 @@ def retry_reason(event: ModelCallFailed) -> str:
     """Why the attempt after this failure will be made."""
     if event.kind == "interrupted":
         return OWNER_LOST
+    if event.kind == "provider_concurrency_exhausted":
+        return NO_PLACE
     return RETRY_AFTER if event.retry_after_ms > 0 else BACKOFF
 
 

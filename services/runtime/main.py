@@ -58,6 +58,7 @@ from services.runtime.hooks import Hooks
 from services.runtime.index import ProjectedIndex
 from services.runtime.metrics import RunMetrics
 from services.runtime.model_calls import ModelCalls, Provider
+from services.runtime.provider_queues import Waiting
 from services.runtime.redaction import Redaction
 from services.runtime.registered_hooks import RegisteredHooks, opened_credentials
 from services.runtime.remote_tools import Remote, open_remote
@@ -119,6 +120,7 @@ class Work:
         self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls, mask: Callable[[str], str] = str
     ) -> None:
         self.so_far = models.so_far
+        self.queues = models.queues
         self.mask = mask
         self._models = models
         self._tools = tools
@@ -225,6 +227,7 @@ def calls_of(
         budgets=budgets,
         availability=routing.availability,
         plugins=plugins_of(loaded, credentials),
+        waiting=waiting_of(loaded),
     )
     return Work(
         model_calls,
@@ -244,6 +247,12 @@ def calls_of(
         SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),
         redaction.text,
     )
+
+
+def waiting_of(loaded: Loaded) -> Waiting:
+    """How long, and how many, model calls wait for a place of their provider."""
+    found = bounds_of(loaded.configuration, loaded.settings)
+    return Waiting(depth=found.provider_queue_depth, wait_s=found.provider_queue_timeout_ms / 1000)
 
 
 def door_of(loaded: Loaded) -> Door:
@@ -543,7 +552,7 @@ async def _serve(
         if settings.metrics_port is not None:
             listening = bound_socket(settings.metrics_port)
             where = f"http://{ADDRESS}:{listening.getsockname()[1]}/metrics"
-            page = exposition(metrics, host, calls, dead_letters)
+            page = exposition(metrics, host, calls, dead_letters, queues=work.queues, door=door)
             running.append(tasks.create_task(serve(listening, page), name="metrics"))
         log.info("runtime %s is up, %d partitions in all, metrics %s", settings.name, partitions, where)
         await stop.wait()

@@ -28,6 +28,7 @@ from connectors.protocols import (
     ToolSpec,
 )
 from schemas.values import AgentDefinition, InterruptionWish, ToolCall, Usage
+from services.core.admission import PROVIDER_FULL
 from services.core.run import interrupting
 from services.core.run.limits import FALLBACK_CAUSE_MAX
 from services.core.run.orders import ModelAnswered, ModelErred, OverBudget
@@ -37,6 +38,7 @@ from services.runtime.availability import Availability
 from services.runtime.context_plugins import ContextPlugins, Outbound
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
+from services.runtime.provider_queues import ProviderQueue, Waiting
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
 from services.runtime.so_far import SoFar
 from services.runtime.spending import (
@@ -51,9 +53,6 @@ from services.runtime.spending import (
 from services.runtime.tracing import Tracing
 from services.stream.subject_keys import Sealer
 
-DEFAULT_MODEL_CALLS = 256
-"""Model calls at once for a provider whose configuration names no bound; more wait for a slot."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
@@ -61,7 +60,7 @@ class Provider:
 
     model: Model
     max_concurrent: int = 0
-    """0 = DEFAULT_MODEL_CALLS."""
+    """0 = nobody named a bound."""
     is_outside: bool = True
     """Context plugins apply; not for code agents, which run here."""
     retries_rate_limits: bool = True
@@ -96,11 +95,12 @@ class ModelCalls:
         budgets: Budgets | None = None,
         availability: Availability | None = None,
         plugins: ContextPlugins | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
         """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it.
 
         `availability` is told how calls went and knows what else could be called; without it nothing falls back.
-        `plugins` change what providers are sent (context_plugins.py).
+        `plugins` change what providers are sent (context_plugins.py). `waiting` bounds how calls wait for a place.
         """
         self._plugins = plugins
         self._availability = availability
@@ -117,8 +117,8 @@ class ModelCalls:
         self._tracing = tracing
         self._clock_ms = clock_ms
         self._sleep = sleep
-        self._slots = {
-            name: asyncio.Semaphore(provider.max_concurrent or DEFAULT_MODEL_CALLS)
+        self.queues: Mapping[str, ProviderQueue] = {
+            name: ProviderQueue(name, places=provider.max_concurrent, waiting=waiting)
             for name, provider in self._providers.items()
         }
 
@@ -147,7 +147,7 @@ class ModelCalls:
                 refused = await hold.reserve(worst)
                 if refused is not None:
                     return OverBudget(at_ms=self._clock_ms(), turn=effect.turn, attempt=effect.attempt, notice=refused)
-            async with self._slots[effect.provider]:
+            async with self.queues[effect.provider].place(tenant, user_id):
                 began = time.monotonic()
                 if hold is not None:
                     hold.begun = True
@@ -169,10 +169,12 @@ class ModelCalls:
             if hold is not None:
                 hold.failed(error)
             order = self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
-            # A blob store, a key or a budget that is away says nothing of the model, and is no better at another one.
-            if self._availability is None or not is_with_provider:
+            if self._availability is None:
                 return order
-            return self._availability.erred(state, order)
+            if error.kind == PROVIDER_FULL:
+                return self._availability.crowded(state, order)
+            # A blob store, a key or a budget that is away says nothing of the model, and is no better at another one.
+            return self._availability.erred(state, order) if is_with_provider else order
         finally:
             if hold is not None:
                 hold.close()
@@ -190,7 +192,7 @@ class ModelCalls:
                 refused = await hold.reserve(worst)
                 if refused is not None:
                     raise Permanent(f"token_limit_exceeded: {refused.message}", kind="refused")
-            async with self._slots[effect.provider]:
+            async with self.queues[effect.provider].place(tenant, state.facts.user_id):
                 if hold is not None:
                     hold.begun = True
                 reply = await self._summary(provider, effect, request, state, tenant)

@@ -35,6 +35,7 @@ from schemas.run_events import (
     TurnCancelled,
 )
 from schemas.values import AgentDefinition, BlobRef, ContentBlock, Envelope, HookAct, Segment, Usage
+from services.core.admission import PROVIDER_FULL
 from tests.projections.stories import (
     COMPACTED,
     COMPACTING,
@@ -153,6 +154,7 @@ def test_a_failed_result_says_so_and_one_of_an_unknown_call_keeps_its_id():
     ("failure", "reason"),
     [
         (failed(1, retry_after_ms=700), "retry-after header"),
+        (failed(1, kind=PROVIDER_FULL, message="full", retry_after_ms=5_000), "provider queue"),
         (failed(1), "exponential backoff"),
         (failed(1, kind="interrupted", message="lost"), "owner lost"),
     ],

@@ -64,6 +64,7 @@ from schemas.run_events import (
     TurnCancelled,
 )
 from schemas.values import AgentDefinition, BlobRef, ModelChoice, ParentCall, ToolCall, Usage
+from services.core.admission import PROVIDER_FULL
 from services.core.changing import changed
 from services.core.run import code_agents, delegation, limits
 from services.core.run.delegation import Delegation
@@ -630,7 +631,7 @@ def _model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
     )
     if event.kind == "interrupted":
         return changed(state, facts=facts, interruptions=state.interruptions + 1)
-    if event.kind == "rate_limited":
+    if event.kind in ("rate_limited", PROVIDER_FULL):
         return changed(state, facts=facts, rate_limits=state.rate_limits + 1)
     return changed(state, facts=facts, failures=state.failures + 1)
 
