@@ -90,11 +90,14 @@ class ToolCalls:
         secrecy: Secrecy = IN_CLEAR,
         hooks: Hooks | None = None,
         credentials: Credentials = NO_CREDENTIALS,
+        mask_results: Callable[[str], str] | None = None,
     ) -> None:
-        """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
+        """`mask` hides secrets in what goes to the log, `mask_results` in what tools give (redaction.py); left out it
+        is the same. `secrecy` encrypts."""
         self._hooks = hooks
         self._credentials = credentials
         self._mask = mask
+        self._mask_result = mask if mask_results is None else mask_results
         self._secrecy = secrecy
         self._tools = tools
         self._volumes = volumes
@@ -318,7 +321,7 @@ class ToolCalls:
 
     def _kept(self, text: str, credentials: Mapping[str, str] = NOTHING) -> str:
         """What of a result goes to the log, and to hooks; the credentials are those of its run."""
-        text = self._mask(without(credentials.values(), text) if credentials else text)
+        text = self._mask_result(without(credentials.values(), text) if credentials else text)
         if len(text) > MAX_RESULT_CHARACTERS:
             text = text[:MAX_RESULT_CHARACTERS] + f"\n[cut after {MAX_RESULT_CHARACTERS} characters]"
         return text

@@ -40,6 +40,8 @@ class Work:
             blobs=self.blobs,
             tracing=NoTracing(),
             clock_ms=lambda: NOW,
+            mask=lambda text: text.replace("known", "[known]"),
+            mask_results=lambda text: text.replace("known", "[known]").replace("alike", "[alike]"),
         )
 
     async def run(self, run: Run | None = None, **effect: Any) -> ToolDone:
@@ -333,3 +335,9 @@ async def test_a_tool_that_does_not_say_in_time_has_not_answered() -> None:
 async def test_a_tool_that_is_gone_or_cannot_be_asked_any_more_leaves_it_open() -> None:
     assert (await about(ToldTool())).verdict == "cannot_tell"
     assert (await about(Asked(DidNotHappen()), name="Gone")).verdict == "cannot_tell"
+
+
+async def test_a_result_goes_to_the_log_without_secrets_and_what_looks_like_one() -> None:
+    for answer in (ToolResult(text="known and alike"), Permanent("known and alike", kind="refused")):
+        done = await Work(ToldTool(answer=answer)).run()
+        assert done.text == "[known] and [alike]"
