@@ -124,6 +124,13 @@ class Said(NamedTuple):
     text: str
     source: str
     at_ms: int
+    blob: dict[str, Any] | None = None
+    """Where a long text lies; `text` is empty then."""
+
+
+def said_of(event: InputReceived, at_ms: int) -> Said:
+    """What was said, to be shown later."""
+    return Said(event.text, event.source, at_ms, None if event.text_blob is None else event.text_blob.to_avro())
 
 
 class OpenCall(NamedTuple):
@@ -217,7 +224,7 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             told = _hook_acted(memory, event)
             return [_frame(seq=at, type=told["type"], event=told)], memory
         case InputReceived():
-            said = Said(event.text, event.source, envelope.at_ms)
+            said = said_of(event, envelope.at_ms)
             return [], replace(memory, waiting=(*memory.waiting, said))
         case RunCompleted() | RunCancelled() | RunFailed():
             return _ended(at, memory, event), memory
@@ -278,7 +285,7 @@ def replay_frames(rows: Iterable[StoredFrame]) -> Iterator[StreamFrame]:
         if row.type == "system_prompt":
             continue
         if row.type == "user_input":
-            data = {
+            data: dict[str, Any] = {
                 "type": "steer",
                 "user_input": {
                     "text": _user_text(row.payload),
@@ -286,9 +293,12 @@ def replay_frames(rows: Iterable[StoredFrame]) -> Iterator[StreamFrame]:
                     "seen_at": rfc3339(row.ts_ns // 1_000_000),
                 },
             }
-            yield StreamFrame(seq=row.seq, type="steer", data=orjson.dumps(data).decode())
+            blob = _stored_blob(row.event)
+            if blob is not None:
+                data["text_blob"] = blob.to_avro()
+            yield StreamFrame(seq=row.seq, type="steer", data=orjson.dumps(data).decode(), blob=blob)
             continue
-        blob = _blob(orjson.loads(row.event)) if '"text_blob":' in row.event else None
+        blob = _stored_blob(row.event)
         yield StreamFrame(seq=row.seq, type=row.type, data=row.event, blob=blob)
 
 
@@ -296,8 +306,14 @@ def with_text(frame: StreamFrame, text: str) -> StreamFrame:
     """The frame with the text its blob held."""
     event = orjson.loads(frame.data)
     event.pop("text_blob", None)
-    event["text"] = text
+    text_place(event)["text"] = text
     return replace(frame, data=orjson.dumps(event).decode(), blob=None)
+
+
+def text_place(event: dict[str, Any]) -> dict[str, Any]:
+    """The part of a frame that holds its text: what a person said is one level down."""
+    place: dict[str, Any] = event.get("user_input", event)
+    return place
 
 
 def shown_calls(event: ModelReplied) -> list[tuple[str, OpenCall]]:
@@ -582,12 +598,15 @@ def _turn_cancelled(at: int, event: TurnCancelled) -> list[Frame]:
 
 def _said(at: int, waiting: Sequence[Said]) -> list[Frame]:
     found: list[Frame] = []
-    for seq, (text, source, at_ms) in enumerate(waiting, start=at):
+    for seq, (text, source, at_ms, blob) in enumerate(waiting, start=at):
         said = {"text": text, "source": source, "seen_at": rfc3339(at_ms)}
-        payload = [{"role": "user", "content": [{"type": "trusted-text", "text": text}]}]
-        stored = {"type": "user_input", "user_input": said}
+        elsewhere: dict[str, Any] = {} if blob is None else {"text_blob": blob}
+        block: dict[str, Any] = {"type": "trusted-text", "text": text} | ({} if blob is None else {"blob": blob})
+        payload = [{"role": "user", "content": [block]}]
+        stored = {"type": "user_input", "user_input": said, **elsewhere}
+        live = {"type": "steer", "user_input": said, **elsewhere}
         found.append(_frame(seq=seq, type="user_input", event=stored, payload=payload, live=False))
-        found.append(_frame(seq=seq, type="steer", event={"type": "steer", "user_input": said}, stored=False))
+        found.append(_frame(seq=seq, type="steer", event=live, stored=False))
     return found
 
 
@@ -613,6 +632,10 @@ def _done(at: int, memory: FrameMemory, stop_reason: str, usage: Usage) -> Frame
 def _blob(event: Mapping[str, Any]) -> BlobRef | None:
     found = event.get("text_blob")
     return None if found is None else BlobRef.from_avro(found)
+
+
+def _stored_blob(event: str) -> BlobRef | None:
+    return _blob(orjson.loads(event)) if '"text_blob":' in event else None
 
 
 def _user_text(payload: str | None) -> str:

@@ -17,7 +17,7 @@ import orjson
 from sqlalchemy import ColumnElement, Index, select, text, tuple_
 
 from connectors.postgres import Reader
-from projections.frames import SWITCHED, FrameMemory, Said, retry_reason
+from projections.frames import SWITCHED, FrameMemory, Said, retry_reason, said_of
 from projections.history import EventAt
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
 from schemas.run_events import (
@@ -208,7 +208,7 @@ def frame_memory(row: RunRow) -> FrameMemory:
         provider=row.provider,
         model=row.model,
         retry_reason=row.memory_retry_reason,
-        waiting=tuple(Said._make(said) for said in orjson.loads(waiting)) if waiting else (),
+        waiting=tuple(Said(*said) for said in orjson.loads(waiting)) if waiting else (),
     )
 
 
@@ -274,7 +274,10 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             values["stop_reason"] = event.reason or CANCELLED
         case InputReceived():
             waiting = orjson.loads(values["memory_waiting_inputs"] or "[]")
-            waiting.append([event.text, event.source, envelope.at_ms])
+            said = said_of(event, envelope.at_ms)
+            waiting.append(
+                list(said if said.blob is not None else said[:3])
+            )  # as rows had it before texts could be blobs
             values["memory_waiting_inputs"] = orjson.dumps(waiting).decode()
         case RunStarted() | RunRefused() | CommandRefused():
             pass

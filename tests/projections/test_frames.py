@@ -309,6 +309,18 @@ def test_input_has_one_place_with_a_stored_and_a_live_face():
     assert stored.payload == [{"role": "user", "content": [{"type": "trusted-text", "text": "more"}]}]
 
 
+def test_a_long_input_names_where_it_lies_live_and_in_a_replay_and_has_its_text_put_in_its_place():
+    events = [InputReceived(text="", source="webui", text_blob=BLOB), requested(2)]
+    kept, live = shown(*events)
+    assert kept.payload == [{"role": "user", "content": [{"type": "trusted-text", "text": "", "blob": BLOB.to_avro()}]}]
+    [replayed] = replay_frames(stored(*events))
+    for frame in (stream_frame(live), replayed):
+        assert (frame.type, frame.blob) == ("steer", BLOB)
+        full = with_text(frame, "the whole text")
+        assert (full.blob, orjson.loads(full.data)["user_input"]["text"]) == (None, "the whole text")
+        assert "text_blob" not in full.data
+
+
 def test_a_text_in_the_middle_of_a_turn_is_shown_where_it_joins_the_conversation():
     events = [requested(1), replied(1, "", call("c1")), asked(1, 0, "c1"), InputReceived(text="wait")]
     found = shown(*events, InputReceived(text="no"), returned(1, 0, "c1"), requested(2))

@@ -171,7 +171,7 @@ class Facts:
     cost_micros: int = 0
     currency: str = ""
     model_errors: int = 0
-    waiting_inputs: tuple[str, ...] = ()
+    waiting_inputs: tuple[str | BlobRef, ...] = ()
     """User texts that join the conversation at the next turn boundary."""
     input_ids: tuple[str, ...] = ()
     """Command ids of the latest texts, newest last, to recognise one that is sent again."""
@@ -1017,7 +1017,8 @@ def _time_went_on(facts: Facts, since_ms: int, at_ms: int) -> Facts:
 
 def _with_input(facts: Facts, event: InputReceived) -> Facts:
     ids = (*facts.input_ids, event.input_id)[-limits.INPUT_IDS_KEPT :] if event.input_id else facts.input_ids
-    return changed(facts, waiting_inputs=(*facts.waiting_inputs, event.text), input_ids=ids)
+    said = event.text if event.text_blob is None else event.text_blob
+    return changed(facts, waiting_inputs=(*facts.waiting_inputs, said), input_ids=ids)
 
 
 def _boundary(facts: Facts) -> Facts:
@@ -1026,8 +1027,12 @@ def _boundary(facts: Facts) -> Facts:
         facts = _wishing(facts, is_wished=False)
     if not facts.waiting_inputs:
         return facts
-    texts = tuple(Message(role="user", blocks=(TextBlock(text=text),)) for text in facts.waiting_inputs)
+    texts = tuple(Message(role="user", blocks=(_said(text),)) for text in facts.waiting_inputs)
     return changed(facts, messages=(*facts.messages, *texts), waiting_inputs=())
+
+
+def _said(text: str | BlobRef) -> TextBlock:
+    return TextBlock(text=text) if isinstance(text, str) else TextBlock(text="", blob=text)
 
 
 def _next_to_read(state: State, facts: Facts) -> Facts:
