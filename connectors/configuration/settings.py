@@ -320,6 +320,13 @@ class Settings:
         "Hosts the network tools may reach, subdomains included; `*` = all public ones, empty = none.",
         old=SAME,
     )
+    http_caller_authoritative: bool = setting(
+        _T,
+        FLAG,
+        False,
+        "A run's own allowed_hosts replace that list instead of narrowing it; loopback names never do.",
+        old=SAME,
+    )
     hooks_permit_host_widen_owners: tuple[str, ...] = setting(
         _T,
         NAMES,

@@ -243,6 +243,7 @@ def calls_of(
             secrecy=secrecy,
             hooks=hooks,
             credentials=credentials,
+            callers_choose_hosts=settings.callers_choose_hosts,
             mask_results=redaction.result if loaded.settings.redact_secrets else None,
         ),
         SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),

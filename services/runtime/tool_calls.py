@@ -44,6 +44,7 @@ from services.core.run.orders import (
 from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools, Facts, used_tokens
 from services.core.run.unknown import open_call
+from services.runtime.caller_hosts import chosen_hosts
 from services.runtime.credentials import NO_CREDENTIALS, NOTHING, Credentials
 from services.runtime.hooks import Chain, HookedCall, Hooks
 from services.runtime.model_calls import ToolShelf
@@ -91,9 +92,11 @@ class ToolCalls:
         hooks: Hooks | None = None,
         credentials: Credentials = NO_CREDENTIALS,
         mask_results: Callable[[str], str] | None = None,
+        callers_choose_hosts: bool = False,
     ) -> None:
         """`mask` hides secrets in what goes to the log, `mask_results` in what tools give (redaction.py); left out it
-        is the same. `secrecy` encrypts."""
+        is the same. `secrecy` encrypts. `callers_choose_hosts`: their hosts replace the operator's (caller_hosts.py).
+        """
         self._hooks = hooks
         self._credentials = credentials
         self._mask = mask
@@ -102,6 +105,7 @@ class ToolCalls:
         self._tools = tools
         self._volumes = volumes
         self._operator_hosts = operator_hosts
+        self._callers_choose_hosts = callers_choose_hosts
         self._parallelism = parallelism
         self._blobs = blobs
         self._tracing = tracing
@@ -397,6 +401,7 @@ class ToolCalls:
         self, effect: CallTool | ReconcileTool, facts: Facts, tenant: str, granted: tuple[str, ...]
     ) -> ToolContext:
         definition = facts.definition
+        hosts, source = self._hosts(facts.allowed_hosts)
         return ToolContext(
             run_id=effect.run_id,
             session_id=facts.session_id,
@@ -410,8 +415,8 @@ class ToolCalls:
             model=facts.current.model,
             tools=granted,
             volumes=self._bound_volumes(facts),
-            allowed_hosts=allowed_hosts(self._operator_hosts, facts.allowed_hosts),
-            hosts_source="operator_default" if facts.allowed_hosts is None else "caller",
+            allowed_hosts=hosts,
+            hosts_source=source,
             idempotency_key=f"{effect.run_id}:{effect.turn}.{effect.index}",
             started_at_ms=facts.started_at_ms,
             used_tokens=used_tokens(facts),
@@ -421,6 +426,14 @@ class ToolCalls:
             attempt=effect.attempt,
             compaction=definition.compaction,
         )
+
+    def _hosts(self, caller: tuple[str, ...] | None) -> tuple[tuple[str, ...], str]:
+        """The hosts of a run, and whose choice they are."""
+        if caller is None or (self._callers_choose_hosts and not caller):
+            return self._operator_hosts, "operator_default"
+        if self._callers_choose_hosts:
+            return chosen_hosts(self._operator_hosts, caller), "caller"
+        return allowed_hosts(self._operator_hosts, caller), "caller"
 
     def _bound_volumes(self, facts: Facts) -> tuple[VolumeBinding, ...]:
         found: list[VolumeBinding] = []

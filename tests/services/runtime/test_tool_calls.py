@@ -29,7 +29,9 @@ FOLDERS = {
 class Work:
     """Tool calls with one tool."""
 
-    def __init__(self, tool: ToldTool | None = None, *, hosts: tuple[str, ...] = ("*",), parallelism: int = 8) -> None:
+    def __init__(
+        self, tool: ToldTool | None = None, *, hosts: tuple[str, ...] = ("*",), parallelism: int = 8, **more: Any
+    ) -> None:
         self.tool = tool or ToldTool()
         self.blobs = MemoryBlobs()
         self.calls = ToolCalls(
@@ -42,6 +44,7 @@ class Work:
             clock_ms=lambda: NOW,
             mask=lambda text: text.replace("known", "[known]"),
             mask_results=lambda text: text.replace("known", "[known]").replace("alike", "[alike]"),
+            **more,
         )
 
     async def run(self, run: Run | None = None, **effect: Any) -> ToolDone:
@@ -228,6 +231,29 @@ def test_the_hosts_of_a_run_in_all_three_states(
     operator: tuple[str, ...], caller: tuple[str, ...] | None, allowed: tuple[str, ...]
 ) -> None:
     assert allowed_hosts(operator, caller) == allowed
+
+
+@pytest.mark.parametrize(
+    ("caller", "allowed"),
+    [
+        (None, (("a.example",), "operator_default")),
+        ((), (("a.example",), "operator_default")),
+        (("b.example", "=c.example"), (("b.example", "=c.example"), "caller")),
+        (("b.example", "*"), (("b.example", "a.example"), "caller")),
+        (
+            ("b.example", "LOCALHOST.", "x.localhost", "=127.0.0.9", "[::1]", "::ffff:127.0.0.1"),
+            (("b.example",), "caller"),
+        ),
+        (("localhost",), ((), "caller")),
+    ],
+)
+async def test_where_callers_choose_hosts_theirs_replace_the_operators_but_for_this_machine(
+    caller: tuple[str, ...] | None, allowed: tuple[tuple[str, ...], str]
+) -> None:
+    work = Work(hosts=("a.example",), callers_choose_hosts=True)
+    await work.run(at_tools("Read", allowed_hosts=caller))
+    [(_, context)] = work.tool.calls
+    assert (context.allowed_hosts, context.hosts_source) == allowed
 
 
 async def test_a_tool_is_told_who_chose_its_hosts() -> None:
