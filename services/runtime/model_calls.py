@@ -45,6 +45,7 @@ from services.runtime.spending import (
     MAX_TOKENS_UNSAID,
     Budgets,
     CallPlace,
+    Hold,
     NoBudgets,
     Worst,
     tokens_of,
@@ -62,7 +63,7 @@ class Provider:
     max_concurrent: int = 0
     """0 = nobody named a bound."""
     is_outside: bool = True
-    """Context plugins apply; not for code agents, which run here."""
+    """Context plugins and budgets apply; not for code agents, which run here and spend nothing."""
     retries_rate_limits: bool = True
 
 
@@ -137,7 +138,7 @@ class ModelCalls:
         is_with_provider = False
         user_id = state.facts.user_id
         place = CallPlace(effect.run_id, str(effect.turn), effect.attempt)
-        hold = self._budgets.hold(place, tenant, user_id)
+        hold = self._hold(provider, place, tenant, user_id)
         try:
             sealer = await self._secrecy.sealer(tenant, user_id)
             request: ModelRequest | None = None
@@ -159,7 +160,7 @@ class ModelCalls:
                     span.answered(reply)
                 if self._availability is not None:
                     self._availability.answered(effect.provider, effect.model)
-            hold = hold or self._budgets.hold(place, tenant, user_id)  # the first limit may be younger than the call
+            hold = hold or self._hold(provider, place, tenant, user_id)  # the first limit may be younger than the call
             spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
             notices = await hold.settle(tokens_of(reply.usage), spent_micros) if hold is not None else ()
             definition = state.facts.definition
@@ -185,7 +186,7 @@ class ModelCalls:
         if provider is None:
             raise self._unknown(effect.provider)
         place = CallPlace(effect.run_id, f"compact.{effect.number}", effect.attempt)
-        hold = self._budgets.hold(place, tenant, state.facts.user_id)
+        hold = self._hold(provider, place, tenant, state.facts.user_id)
         try:
             if hold is not None:
                 request, worst = self._worst(effect.provider, request)
@@ -223,6 +224,11 @@ class ModelCalls:
                         span.answered(item)
                         return item
         raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
+
+    def _hold(self, provider: Provider, place: CallPlace, tenant: str, user_id: str) -> Hold | None:
+        """None when no limit applies, or nothing can be spent: a script uses no tokens, and a reservation for one would
+        only keep others from what is left."""
+        return self._budgets.hold(place, tenant, user_id) if provider.is_outside else None
 
     def _worst(self, provider: str, request: ModelRequest) -> tuple[ModelRequest, Worst]:
         """The request with a bound, and the most it may cost."""
