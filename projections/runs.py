@@ -17,7 +17,8 @@ import orjson
 from sqlalchemy import ColumnElement, Index, select, text, tuple_
 
 from connectors.postgres import Reader
-from projections.frames import SWITCHED, FrameMemory, Said, retry_reason, said_of
+from projections.frame import FrameMemory, Said, said_of
+from projections.frames_of_turns import SWITCHED, retry_reason
 from projections.history import EventAt
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
 from schemas.run_events import (
@@ -275,9 +276,8 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case InputReceived():
             waiting = orjson.loads(values["memory_waiting_inputs"] or "[]")
             said = said_of(event, envelope.at_ms)
-            waiting.append(
-                list(said if said.blob is not None else said[:3])
-            )  # as rows had it before texts could be blobs
+            # Without a blob as rows had it before texts could be one.
+            waiting.append(list(said if said.blob is not None else said[:3]))
             values["memory_waiting_inputs"] = orjson.dumps(waiting).decode()
         case RunStarted() | RunRefused() | CommandRefused():
             pass

@@ -37,8 +37,8 @@ address of `ollama-local`; `disabled` switches it off.
 
 FILES = """## Configuration files
 
-Layers, bottom first: the built-in providers, the `*.yaml` files of `LOOMLOG_CONFIG_DIR` in name order,
-`LOOMLOG_CONFIG_FILES`, the files of the command line. When none is named, the first of these that exists:
+Layers, bottom first: the built-in providers, the presets of `LOOMLOG_PRESETS` (`loomlog presets` lists them), the
+`*.yaml` files of `LOOMLOG_CONFIG_DIR` in name order, `LOOMLOG_CONFIG_FILES`, the files of the command line. When none is named, the first of these that exists:
 `./loomlog.yaml`, `./loomcycle.yaml`, `$XDG_CONFIG_HOME/loomlog/loomlog.yaml`,
 `$XDG_CONFIG_HOME/loomcycle/loomcycle.yaml`, and the same two under `~/.config`.
 

@@ -11,6 +11,8 @@ import asyncio
 import time
 from collections import Counter
 
+from connectors.configuration import Loaded
+from connectors.configuration.bounds import bounds_of
 from services.core.admission import PROVIDER_FULL, Admission, Bounds, Place, TurnedAway
 from services.stream.distribution import CALL_SECONDS, Distribution
 
@@ -81,3 +83,20 @@ class Door:
             entered = self._waiting.get(run_id)
             if entered is not None and not entered.done():
                 entered.set_result(None)
+
+
+def door_of(loaded: Loaded) -> Door:
+    """How many runs are at work in this process."""
+    found = bounds_of(loaded.configuration, loaded.settings)
+    providers = loaded.configuration.providers
+    return Door(
+        Bounds(
+            runs=found.max_concurrent_runs,
+            queue=found.max_queue_depth,
+            per_user=found.max_concurrent_runs_per_user,
+            providers={name: said.max_concurrent for name, said in providers.items() if said.max_concurrent},
+            provider_queue=found.provider_queue_depth,
+        ),
+        wait_s=found.queue_timeout_ms / 1000,
+        provider_wait_s=found.provider_queue_timeout_ms / 1000,
+    )

@@ -21,7 +21,7 @@ from typing import Protocol
 from connectors.errors import OutsideError, Permanent, Transient
 from connectors.lookalikes import cleaned_json, without_lookalikes
 from schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from services.core.run.state import Facts
+from services.core.run.facts import Facts
 from services.runtime.credentials import Credentials
 from services.runtime.redaction import Redaction, without
 

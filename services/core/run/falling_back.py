@@ -19,8 +19,10 @@ from schemas.conversation import ImageBlock, Message
 from schemas.run_events import Event, FallbackSuppressed, ModelSwitched
 from services.core.admission import PROVIDER_FULL
 from services.core.run import code_agents, limits
+from services.core.run.conversation import has_reasoning
+from services.core.run.facts import Facts
 from services.core.run.orders import Alternative, ModelErred
-from services.core.run.state import AwaitingModel, Facts, has_reasoning
+from services.core.run.state import AwaitingModel
 
 RETRYABLE, PERMANENT, CANCELLED = "retryable", "permanent", "cancelled"
 DEADLINE_EXCEEDED, DEPRECATED, UNKNOWN = "deadline_exceeded", "deprecated", "unknown"
