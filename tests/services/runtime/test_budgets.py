@@ -1,5 +1,6 @@
 """Limits on spending, through runtimes that share the books: nobody overspends, whoever dies."""
 
+import logging
 from contextlib import AsyncExitStack
 
 import pytest
@@ -219,3 +220,12 @@ async def test_a_call_has_failed_when_nobody_ever_answers_for_the_books(monkeypa
     assert world.ends() == {"RunFailed": 1}
     assert world.model.holding.is_set() is False
     assert world.spent() == 0
+
+
+async def test_both_families_of_a_process_say_whose_partition_they_speak_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "services.stream")
+    world = BudgetWorld()
+    async with world.owner_of_the_books("books"), world.runtime("a"):
+        pass
+    taken = {record.getMessage().split(" taken ")[0] for record in caplog.records if " taken " in record.getMessage()}
+    assert taken == {"run partition 0", "budget partition 0"}
