@@ -546,12 +546,15 @@ class InputReceived:
     """api or webui."""
     input_id: str = ''
     """Command id of the PostInput, so that the same text sent again is recognised by whoever owns the run."""
+    text_blob: BlobRef | None = None
+    """Where a long text lies; text is empty then."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "text": self.text,
             "source": self.source,
             "input_id": self.input_id,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
         }
 
     @classmethod
@@ -560,6 +563,7 @@ class InputReceived:
             text=value["text"],
             source=value["source"],
             input_id=value["input_id"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
         )
 
 

@@ -128,7 +128,6 @@ LATER_SETTINGS: Mapping[str, str] = {
         "DYNAMIC_AGENT_SWEEP_INTERVAL_MS",
     ),
     **_names("evaluations", "EVALUATION_MAX_JUDGEMENT_BYTES EVALUATION_MAX_RATIONALE_BYTES"),
-    **_names("host lists of callers that replace the operator's", "HTTP_CALLER_AUTHORITATIVE"),
     **_names("web search", "WEBSEARCH_PROVENANCE"),
     **_names(
         "the in-process shell",

@@ -121,7 +121,11 @@ class Settings:
         _S, TEXT, "", "The key before it, while it is changed: it still opens and signs too.", old=SAME, secret=True
     )
     redact_secrets: bool = setting(
-        _S, FLAG, True, "Mask known secrets before anything is appended to the log.", old=SAME
+        _S,
+        FLAG,
+        True,
+        "Mask known secrets before anything is appended to the log, and in results of tools whatever looks like one.",
+        old=SAME,
     )
 
     kafka: str = setting(_K, SERVERS, "", "Bootstrap servers; empty = the local broker that `loomlog up` starts.")
@@ -322,6 +326,13 @@ class Settings:
         NAMES,
         (),
         "Hosts the network tools may reach, subdomains included; `*` = all public ones, empty = none.",
+        old=SAME,
+    )
+    http_caller_authoritative: bool = setting(
+        _T,
+        FLAG,
+        False,
+        "A run's own allowed_hosts replace that list instead of narrowing it; loopback names never do.",
         old=SAME,
     )
     hooks_permit_host_widen_owners: tuple[str, ...] = setting(

@@ -329,6 +329,7 @@ ANSWERS: dict[str, Any] = {
             "runs_failed": NUMBER,
             "events_restored": NUMBER,
             "pauses_restored": NUMBER,
+            "limits_restored": NUMBER,
             "blobs_restored": NUMBER,
             "warnings": {"type": "array", "items": TEXT},
             "positions": {"type": "array", "items": TEXT},

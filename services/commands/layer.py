@@ -203,10 +203,19 @@ class CommandLayer:
         )
         self.forks = Forks(self.runs, self.reads, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = Imports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
-        self.snapshots = Snapshots(
-            sources, ranges, codec, self.pauses, state_files, events_topic=topics.events, clock_ms=clock_ms
+        family = BudgetFamily()
+        saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
+        self.books = BudgetBoard(codec, topics.budgets, saved, ranges)
+        self.clerk = BudgetClerk(
+            self.books, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
         )
-        self.restoring = Restoring(sources, self.publisher, self.pausing, clock_ms=clock_ms, wait_s=decision_wait_s)
+        self.budgets = Budgets(sources, self.clerk, clock_ms=clock_ms, wait_s=control_wait_s)
+        self.snapshots = Snapshots(
+            sources, ranges, codec, self.pauses, state_files, self.books, events_topic=topics.events, clock_ms=clock_ms
+        )
+        self.restoring = Restoring(
+            sources, self.publisher, self.pausing, self.budgets, clock_ms=clock_ms, wait_s=decision_wait_s
+        )
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
@@ -215,13 +224,6 @@ class CommandLayer:
         self.compactions = Compactions(
             self.runs, self.control, self.reads, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )
-        family = BudgetFamily()
-        saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
-        self.books = BudgetBoard(codec, topics.budgets, saved, ranges)
-        self.clerk = BudgetClerk(
-            self.books, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
-        )
-        self.budgets = Budgets(sources, self.clerk, clock_ms=clock_ms, wait_s=control_wait_s)
         self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = Bulk(self.reads, self.control, clock_ms=clock_ms)

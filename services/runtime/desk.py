@@ -62,7 +62,8 @@ from services.runtime.past_runs import PastRun, RunIndex
 from services.runtime.relatives import Relatives
 from services.runtime.responses import Answering, Responses
 from services.runtime.secrecy import IN_CLEAR, Secrecy
-from services.runtime.starts import Definitions, StartBudgets, Starts
+from services.runtime.spending import StartBudgets
+from services.runtime.starts import Definitions, Starts
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing
 from services.stream.partition import Aggregate, Decision, Partition
@@ -154,6 +155,7 @@ class RunDesk:
             pauses=self._holding,
             clock_ms=clock_ms,
             absent=absent,
+            budgets=budgets,
         )
         self._starts = Starts(
             number=number,

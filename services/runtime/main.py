@@ -202,7 +202,7 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
         if settings.metrics_port is not None:
             listening = bound_socket(settings.metrics_port)
             where = f"http://{ADDRESS}:{listening.getsockname()[1]}/metrics"
-            page = exposition(metrics, host, calls, dead_letters)
+            page = exposition(metrics, host, calls, dead_letters, queues=work.queues, door=door)
             running.append(tasks.create_task(serve(listening, page), name="metrics"))
         log.info(
             "runtime %s is up, %d partitions in all, metrics %s",

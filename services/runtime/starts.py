@@ -20,7 +20,7 @@ from schemas.run_commands import (
     ImportRun,
     StartRun,
 )
-from schemas.values import AgentDefinition, LimitNotice
+from schemas.values import AgentDefinition
 from services.core.run.conversation import conversation
 from services.core.run.facts import Pause
 from services.core.run.orders import (
@@ -30,6 +30,7 @@ from services.core.run.orders import (
 from services.runtime.known_runs import KnownRuns
 from services.runtime.past_runs import PastRun
 from services.runtime.relatives import Relatives
+from services.runtime.spending import StartBudgets
 from services.runtime.tracing import Tracing, traceparent_in
 from services.runtime.wishes import narrowed
 from services.stream.partition import Aggregate, Partition
@@ -46,13 +47,6 @@ class Definitions(Protocol):
     """Resolves an agent by name to what a run is pinned to."""
 
     def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal: ...
-
-
-class StartBudgets(Protocol):
-    """What the desk must know of limits on spending; services.runtime.spending.Spending."""
-
-    def applies(self, tenant: str, user_id: str) -> bool: ...
-    async def exhausted(self, tenant: str, user_id: str) -> LimitNotice | None: ...
 
 
 class Starts:

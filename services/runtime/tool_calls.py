@@ -77,14 +77,19 @@ class ToolCalls:
         secrecy: Secrecy = IN_CLEAR,
         hooks: Hooks | None = None,
         credentials: Credentials = NO_CREDENTIALS,
+        mask_results: Callable[[str], str] | None = None,
+        callers_choose_hosts: bool = False,
     ) -> None:
-        """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
+        """`mask` and `mask_results` as ToolResults takes them, `callers_choose_hosts` as ToolContexts; `secrecy`
+        encrypts what goes to the log."""
         self._hooks = hooks
         self._credentials = credentials
         self._secrecy = secrecy
         self._tools = tools
-        self._contexts = ToolContexts(tools, volumes=volumes, operator_hosts=operator_hosts)
-        self._results = ToolResults(blobs=blobs, clock_ms=clock_ms, mask=mask)
+        self._contexts = ToolContexts(
+            tools, volumes=volumes, operator_hosts=operator_hosts, callers_choose_hosts=callers_choose_hosts
+        )
+        self._results = ToolResults(blobs=blobs, clock_ms=clock_ms, mask=mask, mask_results=mask_results)
         self._parallelism = parallelism
         self._blobs = blobs
         self._tracing = tracing

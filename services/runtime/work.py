@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from connectors.blobs import FileBlobs
 from connectors.configuration import Loaded
 from connectors.configuration import price_of as configured_price
+from connectors.configuration.bounds import bounds_of
 from connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
 from connectors.tools.context import ServerInfo
 from connectors.tools.registry import ToolOptions, build_tools
@@ -23,6 +24,7 @@ from services.runtime.credentials import Credentials
 from services.runtime.deltas import Previews
 from services.runtime.hooks import Hooks
 from services.runtime.model_calls import ModelCalls, Provider
+from services.runtime.provider_queues import Waiting
 from services.runtime.redaction import Redaction
 from services.runtime.routing import Routing
 from services.runtime.secrecy import Secrecy
@@ -47,6 +49,7 @@ class Work:
         self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls, mask: Callable[[str], str] = str
     ) -> None:
         self.so_far = models.so_far
+        self.queues = models.queues
         self.mask = mask
         self._models = models
         self._tools = tools
@@ -154,6 +157,7 @@ def calls_of(
         budgets=budgets,
         availability=routing.availability,
         plugins=plugins_of(loaded, credentials),
+        waiting=waiting_of(loaded),
     )
     return Work(
         model_calls,
@@ -169,10 +173,18 @@ def calls_of(
             secrecy=secrecy,
             hooks=hooks,
             credentials=credentials,
+            callers_choose_hosts=settings.callers_choose_hosts,
+            mask_results=redaction.result if loaded.settings.redact_secrets else None,
         ),
         SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),
         redaction.text,
     )
+
+
+def waiting_of(loaded: Loaded) -> Waiting:
+    """How long, and how many, model calls wait for a place of their provider."""
+    found = bounds_of(loaded.configuration, loaded.settings)
+    return Waiting(depth=found.provider_queue_depth, wait_s=found.provider_queue_timeout_ms / 1000)
 
 
 def plugins_of(loaded: Loaded, credentials: Credentials) -> ContextPlugins | None:

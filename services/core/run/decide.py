@@ -195,7 +195,12 @@ def _close(state: State, order: Close) -> list[Event]:
 
 def _input(state: State, order: Input) -> list[Event]:
     command = order.command
-    received = InputReceived(text=command.text, source=command.source, input_id=command.envelope.command_id)
+    received = InputReceived(
+        text=command.text,
+        source=command.source,
+        input_id=command.envelope.command_id,
+        text_blob=command.text_blob,
+    )
     match state:
         case Absent() | Refused() | Ended():
             return []
