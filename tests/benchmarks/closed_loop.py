@@ -1,7 +1,9 @@
 """A closed loop: C workers, each starting its next run when the last one has ended, for a while; and what it took.
 
-The clock of a run starts before its command is made and stops when its end is seen. Runs that began during the warm-up
-count for nothing; runs still open at the end of the time are waited for and not counted.
+The clock of a run starts before its command is made and stops when its end is seen. A row counts the runs that END
+while it is counted, wherever they began: a system whose runs take seconds would otherwise lose most of what it did. So
+the warm-up lasts until every worker could have ended a run, and runs still open at the end are waited for and not
+counted.
 """
 
 import asyncio
@@ -9,10 +11,13 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
+WARM_UP_MOST_S = 60.0
+"""A warm-up that is longer tells of a system that does not answer; its row then has few runs and says so itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One row: runs in `seconds` with `in_flight` at once; latencies in milliseconds."""
+    """One row: runs that ended in `seconds` with `in_flight` at once; latencies in milliseconds."""
 
     in_flight: int
     seconds: float
@@ -33,34 +38,66 @@ def percentile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
+def tell(mark: str) -> None:
+    """Marks for whoever started this process: it reads its meters when they come (tests/benchmarks/slot.py)."""
+    print(mark, flush=True)
+
+
 async def measure(
-    one_run: Callable[[], Awaitable[None]], *, in_flight: int, warm_up_s: float, seconds: float
+    one_run: Callable[[], Awaitable[None]],
+    *,
+    in_flight: int,
+    warm_up_s: float,
+    seconds: float,
+    mark: Callable[[str], None] = lambda _: None,
 ) -> Measured:
-    """Drive `one_run` from `in_flight` workers. An exception counts as an error and ends nothing."""
+    """Drive `one_run` from `in_flight` workers. An exception counts as an error and ends nothing.
+
+    `mark` is called with "counting" and "counted" where the counted time begins and ends.
+    """
     took_ms: list[float] = []
-    errors = 0
-    began, cpu_before_s = time.perf_counter(), time.process_time()
-    counting_from, until = began + warm_up_s, began + warm_up_s + seconds
+    ended = errors = 0
+    counting = over = False
+    warm = asyncio.Event()
+    cpu_before_s = time.process_time()
 
     async def worker() -> None:
-        nonlocal errors
-        while (start := time.perf_counter()) < until:
+        nonlocal ended, errors
+        while not over:
+            start = time.perf_counter()
             try:
                 await one_run()
             except (OSError, RuntimeError, TimeoutError):
                 errors += 1
+                await asyncio.sleep(0)  # one that fails at once must not keep the clock from its turn
                 continue
-            end = time.perf_counter()
-            if start >= counting_from and end <= until:
-                took_ms.append((end - start) * 1000)
+            ended += 1
+            if ended >= in_flight:
+                warm.set()
+            if counting:
+                took_ms.append((time.perf_counter() - start) * 1000)
 
-    await asyncio.gather(*(worker() for _ in range(in_flight)))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(in_flight):
+            group.create_task(worker())
+        await asyncio.sleep(warm_up_s)
+        try:
+            async with asyncio.timeout(WARM_UP_MOST_S):
+                await warm.wait()
+        except TimeoutError:
+            pass  # the row tells it
+        mark("counting")
+        began, counting = time.perf_counter(), True
+        await asyncio.sleep(seconds)
+        counting, counted_s = False, time.perf_counter() - began
+        mark("counted")
+        over = True
     took_ms.sort()
     return Measured(
         in_flight=in_flight,
-        seconds=seconds,
+        seconds=counted_s,
         runs=len(took_ms),
-        runs_per_s=len(took_ms) / seconds,
+        runs_per_s=len(took_ms) / counted_s,
         p50_ms=percentile(took_ms, 0.50),
         p99_ms=percentile(took_ms, 0.99),
         errors=errors,
