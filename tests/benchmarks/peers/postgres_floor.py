@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import sys
+from collections import deque
 from importlib.metadata import version
 from typing import Any
 
@@ -35,9 +36,8 @@ class PostgresFloor:
     """Runs that are six commits."""
 
     def __init__(self, connections: list[psycopg.AsyncConnection[Any]]) -> None:
-        self._idle: asyncio.LifoQueue[psycopg.AsyncConnection[Any]] = asyncio.LifoQueue()
-        for connection in connections:
-            self._idle.put_nowait(connection)
+        self._idle = connections
+        self._waiting: deque[asyncio.Future[psycopg.AsyncConnection[Any]]] = deque()
 
     async def run_once(self) -> None:
         run = os.urandom(16).hex()
@@ -47,11 +47,27 @@ class PostgresFloor:
                 await self._durable(run, step, step_text())
 
     async def _durable(self, run: str, step: int, text: str) -> None:
-        connection = await self._idle.get()
+        connection = await self._take()
         try:
             await connection.execute(INSERT, (run, step, text), prepare=True)
         finally:
-            self._idle.put_nowait(connection)
+            self._give(connection)
+
+    async def _take(self) -> psycopg.AsyncConnection[Any]:
+        """Who waited longest is served first: with a plain queue a few runs take all turns and the others none."""
+        if self._idle:
+            return self._idle.pop()
+        waiter: asyncio.Future[psycopg.AsyncConnection[Any]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        return await waiter
+
+    def _give(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        self._idle.append(connection)
 
 
 async def main(dsn: str, in_flight: int, warm_up_s: float, seconds: float) -> None:
@@ -61,7 +77,7 @@ async def main(dsn: str, in_flight: int, warm_up_s: float, seconds: float) -> No
         for _ in range(min(in_flight, CONNECTIONS))
     ]
     await connections[0].execute(TABLE)
-    floor = PostgresFloor(connections)
+    floor = PostgresFloor([*connections])
     measured = await measure(floor.run_once, in_flight=in_flight, warm_up_s=warm_up_s, seconds=seconds, mark=tell)
     for connection in connections:
         await connection.close()
