@@ -1,9 +1,10 @@
 """A closed loop: C workers, each starting its next run when the last one has ended, for a while; and what it took.
 
 The clock of a run starts before its command is made and stops when its end is seen. A row counts the runs that END
-while it is counted, wherever they began: a system whose runs take seconds would otherwise lose most of what it did. So
-the warm-up lasts until every worker could have ended a run, and runs still open at the end are waited for and not
-counted.
+while it is counted, wherever they began: a system whose runs take seconds would otherwise lose most of what it did.
+Runs tend to end in waves of C, so counting begins where a wave is over, the first at least, and ends where one is,
+after WAVES of them at least: a moment cut anywhere else would count one wave or two by chance. Runs still open at the
+end are waited for and not counted.
 """
 
 import asyncio
@@ -11,8 +12,10 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
-WARM_UP_MOST_S = 60.0
-"""A warm-up that is longer tells of a system that does not answer; its row then has few runs and says so itself."""
+WAVES = 2
+"""However slow they are."""
+WAVE_MOST_S = 60.0
+"""Waiting longer for a wave tells of a system that does not answer; its row then has few runs and says so itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +31,12 @@ class Measured:
     errors: int
     client_cpu_s: float
     """What this process used meanwhile, warm-up included."""
+    took_ms: list[float]
+    """Every latency, in order: for who puts rows of several processes together."""
 
     def as_json(self) -> dict[str, float]:
-        return asdict(self)
+        """Without the single latencies."""
+        return {name: value for name, value in asdict(self).items() if name != "took_ms"}
 
 
 def percentile(ordered: list[float], share: float) -> float:
@@ -51,14 +57,15 @@ async def measure(
     seconds: float,
     mark: Callable[[str], None] = lambda _: None,
 ) -> Measured:
-    """Drive `one_run` from `in_flight` workers. An exception counts as an error and ends nothing.
+    """Drive `one_run` from `in_flight` workers for at least `seconds`. An exception is an error and ends nothing.
 
     `mark` is called with "counting" and "counted" where the counted time begins and ends.
     """
     took_ms: list[float] = []
     ended = errors = 0
     counting = over = False
-    warm = asyncio.Event()
+    awaited = 0
+    wave = asyncio.Event()
     cpu_before_s = time.process_time()
 
     async def worker() -> None:
@@ -72,23 +79,32 @@ async def measure(
                 await asyncio.sleep(0)  # one that fails at once must not keep the clock from its turn
                 continue
             ended += 1
-            if ended >= in_flight:
-                warm.set()
             if counting:
                 took_ms.append((time.perf_counter() - start) * 1000)
+            if ended >= awaited:
+                wave.set()
+
+    async def wave_is_over(*, since: int, least: int) -> None:
+        nonlocal awaited
+        awaited = since + in_flight * max(least, -(-(ended - since) // in_flight))
+        if ended >= awaited:
+            return
+        wave.clear()
+        try:
+            async with asyncio.timeout(WAVE_MOST_S):
+                await wave.wait()
+        except TimeoutError:
+            pass  # the row tells it
 
     async with asyncio.TaskGroup() as group:
         for _ in range(in_flight):
             group.create_task(worker())
         await asyncio.sleep(warm_up_s)
-        try:
-            async with asyncio.timeout(WARM_UP_MOST_S):
-                await warm.wait()
-        except TimeoutError:
-            pass  # the row tells it
+        await wave_is_over(since=0, least=1)
         mark("counting")
-        began, counting = time.perf_counter(), True
+        before, began, counting = ended, time.perf_counter(), True
         await asyncio.sleep(seconds)
+        await wave_is_over(since=before, least=WAVES)
         counting, counted_s = False, time.perf_counter() - began
         mark("counted")
         over = True
@@ -102,4 +118,5 @@ async def measure(
         p99_ms=percentile(took_ms, 0.99),
         errors=errors,
         client_cpu_s=time.process_time() - cpu_before_s,
+        took_ms=took_ms,
     )

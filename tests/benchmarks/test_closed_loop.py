@@ -7,13 +7,23 @@ from tests.benchmarks.closed_loop import measure, percentile
 
 
 async def test_runs_that_end_while_it_is_counted_count_wherever_they_began():
-    # Every second run begins when the warm-up is over, a moment before counting; every third ends too late.
+    # Every second run begins when the warm-up is over, a moment before counting.
     async def slow() -> None:
         await asyncio.sleep(0.05)
 
-    measured = await measure(slow, in_flight=40, warm_up_s=0.02, seconds=0.09)
-    assert measured.runs >= 40
-    assert measured.p50_ms > 40
+    measured = await measure(slow, in_flight=40, warm_up_s=0.0, seconds=0.01)
+    assert measured.runs == 80
+    assert measured.seconds < 0.15
+
+
+async def test_counting_lasts_until_two_waves_are_over_however_slow_they_are():
+    turns = itertools.count()
+
+    async def slower_and_slower() -> None:
+        await asyncio.sleep(0.01 * next(turns))
+
+    measured = await measure(slower_and_slower, in_flight=1, warm_up_s=0.0, seconds=0.001)
+    assert measured.runs == 2
 
 
 async def test_counting_begins_when_as_many_runs_have_ended_as_are_in_flight():

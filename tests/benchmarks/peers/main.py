@@ -13,6 +13,7 @@ docs/BENCHMARKS.md of the result.
 import argparse
 import json
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -45,6 +46,8 @@ def main() -> int:
     parser.add_argument("--systems", default=",".join(system.name for system in SYSTEMS))
     parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
+    # So that a time limit outside (timeout, a CI job) leaves no stack behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     levels = [int(text) for text in options.in_flight.split(",")]
     systems = chosen(options.systems.split(","))
     left_out = install(systems)
@@ -161,11 +164,14 @@ def one_row(system: System, bench: Bench, in_flight: int, warm_up_s: float, seco
     """One measurement. Raises SlotFailed."""
     with opened(system, bench) as ready:
         return run_slot(
-            [*ready.command, str(in_flight), str(warm_up_s), str(seconds)],
+            ready.command,
             bench.environment,
+            in_flight=in_flight,
+            warm_up_s=warm_up_s,
+            seconds=seconds,
+            processes=ready.processes,
             groups=ready.groups,
             meters=ready.meters,
-            timeout_s=warm_up_s + seconds,
         )
 
 

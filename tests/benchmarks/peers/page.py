@@ -49,8 +49,8 @@ NOT_COMPARED = """\
 * The machine is shared by all parts of a system and its speed drifts; compare within one run only, and differences
   under a fifth mean nothing.
 * The mocks cost nothing. With a real model a run takes seconds, and the systems differ in what a waiting run costs.
-* DBOS and LangGraph are libraries and run in the client's process: no hop between caller and worker, one core for both.
-  More processes would use the second core as long as Postgres leaves it to them; one is what is measured.
+* DBOS and LangGraph are libraries and run in the client's process: no hop between caller and worker. With more than one
+  run in flight there are as many of those processes as cores.
 * Our stack stays up while others are measured, because its broker and its Postgres serve the floors and the peers; what
   it costs meanwhile is the group "ours, idle" and is not in their totals.
 * Ours does more than the workload asks: typed records, redaction, a hash chain, a projection in Postgres, live figures.

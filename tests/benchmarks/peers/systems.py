@@ -5,6 +5,7 @@ stack stays up all the time, because it holds the broker and the Postgres that f
 idle is in every row of theirs, as the group "ours, idle".
 """
 
+import os
 import re
 import sys
 import tempfile
@@ -34,6 +35,8 @@ class Opened:
     command: Sequence[str]
     groups: Mapping[str, Sequence[int]]
     meters: Mapping[str, Callable[[], float]] = field(default_factory=dict)
+    processes: int = 1
+    """Of the client; the runs in flight are shared out among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,7 @@ SYSTEMS: Sequence[System] = (
         name="dbos",
         title="DBOS Transact (Python)",
         kind="peer",
-        runs_on="our Postgres, a database of its own; library in the client's process, as it is used",
+        runs_on="our Postgres, a database of its own; a library in the client's process, one for each core",
         durable=f"the workflow's row; {STEPWISE}; the outcome (a commit each)",
         not_durable="the intent of a step: a step that was under way runs again",
     ),
@@ -93,7 +96,8 @@ SYSTEMS: Sequence[System] = (
         name="langgraph",
         title="LangGraph, Postgres saver",
         kind="peer",
-        runs_on="our Postgres, a database of its own; library in the client's process, pool of 4 to 16 connections",
+        runs_on="our Postgres, a database of its own; a library in the client's process, one for each core, each with "
+        "a pool of 4 to 16 connections",
         durable="a checkpoint for each step before the next begins (durability=sync)",
         not_durable="a run before its first checkpoint; the intent of a step",
     ),
@@ -185,6 +189,7 @@ def opened(system: System, bench: Bench) -> Iterator[Opened]:
                 ),
                 groups=bench.groups("postgres"),
                 meters=wal,
+                processes=os.cpu_count() or 1,
             )
         case "restate":
             program, python = restate_server(), python_of("restate")

@@ -1,13 +1,14 @@
 """A3x2 on DBOS Transact: an async workflow of five steps, every step's output committed to Postgres before the next.
 
 As its documentation recommends for asyncio: DBOS is a library, so the application that starts a workflow also runs it,
-and awaits it in its own event loop. Client and worker are therefore one process. Seven commits a run: the workflow's
-row, five steps, the outcome.
+and awaits it in its own event loop. Client and worker are therefore one process; several share the database, each an
+executor with an id of its own. Seven commits a run: the workflow's row, five steps, the outcome.
 
     python -m tests.benchmarks.peers.dbos.agent DSN IN_FLIGHT WARM_UP_S SECONDS       in its own environment
 """
 
 import json
+import os
 import sys
 from importlib.metadata import version
 
@@ -46,6 +47,7 @@ async def main(dsn: str, in_flight: int, warm_up_s: float, seconds: float) -> No
     config: DBOSConfig = {
         "name": "bench",
         "system_database_url": dsn,
+        "executor_id": f"bench-{os.getpid()}",
         "log_level": "WARNING",
     }
     DBOS(config=config)
@@ -53,7 +55,7 @@ async def main(dsn: str, in_flight: int, warm_up_s: float, seconds: float) -> No
     measured = await measure(run_once, in_flight=in_flight, warm_up_s=warm_up_s, seconds=seconds, mark=tell)
     DBOS.destroy()
     versions = {name: version(name) for name in ("dbos", "sqlalchemy", "psycopg", "uvloop")}
-    print(json.dumps(measured.as_json() | {"versions": versions}), flush=True)
+    print(json.dumps(measured.as_json() | {"versions": versions, "took_ms": measured.took_ms}), flush=True)
 
 
 if __name__ == "__main__":

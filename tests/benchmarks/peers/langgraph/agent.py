@@ -66,7 +66,7 @@ async def main(dsn: str, in_flight: int, warm_up_s: float, seconds: float) -> No
 
         measured = await measure(run_once, in_flight=in_flight, warm_up_s=warm_up_s, seconds=seconds, mark=tell)
     versions = {name: version(name) for name in ("langgraph", "langgraph-checkpoint-postgres", "psycopg", "uvloop")}
-    print(json.dumps(measured.as_json() | {"versions": versions}), flush=True)
+    print(json.dumps(measured.as_json() | {"versions": versions, "took_ms": measured.took_ms}), flush=True)
 
 
 if __name__ == "__main__":
