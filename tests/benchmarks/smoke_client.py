@@ -5,7 +5,7 @@ process, so that the two differ in nothing but what they measure. A line of JSON
 
     python -m tests.benchmarks.smoke_client BOOTSTRAP HOST:PORT WARM_UP_S SECONDS SLICE_S [PATH:IN_FLIGHT ...]
 
-LOOMLOG_SMOKE_DELAY_MS holds up every run of ours by so much: to see the gate fail.
+BENCH_SMOKE_DELAY_MS holds up every run of ours by so much: to see the gate fail.
 """
 
 import asyncio
@@ -55,8 +55,8 @@ async def main(
 
 
 def delayed(one_run: OneRun) -> OneRun:
-    """The run, held up by LOOMLOG_SMOKE_DELAY_MS."""
-    delay_s = float(os.environ.get("LOOMLOG_SMOKE_DELAY_MS", "0")) / 1000
+    """The run, held up by BENCH_SMOKE_DELAY_MS."""
+    delay_s = float(os.environ.get("BENCH_SMOKE_DELAY_MS", "0")) / 1000
     if not delay_s:
         return one_run
 

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.peers.page
 
     peers.json     make bench-peers
-    smoke.json     python -m tests.benchmarks.smoke --write
+    smoke.json     python -m tests.benchmarks.smoke --write FILE...
 
 A file that is not there is a section that says so. Everything that judges (ratios, goals, where we lose) is computed
 from the medians of the same run.
@@ -29,7 +29,7 @@ HEAD = """\
 # Benchmarks
 
 Written by `python -m tests.benchmarks.peers.page` from docs/figures/peers.json and smoke.json, which `make bench-peers`
-and `python -m tests.benchmarks.smoke --write` measure. No figure here was typed by a person.
+and tests/benchmarks/smoke.py measure. No figure here was typed by a person.
 
 """
 WORKLOAD = """\

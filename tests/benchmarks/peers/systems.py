@@ -22,6 +22,7 @@ from psycopg import sql
 from tests.benchmarks.main import Stack, log_bytes
 from tests.benchmarks.peers.environments import python_of, restate_server
 from tests.benchmarks.peers.restate.server import running
+from tests.benchmarks.slot import run_slot
 
 IDLE = "ours, idle"
 STEPWISE = "every step's result, before the next step"
@@ -130,12 +131,20 @@ class Bench:
         assert row is not None
         return float(row[0])
 
-    def database(self, name: str) -> str:
-        """The URL of a database that is empty when it is first asked for."""
+    def database(self, name: str, *, prepare: Sequence[str] = ()) -> str:
+        """The URL of a database that is empty when it is first asked for.
+
+        `prepare` is a client that makes its tables when it first runs: it then runs once alone, because two that make
+        the same tables at once fail. Raises SlotFailed.
+        """
+        url = urlsplit(self.stack.postgres)._replace(path=f"/bench_{name}").geturl()
         if name not in self._made:
             self._postgres.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(f"bench_{name}")))
             self._made.add(name)
-        return urlsplit(self.stack.postgres)._replace(path=f"/bench_{name}").geturl()
+            if prepare:
+                command = [*prepare, url]
+                run_slot(command, self.environment, in_flight=1, warm_up_s=0.0, seconds=0.1, groups={}, meters={})
+        return url
 
     def postgres_settings(self) -> dict[str, str]:
         """What durability and speed of Postgres depend on, as a session sees it."""
@@ -180,17 +189,10 @@ def opened(system: System, bench: Bench) -> Iterator[Opened]:
                 meters=wal,
             )
         case "dbos" | "langgraph":
-            yield Opened(
-                command=(
-                    str(python_of(system.name)),
-                    "-m",
-                    f"tests.benchmarks.peers.{system.name}.agent",
-                    bench.database(system.name),
-                ),
-                groups=bench.groups("postgres"),
-                meters=wal,
-                processes=os.cpu_count() or 1,
-            )
+            agent = (str(python_of(system.name)), "-m", f"tests.benchmarks.peers.{system.name}.agent")
+            command = (*agent, bench.database(system.name, prepare=agent))
+            groups = bench.groups("postgres")
+            yield Opened(command=command, groups=groups, meters=wal, processes=os.cpu_count() or 1)
         case "restate":
             program, python = restate_server(), python_of("restate")
             with (
