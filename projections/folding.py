@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from projections import audit, interrupts, problems, runs, steps, transcript, usage
 from projections.audit import AuditRow
-from projections.frames import FrameMemory
+from projections.frame import FrameMemory
 from projections.history import Batch, EventAt, Item, Problem, broken_sequence
 from projections.interrupts import InterruptRow
 from projections.problems import ProblemRow

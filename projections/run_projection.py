@@ -28,7 +28,7 @@ from connectors.protocols import LogRecord
 from projections import audit, cursors, interrupts, problems, runs, steps, transcript, usage
 from projections.builds import Build
 from projections.folding import Changes, Known, fold
-from projections.frames import FRAMES_PER_EVENT
+from projections.frame import FRAMES_PER_EVENT
 from projections.history import Batch, Cursor, EventAt, Item, read_records, unwritable
 from projections.writing import Writer, rendered, write_all, writer
 from schemas.codec import Codec

@@ -17,7 +17,8 @@ import orjson
 from sqlalchemy import ColumnElement, Index, select, text, tuple_
 
 from connectors.postgres import Reader
-from projections.frames import SWITCHED, FrameMemory, Said, retry_reason
+from projections.frame import FrameMemory, Said
+from projections.frames_of_turns import SWITCHED, retry_reason
 from projections.history import EventAt
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
 from schemas.run_events import (

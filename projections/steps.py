@@ -16,7 +16,8 @@ from sqlalchemy import select, tuple_
 
 from connectors.postgres import Reader
 from connectors.sealing import has_tokens
-from projections.frames import OpenCall, shown_calls
+from projections.frame import OpenCall
+from projections.frames_of_turns import shown_calls
 from projections.history import EventAt
 from projections.tables import Scope, table_of, within
 from schemas.run_events import (

@@ -18,7 +18,9 @@ import orjson
 from sqlalchemy import select, tuple_
 
 from connectors.postgres import Reader
-from projections.frames import FRAMES_PER_EVENT, FrameMemory, OpenCall, frames, plausible_ms
+from projections.frame import FRAMES_PER_EVENT, FrameMemory, OpenCall
+from projections.frame_shapes import plausible_ms
+from projections.frames import frames
 from projections.history import EventAt
 from projections.runs import RunRow, frame_memory, runs
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Index, case, func, select
 
 from connectors.postgres import Reader
-from projections.frames import moment
+from projections.frame_shapes import moment
 from projections.history import EventAt
 from projections.tables import Scope, table_of, within
 from schemas.run_events import CompactionFailed, ContextCompacted, ModelReplied

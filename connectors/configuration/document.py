@@ -37,10 +37,11 @@ address of `ollama-local`; `disabled` switches it off.
 
 FILES = """## Configuration files
 
-Layers, bottom first: the built-in providers, the `*.yaml` files of `LOOMLOG_CONFIG_DIR` in name order,
-`LOOMLOG_CONFIG_FILES`, the files of the command line. When none is named, the first of these that exists:
-`./loomlog.yaml`, `./loomcycle.yaml`, `$XDG_CONFIG_HOME/loomlog/loomlog.yaml`,
-`$XDG_CONFIG_HOME/loomcycle/loomcycle.yaml`, and the same two under `~/.config`.
+Layers, bottom first: the built-in providers, the presets of `LOOMLOG_PRESETS` (`loomlog presets` lists them), the
+`*.yaml` files of `LOOMLOG_CONFIG_DIR` in name order, `LOOMLOG_CONFIG_FILES`, the files of the command line. When none
+is named, the first of these that exists: `./loomlog.yaml`, `./loomcycle.yaml`,
+`$XDG_CONFIG_HOME/loomlog/loomlog.yaml`, `$XDG_CONFIG_HOME/loomcycle/loomcycle.yaml`, and the same two under
+`~/.config`.
 
 Mappings merge key by key; scalars and lists replace; `!prepend [...]` and `!append [...]` put items before or after the
 list below, and an item named again moves to its new place; a key without a value says nothing. A value that a later

@@ -104,7 +104,7 @@ LATER_SETTINGS: Mapping[str, str] = {
         "OPERATOR_KEY_RESTRICTION",
     ),
     **_names("the audit file (the log is the audit here)", "AUDIT_LOG_PATH"),
-    **_names("presets and definition folders", "PRESETS AGENTS_ROOT SKILLS_ROOT HELP_ROOT"),
+    **_names("definition folders", "AGENTS_ROOT SKILLS_ROOT HELP_ROOT"),
     **_names("storage backends", "STORAGE_BACKEND PG_AUTOMIGRATE PGVECTOR_ENABLED SQLITE_VEC_PATH"),
     **_names(
         "SQL memory",

@@ -1,6 +1,7 @@
 """Which files make up the configuration, bottom first.
 
     built-in providers          unless LOOMLOG_NO_DEFAULT_PROVIDERS=1
+    LOOMLOG_PRESETS             in the order of the list (presets.py)
     LOOMLOG_CONFIG_DIR          its *.yaml and *.yml files in name order
     LOOMLOG_CONFIG_FILES        in the order of the list
     paths of the command line   in their order
@@ -16,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.configuration.findings import Finding
+from connectors.configuration.findings import Finding, did_you_mean
+from connectors.configuration.presets import presets
 from connectors.configuration.settings import Settings
 
 BUILT_IN = "built-in providers"
@@ -65,7 +67,7 @@ def layers(
             )
     bottom = [] if settings.no_default_providers else [Layer(path=BUILT_IN_PATH, shown=BUILT_IN, is_built_in=True)]
     found = [Layer(path=path, shown=_shown(path, working_directory)) for path in named if path.is_file()]
-    return [*bottom, *found], errors, warnings
+    return [*bottom, *_presets(settings.presets, errors), *found], errors, warnings
 
 
 def text_of(layer: Layer) -> str:
@@ -79,6 +81,19 @@ def text_of(layer: Layer) -> str:
         raise ValueError(f"the file is not UTF-8: {error.reason} at byte {error.start}") from error
     except OSError as error:
         raise ValueError(f"the file cannot be read: {error.strerror}") from error
+
+
+def _presets(names: Sequence[str], errors: list[Finding]) -> list[Layer]:
+    there_are = presets()
+    for name in names:
+        if name not in there_are:
+            message = f"LOOMLOG_PRESETS: there is no preset {name}{did_you_mean(name, there_are)}"
+            errors.append(Finding(message=f"{message}; there are {', '.join(there_are)}"))
+    return [
+        Layer(path=there_are[name].path, shown=f"preset {name}", is_built_in=True)
+        for name in dict.fromkeys(names)
+        if name in there_are
+    ]
 
 
 def _in_folder(folder: Path | None, errors: list[Finding]) -> list[Path]:

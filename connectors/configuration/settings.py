@@ -205,6 +205,14 @@ class Settings:
         _C, FLAG, False, "A file that changes a value of a file before it is an error instead of a warning.", old=SAME
     )
     no_default_providers: bool = setting(_C, FLAG, False, "Leave out the built-in providers.", old=SAME)
+    presets: tuple[str, ...] = setting(
+        _C,
+        NAMES,
+        (),
+        "Layers that come with the program, below the installation's files: `base` (aliases, tiers and plans over the "
+        "built-in vendors), `local` (the Ollama server of this machine first).",
+        old=SAME,
+    )
 
     provider_header_timeout_ms: int = setting(
         _M,

@@ -30,6 +30,7 @@ STATUS: Mapping[str, int] = {
     "unknown_agent_id": 404,
     "snapshot_not_found": 404,
     "provider_unknown": 404,
+    "unknown_preset": 404,
     "route_not_found": 404,
     "method_not_allowed": 405,
     "nothing_to_resolve": 409,

@@ -25,7 +25,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from services.api.answers import declined_answer, json_answer
 from services.api.documents import document, document_bytes, page
 from services.api.reading import TooLarge, drain
-from services.api.routes import ROUTES, Access, Route
+from services.api.route import Access, Route
+from services.api.routes import ROUTES
 from services.api.service import Service
 from services.commands.authentication import demand
 from services.commands.declined import Declined

@@ -14,7 +14,8 @@ from typing import Any
 import orjson
 from pydantic.json_schema import models_json_schema
 
-from services.api.routes import ROUTES, Access, Query, Route
+from services.api.route import Access, Query, Route
+from services.api.routes import ROUTES
 
 TITLE = "loomlog"
 ABOUT = (

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from services.api.answers import POSITION_HEADER, json_answer
 from services.api.bodies import ErasureBody
 from services.api.reading import json_body, text

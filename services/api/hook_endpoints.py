@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from schemas.stream_records import HookRegistered
 from services.api.answers import POSITION_HEADER, json_answer
 from services.api.bodies import HookBody

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from connectors.errors import OutsideError, Permanent
 from connectors.models.catalog import build_model
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from projections.runs import RunFilter
 from services.api.answers import json_answer
 from services.api.metrics import CONTENT_TYPE

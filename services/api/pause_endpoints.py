@@ -6,7 +6,7 @@ Before: routes.py. After: services/commands/pausing.py.
 from starlette.requests import Request
 from starlette.responses import Response
 
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from services.api.answers import POSITION_HEADER, json_answer
 from services.api.bodies import PauseBody, ResumeBody
 from services.api.reading import json_body

@@ -13,7 +13,7 @@ from connectors.configuration import Configuration, Provider, newest
 from connectors.configuration.agent_block import Agent
 from connectors.configuration.routing import DEFAULT_USER_TIER, Choice, choices
 from connectors.configuration.words import Tier
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from services.core.availability import Matrix
 
 TIERS = get_args(Tier)

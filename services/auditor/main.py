@@ -23,7 +23,7 @@ from connectors.configuration.environment import read_settings
 from connectors.configuration.findings import ConfigurationProblem
 from connectors.configuration.settings import Settings
 from connectors.errors import OutsideError
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
+from connectors.kafka import FETCH_MAX_WAIT_MS, KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from connectors.process_secrecy import hide_from_other_programs
 from connectors.schema_registry import codec_for
 from schemas.codec import Codec
@@ -71,7 +71,7 @@ class KafkaOutside:
         self.appender = KafkaAppender(options)
 
     async def tail(self, topic: str, starts: Mapping[int, int]) -> KafkaTail:
-        return await open_tail(self._options, topic, starts)
+        return await open_tail(self._options, topic, starts, fetch_max_wait_ms=FETCH_MAX_WAIT_MS)
 
     async def close(self) -> None:
         await self.ranges.close()

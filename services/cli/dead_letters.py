@@ -30,7 +30,7 @@ from connectors.options import kafka_options
 from connectors.partitioner import partition_of
 from connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
 from connectors.schema_registry import codec_for
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from schemas.codec import Codec, Undecodable
 from schemas.stream_records import DeadLetter, DeadLetterReplayed
 from services.cli.commands import run

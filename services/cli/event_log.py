@@ -16,7 +16,7 @@ from typing import Any
 
 from connectors.kafka import KafkaOptions, KafkaRanges
 from connectors.protocols import LogRanges, LogRecord
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from schemas.codec import Codec, Undecodable, local_codec, peek
 from schemas.reader import TermReader
 from schemas.stream_events import Claim

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from projections.frames import moment
+from projections.frame_shapes import moment
 from services.cli.event_log import CLAIM, STALE, UNREADABLE, RecordView, plain
 from services.cli.output import BAD, DIM, NAME, ODD
 from services.cli.wording import counted, one_line

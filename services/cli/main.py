@@ -35,6 +35,8 @@ MODULES: Mapping[str, str] = {
     "dlq": "services.cli.dead_letters:dead_letters_app",
     "audit": "services.cli.audit:audit_app",
     "subjects": "services.cli.subjects:subjects_app",
+    "presets": "services.cli.presets:presets_app",
+    "env-template": "services.cli.presets:env_template",
     "projections": "services.cli.read_models:projections_app",
     "topics": "services.cli.topics:topics_app",
 }

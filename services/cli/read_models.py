@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from connectors.errors import Permanent
-from connectors.kafka import open_tail, topic_partitions
+from connectors.kafka import FETCH_MAX_WAIT_MS, open_tail, topic_partitions
 from connectors.options import kafka_options, postgres_options
 from connectors.postgres import Reader, connect, open_reader
 from connectors.schema_registry import codec_for
@@ -184,7 +184,10 @@ async def _rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is
         raise Failure(f"There is no topic {EVENTS_TOPIC} at {kafka.bootstrap}. `loomlog topics apply` makes it.")
     told = _Told(out, is_quiet=is_quiet)
     owner = f"loomlog-rebuild-{socket.gethostname()}-{os.getpid()}"
-    connecting, opening = partial(connect, postgres), partial(open_tail, kafka, EVENTS_TOPIC)
+    connecting, opening = (
+        partial(connect, postgres),
+        partial(open_tail, kafka, EVENTS_TOPIC, fetch_max_wait_ms=FETCH_MAX_WAIT_MS),
+    )
     return await rebuild(
         connecting,
         opening,

@@ -26,7 +26,7 @@ from connectors.protocols import LogRanges
 from connectors.schema_registry import codec_for
 from projections.audit import ENDED, AuditRow, find_run
 from projections.builds import PREFIX as SCHEMA
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from projections.runs import RunRow, run_by_id
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec, local_codec

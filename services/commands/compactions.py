@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from projections.frames import COMPACTION_FAILED
+from projections.frames_beside_turns import COMPACTION_FAILED
 from projections.runs import RunRow
 from schemas.run_commands import CompactRun, ForkRun, StartRun
 from schemas.run_events import CommandRefused, CompactionFailed, CompactionRequested, ContextCompacted

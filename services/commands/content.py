@@ -15,7 +15,8 @@ import orjson
 
 from connectors.errors import OutsideError
 from connectors.sealing import MARK, has_tokens, is_token
-from projections.frames import Frame, parsed
+from projections.frame import Frame
+from projections.frame_shapes import parsed
 from projections.interrupts import InterruptRow
 from projections.runs import RunRow
 from projections.transcript import TranscriptRow

@@ -38,6 +38,7 @@ CODES = frozenset(
         "not_found",
         "unknown_agent_id",
         "provider_unknown",
+        "unknown_preset",
         "route_not_found",
         "method_not_allowed",
         "session_busy",

@@ -21,7 +21,8 @@ import orjson
 
 from connectors.errors import OutsideError
 from connectors.protocols import Blobs
-from projections.frames import FrameMemory, replay_frames
+from projections.frame import FrameMemory
+from projections.frames_going_out import replay_frames
 from projections.runs import RunRow
 from projections.tables import Scope
 from projections.transcript import TranscriptRow

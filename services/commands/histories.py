@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from connectors.errors import OutsideError
 from connectors.protocols import LogRanges
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from projections.runs import RunRow
 from schemas.codec import Codec
 from schemas.values import BlobRef
@@ -25,8 +25,8 @@ from services.commands.reads import Reads
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_READ
 from services.core.run.comparing import Comparison, compared
+from services.core.run.evolve import REDUCER_VERSION
 from services.core.run.replaying import Folding, Replayed
-from services.core.run.state import REDUCER_VERSION
 from services.stream.bundle import BundledRun, BundleWriter, Folded, Header, blob_refs
 from services.stream.fold import BrokenHistory
 from services.stream.recorded import Link, RunLog, Tally, folded

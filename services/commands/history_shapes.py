@@ -5,12 +5,13 @@ Before: histories.py. After: a transport writes it.
 
 from typing import Any, assert_never
 
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from schemas.run_events import RunStarted
 from schemas.values import AgentDefinition
 from services.commands.histories import Moment, Proof, TwoRuns
 from services.core.run.comparing import CallStep, Difference, Step, facts_of
+from services.core.run.conversation import conversation
 from services.core.run.forking import needs_text, problem_at
 from services.core.run.replaying import Entry, Replayed
 from services.core.run.state import (
@@ -23,7 +24,6 @@ from services.core.run.state import (
     Paused,
     Refused,
     State,
-    conversation,
 )
 
 

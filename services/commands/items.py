@@ -12,7 +12,9 @@ from typing import NamedTuple
 import orjson
 
 from connectors.sealing import MARK
-from projections.frames import Frame, FrameMemory, frames, stream_frame
+from projections.frame import Frame, FrameMemory
+from projections.frames import frames
+from projections.frames_going_out import stream_frame
 from schemas.codec import Codec, local_codec, read_envelope
 from schemas.reader import RawEvent
 from schemas.run_events import Event

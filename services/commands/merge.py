@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from projections.frames import Frame, FrameMemory
+from projections.frame import Frame, FrameMemory
 from schemas.run_events import ModelCallFailed, ModelCallRequested, ModelReplied, TurnCancelled
 from services.commands.content import Content
 from services.commands.items import DeltaItem, EventItem, Piece, piece_of, preview_piece

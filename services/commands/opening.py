@@ -33,8 +33,8 @@ from services.commands.declined import Declined
 from services.commands.hub import Hub, Start
 from services.commands.layer import TOPICS, CommandLayer, RunTopics, clock_ms
 from services.commands.projection import SqlProjection, has_no_tables
+from services.stream.board import PARTITION, Board
 from services.stream.budget_family import PARTITION as BUDGETS
-from services.stream.pauses import PARTITION
 from services.stream.subject_keys import SubjectKeys, opened_keys
 
 log = logging.getLogger(__name__)
@@ -105,13 +105,16 @@ async def opened(
         projection = SqlProjection(reader)
         starts = await waited_for("postgres", readiness, lambda: _starts(projection, places.topics.events, partitions))
         hub = Hub(codec, starts, live_runs=await waited_for("postgres", readiness, lambda: _live_runs(projection)))
-        events = KafkaTail(places.kafka, places.topics.events, {p: start.next_offset for p, start in starts.items()})
-        await waited_for("broker", readiness, events.start)
-        stack.push_async_callback(events.close)
-        previews = await waited_for(
-            "broker", readiness, lambda: _from_the_end(places.kafka, places.topics.previews, partitions)
-        )
-        stack.push_async_callback(previews.close)
+
+        async def tail(topic: str, offsets: Mapping[int, int]) -> KafkaTail:
+            """Of that topic from there on, until everything is closed."""
+            found = await waited_for("broker", readiness, partial(open_tail, places.kafka, topic, offsets))
+            stack.push_async_callback(found.close)
+            return found
+
+        events = await tail(places.topics.events, {p: start.next_offset for p, start in starts.items()})
+        ends = await waited_for("broker", readiness, lambda: _ends(ranges, places.topics.previews, partitions))
+        previews = await tail(places.topics.previews, ends)
         keys = await waited_for("broker", readiness, lambda: _keys(places, codec, appender, ranges))
         credentials: RunCredentials | None = None
         if places.secret is not None:
@@ -137,41 +140,27 @@ async def opened(
             credentials=credentials,
         )
         await layer.publisher.open()
-        await waited_for("broker", readiness, lambda: layer.pauses.catch_up(ranges))
-        control = KafkaTail(places.kafka, places.topics.control, {PARTITION: layer.pauses.next_offset})
-        await waited_for("broker", readiness, control.start)
-        stack.push_async_callback(control.close)
+
+        async def following(board: Board) -> Callable[[], Awaitable[None]]:
+            """What keeps the board up to date, once it has read what there is."""
+            await waited_for("broker", readiness, partial(board.catch_up, ranges))
+            return partial(board.follow, await tail(board.topic, {PARTITION: board.next_offset}))
+
         await waited_for("broker", readiness, layer.books.open)
-        spent = KafkaTail(places.kafka, places.topics.budgets.events, {BUDGETS: layer.books.next_offset})
-        await waited_for("broker", readiness, spent.start)
-        stack.push_async_callback(spent.close)
-        await waited_for("broker", readiness, lambda: layer.hook_board.catch_up(ranges))
-        hooks = KafkaTail(places.kafka, places.topics.hooks, {PARTITION: layer.hook_board.next_offset})
-        await waited_for("broker", readiness, hooks.start)
-        stack.push_async_callback(hooks.close)
-        await waited_for("broker", readiness, lambda: layer.providers.catch_up(ranges))
-        providers = KafkaTail(places.kafka, places.topics.providers, {PARTITION: layer.providers.next_offset})
-        await waited_for("broker", readiness, providers.start)
-        stack.push_async_callback(providers.close)
-        following_keys: list[Callable[[], Awaitable[None]]] = []
+        spent = await tail(places.topics.budgets.events, {BUDGETS: layer.books.next_offset})
+        boards: list[Callable[[], Awaitable[None]]] = [
+            partial(layer.books.follow, spent),
+            await following(layer.pauses),
+            await following(layer.hook_board),
+            await following(layer.providers),
+        ]
         if keys is not None:
-            erasures = KafkaTail(places.kafka, places.topics.subjects, {PARTITION: keys.next_offset})
-            await waited_for("broker", readiness, erasures.start)
-            stack.push_async_callback(erasures.close)
-            following_keys.append(partial(keys.follow, erasures))
+            erasures = await tail(places.topics.subjects, {PARTITION: keys.next_offset})
+            boards.append(partial(keys.follow, erasures))
         log.info("the log has %d partitions; reading from %s", partitions, _described(starts))
 
         async def work() -> None:
-            await layer.run(
-                events,
-                previews,
-                lambda: _watch(watch),
-                lambda: layer.pauses.follow(control),
-                lambda: layer.books.follow(spent),
-                lambda: layer.hook_board.follow(hooks),
-                lambda: layer.providers.follow(providers),
-                *following_keys,
-            )
+            await layer.run(events, previews, lambda: _watch(watch), *boards)
 
         yield layer, work
 
@@ -243,16 +232,9 @@ async def _live_runs(projection: SqlProjection) -> list[str]:
     return found
 
 
-async def _from_the_end(options: KafkaOptions, topic: str, partitions: int) -> KafkaTail:
-    """A tail for what comes from now on."""
-    tail = await open_tail(options, topic, dict.fromkeys(range(partitions), 0))
-    try:
-        for partition, end in (await tail.end_offsets()).items():
-            tail.seek(partition, end)
-    except OutsideError:
-        await tail.close()
-        raise
-    return tail
+async def _ends(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:
+    """Where what comes from now on begins."""
+    return {partition: await ranges.end_offset(topic, partition) for partition in range(partitions)}
 
 
 async def _watch(watch: PositionWatch) -> None:

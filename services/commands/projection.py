@@ -15,7 +15,7 @@ from connectors.postgres import Reader
 from projections import audit, cursors, interrupts, runs, transcript, usage
 from projections.audit import AuditRow
 from projections.cursors import CursorRow, Position
-from projections.frames import FrameMemory
+from projections.frame import FrameMemory
 from projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
 from projections.positions import Arrival
 from projections.runs import RunFilter, RunPage, RunRow

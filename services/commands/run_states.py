@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from projections.runs import CANCELLED, PAGE_MAX, RunFilter, RunRow
 from projections.tables import Scope
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunStarted

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from projections.interrupts import InterruptRow
 from projections.runs import RunRow
 from projections.transcript import TranscriptRow

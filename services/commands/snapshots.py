@@ -22,7 +22,7 @@ from typing import IO, Any
 from connectors.errors import OutsideError, Permanent
 from connectors.protocols import LogRanges
 from connectors.state_files import StateFiles
-from projections.frames import rfc3339
+from projections.frame_shapes import rfc3339
 from schemas.codec import Codec
 from services.commands import limits
 from services.commands.authentication import demand
@@ -30,7 +30,7 @@ from services.commands.declined import RETRY_LATER_S, Declined, away, bad_reques
 from services.commands.follow import Sources
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN
-from services.core.run.state import REDUCER_VERSION
+from services.core.run.evolve import REDUCER_VERSION
 from services.stream.pauses import PauseBoard
 from services.stream.state_gathering import Gathering
 from services.stream.statefile import VERSION, StateHeader, StateWriter

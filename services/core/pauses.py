@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from schemas.stream_records import PauseSet
-from services.core.run.state import Pause
+from services.core.run.facts import Pause
 
 AGENT, TENANT, ALL = "agent", "tenant", "all"
 Key = tuple[str, str, str]

@@ -37,6 +37,9 @@ from services.projector.settings import ProjectorSettings, projector_settings
 
 log = logging.getLogger("loomlog.projector")
 
+FETCH_WAIT_MS = 250
+"""Longest wait of an empty fetch: a rebuild that goes back to an offset waits for it once or twice."""
+
 MakeCodec = Callable[[], Awaitable[Codec]]
 
 
@@ -97,7 +100,7 @@ def wired(settings: ProjectorSettings, codec: Codec | None = None, *, make_codec
     With `make_codec` rebuilds of a long log are filled by several processes, each of which makes its own.
     """
     connecting = partial(connect, settings.postgres)
-    opening = partial(open_tail, settings.kafka, settings.topic)
+    opening = partial(open_tail, settings.kafka, settings.topic, fetch_max_wait_ms=FETCH_WAIT_MS)
     fill = None
     if make_codec is not None:
         fill = Filling(

@@ -9,6 +9,8 @@ Before: desk.py with a StartRun. After: core/admission.py says who goes in; desk
 
 import asyncio
 
+from connectors.configuration import Loaded
+from connectors.configuration.bounds import bounds_of
 from services.core.admission import PROVIDER_FULL, Admission, Bounds, Place, TurnedAway
 
 
@@ -65,3 +67,20 @@ class Door:
             entered = self._waiting.get(run_id)
             if entered is not None and not entered.done():
                 entered.set_result(None)
+
+
+def door_of(loaded: Loaded) -> Door:
+    """How many runs are at work in this process."""
+    found = bounds_of(loaded.configuration, loaded.settings)
+    providers = loaded.configuration.providers
+    return Door(
+        Bounds(
+            runs=found.max_concurrent_runs,
+            queue=found.max_queue_depth,
+            per_user=found.max_concurrent_runs_per_user,
+            providers={name: said.max_concurrent for name, said in providers.items() if said.max_concurrent},
+            provider_queue=found.provider_queue_depth,
+        ),
+        wait_s=found.queue_timeout_ms / 1000,
+        provider_wait_s=found.provider_queue_timeout_ms / 1000,
+    )

@@ -17,7 +17,7 @@ from connectors.protocols import LogAppender, Outgoing
 from schemas.codec import Codec
 from schemas.stream_records import ModelMarked
 from services.core.availability import RATE_LIMITED, mark_of_failure, mark_of_success
-from services.core.run.decide import retry_wait_ms
+from services.core.run.answering import retry_wait_ms
 from services.core.run.orders import Alternative, ModelErred
 from services.core.run.state import AwaitingModel
 from services.stream.providers import PARTITION, ProviderBoard

@@ -25,10 +25,10 @@ from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
 from services.stream.host import Host, Membership
-from services.stream.owner import Workplace
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
 from services.stream.standby import PausableTail
+from services.stream.workplace import Workplace
 
 TOKEN_BYTES = 10
 """Randomness of a command id; schemas.ids takes that many."""

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from connectors.errors import OutsideError, Permanent, Transient
 from schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from services.core.run.state import Facts
+from services.core.run.facts import Facts
 from services.runtime.credentials import Credentials
 from services.runtime.redaction import Redaction, without
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from connectors.errors import OutsideError
 from services.core.run.children import root_of
-from services.core.run.state import Facts
+from services.core.run.facts import Facts
 
 log = logging.getLogger(__name__)
 

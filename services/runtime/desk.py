@@ -14,7 +14,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
 from connectors.errors import Transient
@@ -45,6 +45,8 @@ from schemas.run_commands import (
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunRestored, RunStarted
 from schemas.values import AgentDefinition, BlobRef, LimitNotice, RunPosition
 from services.core.pauses import PauseTable
+from services.core.run.conversation import conversation
+from services.core.run.facts import Pause
 from services.core.run.importing import is_import
 from services.core.run.orders import (
     Cancel,
@@ -62,12 +64,13 @@ from services.core.run.orders import (
     StopTurn,
 )
 from services.core.run.react import Kin
-from services.core.run.state import AwaitingModel, Ended, Pause, conversation
+from services.core.run.state import AwaitingModel, Ended
 from services.runtime.admission import Door
 from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.doorway import Doorway
 from services.runtime.hand_over import order_of
 from services.runtime.kin import KinDesk
+from services.runtime.past_runs import PastRun, RunIndex
 from services.runtime.relatives import Relatives
 from services.runtime.responses import Answering, Responses
 from services.runtime.secrecy import IN_CLEAR, Secrecy
@@ -75,9 +78,9 @@ from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
 from services.runtime.wishes import narrowed
 from services.stream.fold import KEEP_OVER
-from services.stream.owner import Prepared
 from services.stream.partition import Aggregate, Decision, Partition
 from services.stream.past import Past
+from services.stream.workplace import Prepared
 
 CLOCK_SKEW_MS = 10_000
 """How far the clocks of senders and owners may differ before a start is looked up needlessly, or a repeat missed."""
@@ -87,7 +90,6 @@ CASCADED_MAX = 2_000
 """Handles of descendants that a cancel lists, 30 bytes each, so that it fits one append; all of them end."""
 KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
-
 
 ToARun = (
     CancelRun
@@ -106,7 +108,6 @@ ToARun = (
 )
 """Commands to a run that exists."""
 
-
 SaidSoFar = Callable[[str, int, int], Coroutine[Any, Any, tuple[str, BlobRef | None]]]
 """What the model has said in that run, turn and attempt, if this process asks it; so_far.SoFar."""
 
@@ -122,36 +123,6 @@ class StartBudgets(Protocol):
 
     def applies(self, tenant: str, user_id: str) -> bool: ...
     async def exhausted(self, tenant: str, user_id: str) -> LimitNotice | None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastRun:
-    """Where a run that is over lies in the log."""
-
-    run_id: str
-    tenant: str
-    session_id: str
-    first_offset: int
-    last_offset: int
-    ended_at_ms: int
-    issued_at_ms: int = 0
-    """When its start was issued, by the clock of the sender; 0 = not known here."""
-
-    @property
-    def position(self) -> RunPosition:
-        return RunPosition(run_id=self.run_id, first_offset=self.first_offset, last_offset=self.last_offset)
-
-
-class RunIndex(Protocol):
-    """The audit index (projections/audit.py). Raises Transient when it cannot answer."""
-
-    async def reached(self, partition: int) -> int:
-        """The projection has folded everything below this offset."""
-        ...
-
-    async def find_run(self, run_id: str) -> PastRun | None: ...
-
-    async def last_run_of_session(self, session_id: str) -> PastRun | None: ...
 
 
 class RunDesk:

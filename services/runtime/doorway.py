@@ -11,12 +11,12 @@ from typing import Any
 
 from schemas.run_commands import StartRun
 from services.core.admission import Place
-from services.core.run.decide import refusal_of
 from services.core.run.orders import Refusal, Start
+from services.core.run.starting import refusal_of
 from services.core.run.working import TURNING_POINTS, is_at_work
 from services.runtime.admission import Door
-from services.stream.owner import Prepared
 from services.stream.partition import Aggregate, Partition
+from services.stream.workplace import Prepared
 
 
 class Doorway:

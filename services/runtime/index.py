@@ -5,7 +5,7 @@ from connectors.postgres import Reader
 from projections.audit import AuditRow, find_run, last_run_of_session
 from projections.cursors import list_cursors
 from projections.tables import EVERY_TENANT
-from services.runtime.desk import PastRun
+from services.runtime.past_runs import PastRun
 
 
 class ProjectedIndex:

@@ -17,15 +17,16 @@ from services.core.run import delegation, limits
 from services.core.run.children import PARENT_ENDED, last_words, start_of, status_of, text_id
 from services.core.run.decide import decide
 from services.core.run.delegation import Child, Delegation
+from services.core.run.facts import Facts, Pause
 from services.core.run.orders import Cancel, ChildTold, Close, Input, Refusal, StopTurn
 from services.core.run.react import EndChildren, Kin, SeeToChild, SeeToParent, TellParent
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Facts, Parked, Pause, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, State
 from services.core.run.unknown import open_call
 from services.runtime.forks import Definitions
 from services.stream.fold import BrokenHistory
-from services.stream.owner import Prepared
 from services.stream.partition import Aggregate, Partition
 from services.stream.past import Past
+from services.stream.workplace import Prepared
 
 NOTHING: Sequence[Prepared] = ()
 UNKNOWN_CHILD = "{} is no sub-agent of this run"

@@ -29,10 +29,11 @@ from connectors.protocols import (
 )
 from schemas.values import AgentDefinition, InterruptionWish, ToolCall, Usage
 from services.core.run import interrupting
+from services.core.run.facts import Facts
 from services.core.run.limits import FALLBACK_CAUSE_MAX
 from services.core.run.orders import ModelAnswered, ModelErred, OverBudget
 from services.core.run.react import CallModel, Summarise
-from services.core.run.state import AwaitingModel, Compacting, Facts
+from services.core.run.state import AwaitingModel, Compacting
 from services.runtime.availability import Availability
 from services.runtime.context_plugins import ContextPlugins, Outbound
 from services.runtime.deltas import Previews

@@ -45,8 +45,9 @@ from schemas.run_events import (
     RunPaused,
     RunQuarantined,
 )
+from services.core.run.facts import Facts
 from services.core.run.react import CallModel, CallTool, Summarise
-from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Facts, Parked, Paused
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused
 from services.runtime import span_attributes
 from services.runtime.span_attributes import Attributes
 from services.runtime.span_ids import call_span_id, place_of, run_span_id, traceparent_of, turn_span_id

@@ -17,15 +17,16 @@ from schemas.conversation import Message
 from schemas.run_commands import ForkRun, ImportRun
 from schemas.run_events import Event, RunStarted
 from schemas.values import AgentDefinition, ForkPoint, RunPosition
+from services.core.run.conversation import conversation
+from services.core.run.facts import Facts, Pause
 from services.core.run.forking import origin_of
 from services.core.run.orders import Fork, Import, Obey, Origin, Refusal
-from services.core.run.state import Facts, Pause, conversation
 from services.runtime.forks import Definitions, definition_of
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.stream.fold import BrokenHistory
-from services.stream.owner import Prepared
 from services.stream.partition import Aggregate, Partition
 from services.stream.past import Past, Prefix
+from services.stream.workplace import Prepared
 
 Finding = Callable[[str, str, Partition], Awaitable[RunPosition | None]]
 """Where the run of an id and a tenant lies as far as it is in the log; None when the tenant has none."""

@@ -10,7 +10,9 @@ from schemas.values import ForkPoint, RunPosition, Usage
 from services.core.canonical import StateCodec
 from services.core.run import unknown
 from services.core.run.alarms import wakes_at
+from services.core.run.conversation import conversation
 from services.core.run.decide import decide
+from services.core.run.evolve import REDUCER_VERSION, evolve
 from services.core.run.forking import origin_of
 from services.core.run.importing import is_import
 from services.core.run.orders import (
@@ -43,7 +45,6 @@ from services.core.run.react import (
     unsettled,
 )
 from services.core.run.state import (
-    REDUCER_VERSION,
     Absent,
     AwaitingModel,
     AwaitingTools,
@@ -53,8 +54,6 @@ from services.core.run.state import (
     Paused,
     Refused,
     State,
-    conversation,
-    evolve,
 )
 
 NO_USAGE = Usage()

@@ -12,9 +12,6 @@ from connectors.postgres import PostgresOptions
 from connectors.sealing import KeyEncryptionKeys
 from connectors.secret_key import SecretKey
 
-GROUP = "loomlog-runtime"
-"""The consumer group whose assignments hint at ownership."""
-
 
 class MissingSetting(Exception):
     """A setting without which the process cannot start; the text says which and how to give it."""

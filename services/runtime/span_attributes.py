@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from connectors.protocols import Reply
 from schemas.values import Usage
+from services.core.run.facts import Facts
 from services.core.run.react import CallModel, CallTool, Summarise
-from services.core.run.state import AwaitingTools, Ended, Facts
+from services.core.run.state import AwaitingTools, Ended
 from services.runtime.tracing import tool_name
 
 WELL_KNOWN_PROVIDERS: Mapping[str, str] = {"gemini": "gcp.gemini"}

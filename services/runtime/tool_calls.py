@@ -13,7 +13,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from connectors.errors import OutsideError
@@ -32,6 +32,7 @@ from schemas.values import HookAct
 from services.core.hooks import HookedResult
 from services.core.run import limits
 from services.core.run.delegation import Delegation, result
+from services.core.run.facts import Facts
 from services.core.run.orders import (
     CANNOT_TELL,
     DID_NOT_HAPPEN,
@@ -42,7 +43,7 @@ from services.core.run.orders import (
     ToolDone,
 )
 from services.core.run.react import CallTool, ReconcileTool
-from services.core.run.state import AwaitingTools, Facts, used_tokens
+from services.core.run.state import AwaitingTools
 from services.core.run.unknown import open_call
 from services.runtime.credentials import NO_CREDENTIALS, NOTHING, Credentials
 from services.runtime.hooks import Chain, HookedCall, Hooks
@@ -50,26 +51,12 @@ from services.runtime.model_calls import ToolShelf
 from services.runtime.payloads import inline_or_blob, storable
 from services.runtime.redaction import without
 from services.runtime.secrecy import IN_CLEAR, Clear, Secrecy
+from services.runtime.tool_contexts import ToolContexts
+from services.runtime.tool_results import DENIED, Returned, ToolResults, as_result, error_result
 from services.runtime.tracing import Tracing
 from services.stream.subject_keys import Sealer
 
-MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
-"""A longer result is cut; the built-in tools stay far below, this bounds foreign ones."""
-
-
 Called = TypeVar("Called", CallTool, ReconcileTool)
-DENIED = "denied"
-"""Outcome of a call that a hook refused."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Returned:
-    """What a call gave, after the hooks; `acts` are in clear."""
-
-    result: ToolResult
-    outcome: str
-    acts: Sequence[HookAct] = ()
-    duration_ms: int = 0
 
 
 class ToolCalls:
@@ -94,11 +81,10 @@ class ToolCalls:
         """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
         self._hooks = hooks
         self._credentials = credentials
-        self._mask = mask
         self._secrecy = secrecy
         self._tools = tools
-        self._volumes = volumes
-        self._operator_hosts = operator_hosts
+        self._contexts = ToolContexts(tools, volumes=volumes, operator_hosts=operator_hosts)
+        self._results = ToolResults(blobs=blobs, clock_ms=clock_ms, mask=mask)
         self._parallelism = parallelism
         self._blobs = blobs
         self._tracing = tracing
@@ -117,7 +103,7 @@ class ToolCalls:
             return await self._gathered(effect, state, opened.delegation, sealer, tenant)
         # By the name of the method: a look at a runtime protocol takes 10 microseconds.
         tool: Any = self._tools.find(effect.name)
-        if hasattr(tool, "plan") and effect.name in self._granted(state.facts):
+        if hasattr(tool, "plan") and effect.name in self._contexts.granted(state.facts):
             return await self._planned(effect, state, tool, sealer, tenant)
         if len(state.asked) <= self._parallelism:
             called = await self._called(effect, state, tenant)  # all calls of the turn fit at once
@@ -131,30 +117,7 @@ class ToolCalls:
                 self._in_use[effect.run_id] -= 1
                 if self._in_use[effect.run_id] == 0:
                     del self._in_use[effect.run_id], self._slots[effect.run_id]
-        return await self._done(effect, called, sealer)
-
-    async def _done(self, effect: CallTool, called: Returned, sealer: Sealer | Clear) -> ToolDone:
-        """The order for a result: masked, bounded, sealed, and in the blob store when it is long."""
-        found, outcome = called.result, called.outcome
-        is_error = found.is_error
-        try:
-            inline, blob = await inline_or_blob(sealer.text(storable(self._kept(found.text))), self._blobs)
-        except OutsideError as error:
-            inline, blob = sealer.text(f"{effect.name} returned, but its result could not be stored: {error}"), None
-            is_error, outcome = True, "error"
-        return ToolDone(
-            at_ms=self._clock_ms(),
-            turn=effect.turn,
-            index=effect.index,
-            attempt=effect.attempt,
-            text=inline,
-            text_blob=blob,
-            is_error=is_error,
-            outcome=outcome,
-            duration_ms=called.duration_ms,
-            asks_compaction=found.asks_compaction,
-            hook_acts=self._told(called.acts, sealer) if called.acts else (),
-        )
+        return await self._results.done(effect, called, sealer)
 
     async def _planned(
         self, effect: CallTool, state: AwaitingTools, tool: Any, sealer: Sealer | Clear, tenant: str
@@ -166,7 +129,9 @@ class ToolCalls:
         except (ValueError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):
-            return await self._done(effect, _error(f"the arguments of {effect.name} must be a JSON object"), sealer)
+            return await self._results.done(
+                effect, error_result(f"the arguments of {effect.name} must be a JSON object"), sealer
+            )
         acts: Sequence[HookAct] = ()
         chain = self._chain(effect, state.facts, tenant)
         if chain is not None and self._hooks is not None:
@@ -174,11 +139,11 @@ class ToolCalls:
             before = await self._hooks.before(chain, call, arguments, lambda given: tool.effect_class(given).value)
             acts, arguments = before.acts, dict(before.input)
             if before.denied is not None:
-                denied = Returned(result=_as_result(before.denied), outcome=DENIED, acts=acts)
-                return await self._done(effect, await self._after(chain, call, arguments, denied), sealer)
+                denied = Returned(result=as_result(before.denied), outcome=DENIED, acts=acts)
+                return await self._results.done(effect, await self._after(chain, call, arguments, denied), sealer)
         wanted = tool.plan(arguments)
         if not isinstance(wanted, ChildrenWanted):
-            return await self._done(effect, Returned(result=wanted, outcome="error", acts=acts), sealer)
+            return await self._results.done(effect, Returned(result=wanted, outcome="error", acts=acts), sealer)
         return ChildrenAsked(
             at_ms=self._clock_ms(),
             turn=effect.turn,
@@ -186,16 +151,16 @@ class ToolCalls:
             attempt=effect.attempt,
             op=wanted.op,
             spawns=tuple(
-                [replace(spawn, prompt=sealer.text(storable(self._mask(spawn.prompt)))) for spawn in wanted.spawns]
+                [replace(spawn, prompt=sealer.text(self._results.masked(spawn.prompt))) for spawn in wanted.spawns]
             ),
             child_run_id=storable(wanted.child_run_id),
-            prompt=sealer.text(storable(self._mask(wanted.prompt))),
+            prompt=sealer.text(self._results.masked(wanted.prompt)),
             timeout_ms=wanted.timeout_ms,
             idle_ttl_s=wanted.idle_ttl_s,
             residents_max=wanted.residents_max or limits.RESIDENTS_MAX,
             is_sealed=self._secrecy.is_on,
             is_looked_at=chain is not None and bool(chain.post),
-            hook_acts=self._told(acts, sealer),
+            hook_acts=self._results.told(acts, sealer),
         )
 
     async def _gathered(
@@ -210,8 +175,8 @@ class ToolCalls:
                 for child in wanted.children
             ]
         except OutsideError as error:
-            failed = _error(f"the sub-agents returned, but their results cannot be read: {error}")
-            return await self._done(effect, failed, sealer)
+            failed = error_result(f"the sub-agents returned, but their results cannot be read: {error}")
+            return await self._results.done(effect, failed, sealer)
         text, is_error = result(wanted, texts)
         returned = Returned(result=ToolResult(text=text, is_error=is_error), outcome="error" if is_error else "ok")
         chain = self._chain(effect, state.facts, tenant)
@@ -219,10 +184,7 @@ class ToolCalls:
             call = _hooked_call(effect, state, tenant, effect_class=effect.effect_class)
             returned = await self._after(chain, call, parsed(effect.input), returned)
         returned.duration_ms = max(0, self._clock_ms() - wanted.began_at_ms)
-        return await self._done(effect, returned, sealer)
-
-    def _granted(self, facts: Facts) -> tuple[str, ...]:
-        return tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
+        return await self._results.done(effect, returned, sealer)
 
     async def reconcile(self, effect: ReconcileTool, state: AwaitingTools, tenant: str) -> Reconciled:
         """The order that tells the core what the tool knows of a lost call. Whatever goes wrong is `failed`."""
@@ -240,18 +202,18 @@ class ToolCalls:
             answer = await self._asked(effect, state.facts, tenant, values)
             match answer:
                 case ToolResult():
-                    told = HookedResult(text=self._kept(answer.text, values), is_error=answer.is_error)
+                    told = HookedResult(text=self._results.kept(answer.text, values), is_error=answer.is_error)
                     told, acts = await self._looked_at(effect, state, tenant, told)
                     verdict, is_error = HAPPENED, told.is_error
-                    text, blob = await inline_or_blob(sealer.text(storable(self._kept(told.text))), self._blobs)
+                    text, blob = await inline_or_blob(sealer.text(storable(self._results.kept(told.text))), self._blobs)
                 case DidNotHappen(reason=reason):
-                    verdict, text = DID_NOT_HAPPEN, sealer.short(storable(self._kept(reason, values)))
+                    verdict, text = DID_NOT_HAPPEN, sealer.short(storable(self._results.kept(reason, values)))
                 case CannotTell(reason=reason):
-                    verdict, text = CANNOT_TELL, sealer.short(storable(self._kept(reason, values)))
+                    verdict, text = CANNOT_TELL, sealer.short(storable(self._results.kept(reason, values)))
         except TimeoutError:
             verdict, text = FAILED, f"{effect.name} did not say in time what became of the call"
         except OutsideError as error:
-            verdict, text = FAILED, sealer.short(storable(self._kept(str(error), values)))
+            verdict, text = FAILED, sealer.short(storable(self._results.kept(str(error), values)))
         return Reconciled(
             at_ms=self._clock_ms(),
             turn=effect.turn,
@@ -263,7 +225,7 @@ class ToolCalls:
             text_blob=blob,
             is_error=is_error,
             duration_ms=int((time.monotonic() - began) * 1000),
-            hook_acts=self._told(acts, sealer) if acts else (),
+            hook_acts=self._results.told(acts, sealer) if acts else (),
         )
 
     async def _opened(self, effect: Called, state: AwaitingTools, tenant: str) -> tuple[Called, AwaitingTools]:
@@ -281,8 +243,8 @@ class ToolCalls:
         tool: Tool | None = self._tools.find(effect.name)
         if tool is None or not isinstance(tool, Reconciler):
             return CannotTell(reason=f"this process has no tool {effect.name} that could be asked")
-        granted = tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
-        context = replace(self._context(effect, facts, tenant, granted), credentials=credentials)
+        granted = self._contexts.granted(facts)
+        context = replace(self._contexts.context(effect, facts, tenant, granted), credentials=credentials)
         async with asyncio.timeout(tool.timeout_s):
             return await tool.reconcile(parsed(effect.input), context)
 
@@ -304,25 +266,6 @@ class ToolCalls:
         call = _hooked_call(effect, state, tenant, effect_class="")
         return await self._hooks.after(chain, call, parsed(effect.input), result)
 
-    def _told(self, acts: Sequence[HookAct], sealer: Sealer | Clear) -> tuple[HookAct, ...]:
-        """What hooks did, as the log may hold it."""
-        return tuple(
-            replace(
-                act,
-                input=sealer.text(storable(self._mask(act.input))),
-                url=sealer.short(storable(self._mask(act.url))),
-                hosts_added=tuple(map(storable, act.hosts_added)),
-            )
-            for act in acts
-        )
-
-    def _kept(self, text: str, credentials: Mapping[str, str] = NOTHING) -> str:
-        """What of a result goes to the log, and to hooks; the credentials are those of its run."""
-        text = self._mask(without(credentials.values(), text) if credentials else text)
-        if len(text) > MAX_RESULT_CHARACTERS:
-            text = text[:MAX_RESULT_CHARACTERS] + f"\n[cut after {MAX_RESULT_CHARACTERS} characters]"
-        return text
-
     async def _called(self, effect: CallTool, state: AwaitingTools, tenant: str) -> Returned:
         began = time.monotonic()
         with self._tracing.tool_call(effect, state) as span:
@@ -335,23 +278,23 @@ class ToolCalls:
         """The policy floor, then the hooks around the tool."""
         facts = state.facts
         tool = self._tools.find(effect.name)
-        granted = tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
+        granted = self._contexts.granted(facts)
         if tool is None or effect.name not in granted:
-            return _error(f"tool not found: {effect.name}")
+            return error_result(f"tool not found: {effect.name}")
         try:
             arguments = json.loads(effect.input or "{}")
         except (ValueError, RecursionError) as error:
-            return _error(f"the arguments of {effect.name} are not JSON: {error}")
+            return error_result(f"the arguments of {effect.name} are not JSON: {error}")
         if not isinstance(arguments, dict):
-            return _error(f"the arguments of {effect.name} must be a JSON object")
-        context = self._context(effect, facts, tenant, granted)
+            return error_result(f"the arguments of {effect.name} must be a JSON object")
+        context = self._contexts.context(effect, facts, tenant, granted)
         chain = self._chain(effect, facts, tenant)
         if chain is None or self._hooks is None:
             return await self._made(tool, arguments, context, facts, tenant)
         call = _hooked_call(effect, state, tenant, effect_class=effect.effect_class)
         before = await self._hooks.before(chain, call, arguments, lambda given: tool.effect_class(given).value)
         if before.denied is not None:
-            returned = Returned(result=_as_result(before.denied), outcome=DENIED)
+            returned = Returned(result=as_result(before.denied), outcome=DENIED)
         else:
             if before.hosts:
                 hosts = (*context.allowed_hosts, *before.hosts)
@@ -363,7 +306,7 @@ class ToolCalls:
     async def _after(self, chain: Chain, call: HookedCall, given: Mapping[str, Any], returned: Returned) -> Returned:
         """What a call gave, as the hooks after it leave it."""
         assert self._hooks is not None
-        before = HookedResult(text=self._kept(returned.result.text), is_error=returned.result.is_error)
+        before = HookedResult(text=self._results.kept(returned.result.text), is_error=returned.result.is_error)
         left, acts = await self._hooks.after(chain, call, given, before)
         returned.acts = [*returned.acts, *acts]
         if left != before:
@@ -390,53 +333,6 @@ class ToolCalls:
             result = replace(result, text=without(context.credentials.values(), result.text))
         return Returned(result=result, outcome="error" if result.is_error else "ok")
 
-    def _context(
-        self, effect: CallTool | ReconcileTool, facts: Facts, tenant: str, granted: tuple[str, ...]
-    ) -> ToolContext:
-        definition = facts.definition
-        return ToolContext(
-            run_id=effect.run_id,
-            session_id=facts.session_id,
-            agent_id=facts.agent_id,
-            agent=definition.name,
-            tenant=tenant,
-            subject=facts.subject,
-            user_id=facts.user_id,
-            user_tier=facts.user_tier,
-            provider=facts.current.provider,
-            model=facts.current.model,
-            tools=granted,
-            volumes=self._bound_volumes(facts),
-            allowed_hosts=allowed_hosts(self._operator_hosts, facts.allowed_hosts),
-            hosts_source="operator_default" if facts.allowed_hosts is None else "caller",
-            idempotency_key=f"{effect.run_id}:{effect.turn}.{effect.index}",
-            started_at_ms=facts.started_at_ms,
-            used_tokens=used_tokens(facts),
-            max_tokens=facts.max_context_tokens,
-            sampling=definition.sampling,
-            metadata=dict(facts.metadata),
-            attempt=effect.attempt,
-            compaction=definition.compaction,
-        )
-
-    def _bound_volumes(self, facts: Facts) -> tuple[VolumeBinding, ...]:
-        found: list[VolumeBinding] = []
-        for grant in facts.definition.volumes:
-            volume = self._volumes.get(grant.name)
-            if volume is not None:
-                # The narrower of the two wins: a grant never widens what the process allows.
-                mode = "rw" if grant.mode == "rw" and volume.mode == "rw" else "ro"
-                found.append(VolumeBinding(name=grant.name, path=volume.path, mode=mode, is_default=grant.is_default))
-        return tuple(found)
-
-
-def _error(text: str) -> Returned:
-    return Returned(result=ToolResult(text=text, is_error=True), outcome="error")
-
-
-def _as_result(result: HookedResult) -> ToolResult:
-    return ToolResult(text=result.text, is_error=result.is_error)
-
 
 def _hooked_call(
     effect: CallTool | ReconcileTool, state: AwaitingTools, tenant: str, *, effect_class: str
@@ -456,24 +352,6 @@ def _hooked_call(
         name=effect.name,
         effect_class=effect_class,
     )
-
-
-def allowed_hosts(operator: tuple[str, ...], caller: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The hosts a run may reach: the operator's list, narrowed by the caller's (null leaves it, empty denies all)."""
-    if caller is None:
-        return operator
-    both = [host for host in caller if any(_covers(entry, host) for entry in operator)]
-    # A wish that is wider than the list gives what the list has of it.
-    both += [entry for entry in operator if any(_covers(host, entry) for host in caller)]
-    return tuple(dict.fromkeys(both))
-
-
-def _covers(entry: str, host: str) -> bool:
-    wanted, found = entry.strip().lower().rstrip("."), host.strip().lower().rstrip(".")
-    if wanted in ("*", found):
-        return True
-    # Only names have subdomains; the last label of an IPv4 address is a number, that of a name never is.
-    return found.endswith("." + wanted) and not found.rpartition(".")[2].isdigit()
 
 
 def parsed(input_json: str) -> Mapping[str, Any]:

@@ -22,8 +22,8 @@ from services.core.budget.state import REDUCER_VERSION, Books, evolve
 from services.core.canonical import StateCodec, Unreadable
 from services.core.changing import changed
 from services.stream.family import Topics
-from services.stream.owner import Prepared
 from services.stream.partition import Aggregate, Decision, Partition
+from services.stream.workplace import Prepared
 
 FAMILY = "budget"
 AGGREGATE = "budget"

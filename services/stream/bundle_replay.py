@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import IO
 
 from schemas.values import ForkPoint, RunPosition
+from services.core.run.evolve import REDUCER_VERSION
 from services.core.run.forking import origin_of
 from services.core.run.replaying import Entry, Folding, Replayed
-from services.core.run.state import REDUCER_VERSION
 from services.stream.bundle import BlobPart, BrokenBundle, BundledEvent, BundledRun, BundleReader, Folded, Header
 
 

@@ -20,8 +20,9 @@ from schemas.reader import TermReader
 from services.stream.calls import Calls
 from services.stream.distribution import RECORDS, SECONDS, Distribution
 from services.stream.family import Family
-from services.stream.owner import Owner, Workplace
+from services.stream.owner import Owner
 from services.stream.partition import Due, Gap, Partition
+from services.stream.workplace import Workplace
 
 log = logging.getLogger(__name__)
 

@@ -21,12 +21,13 @@ from connectors.errors import Transient
 from connectors.protocols import Share
 from services.stream.alarms import Alarms
 from services.stream.flusher import Flusher, claimed_in
-from services.stream.owner import Figures, Owner, Workplace
+from services.stream.owner import Owner
 from services.stream.partition import Partition
 from services.stream.partition_fold import PartitionFold
 from services.stream.progress import CommandProgress
 from services.stream.snapshot import Cut
 from services.stream.standby import PausableTail, Standby, followed_by
+from services.stream.workplace import Figures, Workplace
 
 log = logging.getLogger(__name__)
 

@@ -10,124 +10,27 @@ Before: host.py decides which partitions to hold. After: flusher.py.
 import asyncio
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from connectors.errors import OutsideError
-from connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
-from schemas.codec import Codec, Undecodable, UnknownSchema
-from schemas.stream_events import Claim
-from schemas.values import Envelope
+from connectors.protocols import LogRecord
+from schemas.codec import Undecodable, UnknownSchema
 from services.stream.alarms import Alarms
-from services.stream.calls import Calls
-from services.stream.dead_letters import DeadLetters
-from services.stream.distribution import SECONDS, Distribution
-from services.stream.family import Family, Topics
-from services.stream.partition import NO_DIGEST, Aggregate, DecisionTooLarge, Partition, Watcher
+from services.stream.partition import Aggregate, DecisionTooLarge, Partition
 from services.stream.partition_fold import PartitionFold
-from services.stream.past import Past
-from services.stream.snapshot import Snapshots, Start
+from services.stream.take_over import TakeOver
+from services.stream.workplace import Desk, Figures, Prepared, Workplace
 
 log = logging.getLogger(__name__)
 
-CLAIM_KEY = b"claim"
 FORMER_ALIVE_MS = 1_500
 """A partition that was assigned to us and whose last record is younger has a former owner that may be alive: a group
 takes a session (3 s, less at most a heartbeat of 1 s) to notice a dead one, so his last record is older than this."""
 HANDOVER_GRACE_S = 2.0
 """What a former owner that may be alive gets to hand over results whose loss costs something. Most tool calls and short
 turns end within it; whoever waits for the run waits so long at a rebalance, and not at all after a death."""
-
-
-@dataclass(slots=True)
-class Prepared:
-    """A command made ready. `order` is called at the moment of deciding, so that it sees what is live then.
-
-    `aggregate` None: the command has no place any more (its run is over or never was) and is done with.
-    """
-
-    aggregate: Aggregate | None
-    order: Callable[[], Any] | None = None
-    cause_id: str = ""
-    despite_quarantine: bool = False
-    """The order is one for aggregates that stand still."""
-
-
-class Intake(Protocol):
-    """Turns commands into orders; the family's own."""
-
-    def prepare(self, record: LogRecord, command: Any, partition: Partition) -> Prepared | Awaitable[Prepared]:
-        """At once when nothing has to be looked up, otherwise to be awaited. Raises OutsideError when it cannot be."""
-        ...
-
-
-class Desk(Watcher, Intake, Protocol):
-    """What a family keeps for each partition it owns: it watches decisions and prepares commands."""
-
-    issued_until_ms: int
-    """No aggregate that is over is known to have been ordered after this, by the clock of who ordered it."""
-
-    def carry_out(
-        self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition
-    ) -> Sequence[Prepared] | Awaitable[Sequence[Prepared]]:
-        """A local effect of the aggregate, in that state, as orders to aggregates of the partition.
-
-        To be awaited when something has to be looked up; raises OutsideError then, and is asked again.
-        """
-        ...
-
-    def closed(self) -> None:
-        """The partition is not held any more; nothing of this desk is asked again."""
-
-    def standing(self, aggregate: Aggregate) -> Any:
-        """The order that something wider than the aggregate gives it now, obeyed already or not; None without one."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workplace:
-    """What every owner of a process shares."""
-
-    family: Family
-    codec: Codec
-    topics: Topics
-    appender: LogAppender
-    ranges: LogRanges
-    snapshots: Snapshots
-    past: Past
-    dead_letters: DeadLetters
-    calls: Calls
-    desk: Callable[[int, int, int, int], Desk]
-    """Makes the family's desk for (partition, term, known_since_ms, forgotten_until): aggregates that ended before that
-    time and below that offset are in the index only."""
-    clock_ms: Callable[[], int]
-    name: str
-    """Name of this process in Claims and logs."""
-    lifeline: str = ""
-    """By which others learn of its death; empty: they do not."""
-
-
-@dataclass(slots=True)
-class Figures:
-    """Counts since the start of the process."""
-
-    claims_for: Counter[str] = field(default_factory=Counter)
-    """Partitions taken, by the reason."""
-    fenced: int = 0
-    unknown_outcomes: int = 0
-    commands: int = 0
-    refused_records: int = 0
-    quarantined: int = 0
-    stale_records: int = 0
-    take_over_s: Distribution = field(default_factory=lambda: Distribution(SECONDS))
-
-    @property
-    def claims(self) -> int:
-        return self.claims_for.total()
-
-
 LOOKUP_RETRY_S = 0.5
 """Pause before a look-up that the outside refused is tried again; the command keeps waiting."""
 
@@ -177,25 +80,9 @@ class Owner:
         work, began_s = self._work, time.monotonic()
         self.drop()
         work.calls.keep(self.number)
-        if folded is None:
-            folded = await self._from_checkpoint()
-        else:
-            work.snapshots.forget(self.number)
-        if before is not None:
-            await self._catch_up(folded)
-            if folded.lifeline not in ("", work.lifeline):
-                await before(folded.lifeline)
-        term = await work.appender.append(work.topics.events, self.number, [self._claim_record(folded.term, reason)])
-        if folded.next_offset > term:
-            ignored = f"what was folded up to {folded.next_offset} is of another, longer log"
-            folded = await self._from_start(ignored)
-        fold, last_ms = folded.fold, folded.last_ms
-        async with await work.ranges.read(work.topics.events, self.number, folded.next_offset, term + 1) as chunks:
-            async for chunk in chunks:
-                folded.feed(chunk)
-                last_ms = max((record.timestamp for record in chunk[-2:] if record.offset < term), default=last_ms)
-                await asyncio.sleep(0)  # heartbeats share this loop
-        assert fold.reader.term == term, f"read up to the Claim at {term}, found the term {fold.reader.term}"
+        folded, last_ms = await TakeOver(self.number, work).folded_to_claim(reason, folded, before)
+        fold = folded.fold
+        term = fold.reader.term
         for problem in fold.problems:
             log.error("partition %d offset %d: %s", self.number, problem.record.offset, problem.error)
             work.dead_letters.park(problem.record, kind="undecodable", error=problem.error)
@@ -244,33 +131,6 @@ class Owner:
         self._wake()
         return partition.progress.low
 
-    async def _catch_up(self, folded: PartitionFold) -> None:
-        """Fold what there is already, and learn who owns it."""
-        work, topic = self._work, self._work.topics.events
-        if not folded.lifeline and folded.term >= await work.ranges.beginning_offset(topic, self.number):
-            async with await work.ranges.read(topic, self.number, folded.term, folded.term + 1) as chunks:
-                async for chunk in chunks:
-                    folded.learn(chunk[0])
-        end = await work.ranges.end_offset(topic, self.number)
-        async with await work.ranges.read(topic, self.number, folded.next_offset, end) as chunks:
-            async for chunk in chunks:
-                folded.feed(chunk)
-                await asyncio.sleep(0)  # heartbeats share this loop
-
-    async def _from_checkpoint(self) -> PartitionFold:
-        work = self._work
-        first = await work.ranges.beginning_offset(work.topics.events, self.number)
-        start = await work.snapshots.load(self.number, first)
-        if start.ignored:
-            log.warning("partition %d: folding from offset %d because %s", self.number, first, start.ignored)
-        return PartitionFold(work.family, work.codec, start)
-
-    async def _from_start(self, because: str) -> PartitionFold:
-        work = self._work
-        first = await work.ranges.beginning_offset(work.topics.events, self.number)
-        log.warning("partition %d: folding from offset %d because %s", self.number, first, because)
-        return PartitionFold(work.family, work.codec, Start(first))
-
     def _adopt(
         self, partition: Partition, desk: Desk, aggregate: Aggregate, *, may_be_alive: bool
     ) -> frozenset[Hashable]:
@@ -316,11 +176,6 @@ class Owner:
         task = group.create_task(work)
         self._waits.add(task)
         task.add_done_callback(self._waits.discard)
-
-    def _claim_record(self, term: int, reason: str) -> Outgoing:
-        envelope = Envelope(term=term, seq=0, aggregate="", tenant="", at_ms=self._work.clock_ms(), prev=NO_DIGEST)
-        claim = Claim(owner=self._work.name, reason=reason, lifeline=self._work.lifeline)
-        return Outgoing(key=CLAIM_KEY, value=self._work.codec.encode_event(envelope, claim))
 
     def drop(self) -> None:
         """Forget the partition's memory; calls under way go on and their results wait for the next claim.

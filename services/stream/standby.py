@@ -25,9 +25,9 @@ from typing import Protocol
 
 from connectors.errors import Transient
 from connectors.protocols import LogRanges, LogRecord, LogTail, Share
-from services.stream.owner import Workplace
 from services.stream.partition_fold import PartitionFold
 from services.stream.snapshot import Snapshots, Start
+from services.stream.workplace import Workplace
 
 log = logging.getLogger(__name__)
 

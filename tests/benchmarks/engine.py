@@ -30,25 +30,32 @@ from schemas.codec import local_codec
 from schemas.ids import fresh_token
 from schemas.run_commands import StartRun
 from schemas.values import CommandEnvelope
+from services.core.hooks import HookTable
 from services.core.run.state import Ended
+from services.runtime.admission import door_of
+from services.runtime.clock import clock_ms
+from services.runtime.credentials import NO_CREDENTIALS
 from services.runtime.deltas import Previews
-from services.runtime.desk import PastRun, RunDesk
-from services.runtime.main import calls_of, clock_ms
+from services.runtime.desk import RunDesk
+from services.runtime.hooks import Hooks
 from services.runtime.metrics import RunMetrics
+from services.runtime.past_runs import PastRun
+from services.runtime.responses import Responses
 from services.runtime.routing import Routing
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import Secrecy
 from services.runtime.settings import runtime_settings
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING
+from services.runtime.work import calls_of
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
 from services.stream.host import FixedMembership, Host
-from services.stream.owner import Workplace
 from services.stream.partition import Aggregate
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
+from services.stream.workplace import Workplace
 from tests.benchmarks.workload import AGENT, CONFIGURATION, ENVIRONMENT, PROMPT
 
 TOPICS = Topics.of("run")
@@ -167,6 +174,13 @@ class NothingBefore:
         raise AssertionError("nobody asks")
 
 
+class NobodyIsAsked:
+    """Callbacks of hooks, of which there are none."""
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes:
+        raise AssertionError("nobody asks")
+
+
 class Engine:
     """One runtime, wired as services/runtime/main.py does it."""
 
@@ -191,7 +205,11 @@ class Engine:
             previews=self.previews,
             secrecy=Secrecy(),
             routing=routing,
+            hooks=Hooks(lambda: HookTable(), NobodyIsAsked(), clock_ms=clock_ms),
+            credentials=NO_CREDENTIALS,
         )
+        door = door_of(loaded)
+        responses = Responses(Secrecy(), mask=work.mask)
 
         def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
             self.tallies.owns(number, term)
@@ -207,6 +225,9 @@ class Engine:
                 clock_ms=clock_ms,
                 absent=family.absent,
                 tracing=tracing,
+                responses=responses,
+                so_far=work.so_far.said,
+                door=door,
             )
 
         workplace = Workplace(

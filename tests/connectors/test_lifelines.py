@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from typing import Any
 
 import pytest
 
@@ -27,12 +28,44 @@ def port_of(line: Lifeline) -> int:
     return int(line.name.partition("/")[0].rpartition(":")[2])
 
 
-async def held(line: Lifeline, by: int = 1) -> None:
-    """Until it has so many holders that were greeted."""
-    async with asyncio.timeout(WAIT_S):
-        while len(line._held) < by:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0.02)
+class Holder:
+    """Somebody who holds the lifeline of that name; `task` is what it learns."""
+
+    def __init__(self, name: str) -> None:
+        self._met = asyncio.Semaphore(0)
+        self.task = asyncio.create_task(until_gone(name, self._met.release))
+
+    async def met(self) -> None:
+        """Until it was greeted, once more for each time this is asked."""
+        async with asyncio.timeout(WAIT_S):
+            await self._met.acquire()
+
+
+class Looks:
+    """Counts the connections, made or tried, that holders are done with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._over = asyncio.Semaphore(0)
+        hold = lifelines._hold
+
+        async def counted(*given: Any) -> bytes | None:
+            try:
+                return await hold(*given)
+            finally:
+                self._over.release()
+
+        monkeypatch.setattr(lifelines, "_hold", counted)
+
+    async def more(self, count: int) -> None:
+        """Until so many more are over."""
+        async with asyncio.timeout(WAIT_S):
+            for _ in range(count):
+                await self._over.acquire()
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    return Looks(monkeypatch)
 
 
 def broken(line: Lifeline) -> None:
@@ -50,76 +83,77 @@ async def test_the_name_tells_the_address_and_the_life() -> None:
 
 async def test_a_process_that_is_gone_without_a_word_has_died() -> None:
     line = await opened("one")
-    holder = asyncio.create_task(until_gone(line.name))
-    await held(line)
+    holder = Holder(line.name)
+    await holder.met()
     await line.close()
     async with asyncio.timeout(WAIT_S):
-        assert await holder
+        assert await holder.task
 
 
 async def test_a_process_that_let_go_has_not_died() -> None:
     line = await opened("one")
-    holder = asyncio.create_task(until_gone(line.name))
-    await held(line)
+    holder = Holder(line.name)
+    await holder.met()
     line.release()
     await line.close()
     async with asyncio.timeout(WAIT_S):
-        assert not await holder
+        assert not await holder.task
 
 
 async def test_a_broken_connection_is_no_dead_process() -> None:
     line = await opened("one")
-    holder = asyncio.create_task(until_gone(line.name))
+    holder = Holder(line.name)
     for _ in range(3):
-        await held(line)
+        await holder.met()
         broken(line)
-    await held(line)
-    assert not holder.done()
+    await holder.met()
+    assert not holder.task.done()
     await line.close()
     async with asyncio.timeout(WAIT_S):
-        assert await holder
+        assert await holder.task
 
 
 async def test_another_life_at_the_same_port_means_that_the_first_is_dead() -> None:
     line = await opened("one")
-    holder = asyncio.create_task(until_gone(line.name))
-    await held(line)
+    holder = Holder(line.name)
+    await holder.met()
     line._stop_listening()
     second = await opened("two", port_of(line))
     broken(line)
     async with asyncio.timeout(WAIT_S):
-        assert await holder
+        assert await holder.task
     await second.close()
 
 
-async def test_who_was_never_greeted_takes_a_refusal_for_no_death() -> None:
+async def test_who_was_never_greeted_takes_a_refusal_for_no_death(looks: Looks) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         name = f"127.0.0.1:{free.getsockname()[1]}/one"
         holder = asyncio.create_task(until_gone(name))
-        done, _ = await asyncio.wait([holder], timeout=0.2)
-        assert not done
+        await looks.more(3)
+        assert not holder.done()
     line = await opened("another", int(name.partition("/")[0].rpartition(":")[2]))
-    await held(line)
+    await looks.more(3)
     await line.close()
-    done, _ = await asyncio.wait([holder], timeout=0.2)
-    assert not done
+    await looks.more(3)
+    assert not holder.done()
     holder.cancel()
 
 
 async def test_a_name_that_makes_no_sense_is_never_dead() -> None:
     for name in ("nonsense", "127.0.0.1/one", "127.0.0.1:port/one", "127.0.0.1:80/", "/"):
         holder = asyncio.create_task(until_gone(name))
-        done, _ = await asyncio.wait([holder], timeout=0.02)
-        assert not done, name
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not holder.done(), name
         holder.cancel()
 
 
-async def test_holders_beyond_the_bound_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_holders_beyond_the_bound_are_turned_away(monkeypatch: pytest.MonkeyPatch, looks: Looks) -> None:
     monkeypatch.setattr(lifelines, "MAX_HELD", 2)
     line = await opened("one")
     holders = [asyncio.create_task(until_gone(line.name)) for _ in range(4)]
-    await held(line, by=2)
+    await looks.more(5)  # only the two that are turned away come back
     assert len(line._held) == 2
     for holder in holders:
         holder.cancel()

@@ -27,7 +27,7 @@ from schemas.run_events import RunCompleted, ToolCallRequested, ToolReturned
 from schemas.stream_records import RemoteToolRequest
 from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
 from services.core.run.orders import Refusal
-from services.runtime.main import clock_ms
+from services.runtime.clock import clock_ms
 from services.runtime.tracing import NO_TRACING
 from services.stream.family import Topics
 from tests.services.runtime.small_runtime import AGENT, Scripted, SmallRuntime, running

@@ -3,18 +3,11 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from projections.frames import (
-    CALLS_SHOWN_MAX,
-    FRAMES_PER_EVENT,
-    Frame,
-    FrameMemory,
-    OpenCall,
-    frames,
-    parsed,
-    replay_frames,
-    stream_frame,
-    with_text,
-)
+from projections.frame import FRAMES_PER_EVENT, Frame, FrameMemory, OpenCall
+from projections.frame_shapes import parsed
+from projections.frames import frames
+from projections.frames_going_out import replay_frames, stream_frame, with_text
+from projections.frames_of_turns import CALLS_SHOWN_MAX
 from projections.transcript import TranscriptRow
 from schemas.run_events import (
     CommandRefused,

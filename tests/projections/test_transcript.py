@@ -1,7 +1,9 @@
 import orjson
 import pytest
 
-from projections.frames import FRAMES_PER_EVENT, frames, replay_frames
+from projections.frame import FRAMES_PER_EVENT
+from projections.frames import frames
+from projections.frames_going_out import replay_frames
 from projections.tables import EVERY_TENANT, BadPlace
 from projections.transcript import (
     TranscriptRow,
@@ -137,7 +139,7 @@ async def test_somebody_who_joins_in_the_middle_sees_the_frames_of_one_who_was_t
     assert run.last_seq == known
     partition.add("r_1", *events[known:])
     was_there, late = [], []
-    from projections.frames import FrameMemory
+    from projections.frame import FrameMemory
 
     whole = FrameMemory()
     for value in partition.records[1:]:

@@ -12,7 +12,7 @@ from typing import Any
 from connectors.memory_log import MemoryRecord
 from projections import interrupts, runs, steps, transcript, usage
 from projections.folding import Changes, Known, fold
-from projections.frames import FRAMES_PER_EVENT
+from projections.frame import FRAMES_PER_EVENT
 from projections.history import Cursor, read_records
 from tests.projections.stories import TOPIC
 

@@ -18,8 +18,9 @@ from connectors.sealing import key_encryption_keys
 from services.cli.stack.home import Home
 from services.commands.opening import Places
 from services.commands.requests import RunRequest
-from services.runtime import main
+from services.runtime import main, topic_names
 from services.stream.family import Topics
+from services.stream.subject_keys import WrongKey
 from tests.services.commands.test_opening import layer_of, places, projecting
 from tests.services.commands.world import ADMIN_CALLER, IVY, pieces_of, types_of
 from tests.services.runtime.test_process import stopped
@@ -74,9 +75,9 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(main, "TOPICS", Topics.of("run", topic_prefix))
-    monkeypatch.setattr(main, "GROUP", topic_prefix)
-    monkeypatch.setattr(main, "BUDGET_TOPICS", Topics.of("budget", topic_prefix))
+    monkeypatch.setattr(topic_names, "TOPICS", Topics.of("run", topic_prefix))
+    monkeypatch.setattr(topic_names, "GROUP", topic_prefix)
+    monkeypatch.setattr(topic_names, "BUDGET_TOPICS", Topics.of("budget", topic_prefix))
     for name, topic in (
         ("DELTAS_TOPIC", "run.deltas"),
         ("TALLY_TOPIC", "insights.runs"),
@@ -85,7 +86,7 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
         ("SUBJECTS_TOPIC", "subject.keys"),
         ("PROVIDERS_TOPIC", "provider.events"),
     ):
-        monkeypatch.setattr(main, name, f"{topic_prefix}.{topic}")
+        monkeypatch.setattr(topic_names, name, f"{topic_prefix}.{topic}")
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)
     environ = {
         "LOOMLOG_KAFKA": kafka,
@@ -146,10 +147,10 @@ async def test_an_encrypted_log_is_not_opened_without_its_key(places: Places) ->
         async with layer_of(replace(places, wrapping=given)) as layer:
             assert layer.keys is not None
             await layer.keys.sealer("acme", "ivy")
-        with pytest.raises(main.WrongKey, match="LOOMLOG_ENCRYPTION_KEY is not set"):
+        with pytest.raises(WrongKey, match="LOOMLOG_ENCRYPTION_KEY is not set"):
             async with layer_of(places):
                 pass
         other = key_encryption_keys(text=base64.b64encode(b"o" * 32).decode(), file=None, previous="")
-        with pytest.raises(main.WrongKey, match="set the right one"):
+        with pytest.raises(WrongKey, match="set the right one"):
             async with layer_of(replace(places, wrapping=other)):
                 pass

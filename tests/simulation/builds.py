@@ -9,7 +9,7 @@ from typing import Any
 
 from connectors.errors import Transient
 from projections.builds import BUILDING, COMPARED, LIVE, PREVIOUS, VERSION, Build, BuildRow, StatusRow, TableHash
-from services.runtime.desk import PastRun
+from services.runtime.past_runs import PastRun
 from tests.simulation.statements import COLUMNS, Row
 from tests.simulation.store import PREFIX, Connection, Store
 

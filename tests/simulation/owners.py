@@ -23,10 +23,10 @@ from services.runtime.tally import Tallies
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.host import Host
-from services.stream.owner import Workplace
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
 from services.stream.standby import Standby
+from services.stream.workplace import Workplace
 from tests.services.stream.families import add_families, family_script
 from tests.services.stream.outside import Definitions
 from tests.services.stream.script import answer

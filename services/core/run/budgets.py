@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from schemas.run_events import Event, LimitReached, ModelCallFailed, ModelReplied, RunFailed
 from schemas.values import LimitNotice
 from services.core.run import limits
+from services.core.run.facts import Facts
 from services.core.run.orders import OverBudget, Refusal
-from services.core.run.state import AwaitingModel, Facts, State
+from services.core.run.state import AwaitingModel, State
 
 OVER_LIMIT = "token_limit_exceeded"
 """Code of a run that is refused, or ended, by a limit on spending (also one in money: clients know this code)."""

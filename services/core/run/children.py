@@ -29,19 +29,9 @@ from schemas.values import AgentDefinition, BlobRef, CommandEnvelope, ParentCall
 from services.core.changing import changed
 from services.core.run import compacting, delegation, hooking, limits, unknown
 from services.core.run.delegation import Child, Delegation
+from services.core.run.facts import Facts, Pause
 from services.core.run.orders import ChildrenAsked, ChildTold, Refusal, Start
-from services.core.run.state import (
-    Absent,
-    AwaitingTools,
-    Ended,
-    Facts,
-    Live,
-    OpenCall,
-    Parked,
-    Pause,
-    Refused,
-    State,
-)
+from services.core.run.state import Absent, AwaitingTools, Ended, Live, OpenCall, Parked, Refused, State
 
 PARENT_ENDED = "parent run cancelled"
 """Why a child ends when its parent does, however that ended (parity: reference runtime 1.5)."""

@@ -5,16 +5,12 @@
     time      the run's limit has a code of its own, whether the script's process or the run's alarm noticed first
     failures  the run fails with the reason's own code instead of model_error
 
-Before: state.py and decide.py. After: connectors/models/code_js.py executes.
+Before: conversation.py and decide.py. After: connectors/models/code_js.py executes.
 """
-
-from typing import TYPE_CHECKING
 
 from schemas.conversation import ToolResultBlock
 from schemas.values import AgentDefinition
-
-if TYPE_CHECKING:
-    from services.core.run.state import Facts  # state.py asks here what a script may read
+from services.core.run.facts import Facts
 
 FAILURE_PREFIX = "code_agent_"
 
@@ -24,7 +20,7 @@ def is_code_agent(definition: AgentDefinition) -> bool:
     return bool(definition.code_body) or definition.code_blob is not None
 
 
-def is_mid_script(facts: "Facts") -> bool:
+def is_mid_script(facts: Facts) -> bool:
     """The script has asked for something and goes on with the answer."""
     if not is_code_agent(facts.definition) or not facts.messages:
         return False

@@ -33,21 +33,12 @@ from schemas.run_events import (
 from schemas.values import AgentDefinition, Compaction
 from services.core.run import limits
 from services.core.run.code_agents import is_code_agent
+from services.core.run.conversation import at_boundary, used_tokens
+from services.core.run.evolve import evolve
+from services.core.run.facts import NO_USAGE, Facts, Pause
 from services.core.run.orders import Compact, Recover, Refusal, Summarised, SummaryFailed
 from services.core.run.splitting import Split, compacted, estimate_tokens, left_out, split
-from services.core.run.state import (
-    NO_USAGE,
-    AwaitingModel,
-    Compacting,
-    Facts,
-    Live,
-    Parked,
-    Pause,
-    State,
-    at_boundary,
-    evolve,
-    used_tokens,
-)
+from services.core.run.state import AwaitingModel, Compacting, Live, Parked, State
 
 Wish = TypeVar("Wish", bool, int, str)
 MANUAL, AUTO, SELF = "manual", "auto", "self"

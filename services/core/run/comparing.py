@@ -15,8 +15,10 @@ from typing import Any
 from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from schemas.run_events import ModelReplied
 from schemas.values import AgentDefinition
+from services.core.run.conversation import conversation
+from services.core.run.facts import Facts
 from services.core.run.replaying import Replayed, status_of
-from services.core.run.state import Absent, Facts, Refused, State, conversation
+from services.core.run.state import Absent, Refused, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

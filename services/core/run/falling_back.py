@@ -18,8 +18,10 @@ Before: decide.py, after the retries. After: state.py folds the switch; frames.p
 from schemas.conversation import ImageBlock, Message
 from schemas.run_events import Event, FallbackSuppressed, ModelSwitched
 from services.core.run import limits
+from services.core.run.conversation import has_reasoning
+from services.core.run.facts import Facts
 from services.core.run.orders import Alternative, ModelErred
-from services.core.run.state import AwaitingModel, Facts, has_reasoning
+from services.core.run.state import AwaitingModel
 
 RETRYABLE, PERMANENT, CANCELLED = "retryable", "permanent", "cancelled"
 DEADLINE_EXCEEDED, DEPRECATED, UNKNOWN = "deadline_exceeded", "deprecated", "unknown"

@@ -23,6 +23,7 @@ from schemas.conversation import Message
 from schemas.run_events import Event, ModelCallRequested, RunRefused, RunStarted
 from schemas.values import AgentDefinition, DefinitionOverrides, ForkPoint, RunPosition, Sampling, Segment
 from services.core.run import compacting, pausing
+from services.core.run.conversation import conversation
 from services.core.run.orders import Fork, Refusal
 from services.core.run.prompt import segments_of, wrong_segments
 from services.core.run.state import (
@@ -35,7 +36,6 @@ from services.core.run.state import (
     Paused,
     Refused,
     State,
-    conversation,
 )
 
 BAD_POINT = "bad_fork_point"

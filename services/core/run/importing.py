@@ -18,6 +18,7 @@ from collections.abc import Callable
 from schemas.run_events import Event, RunCancelled, RunRefused, RunRestored, RunStarted
 from services.core.changing import changed
 from services.core.run import interrupting
+from services.core.run.evolve import evolve
 from services.core.run.orders import Import
 from services.core.run.state import (
     Absent,
@@ -30,7 +31,6 @@ from services.core.run.state import (
     Parked,
     Paused,
     State,
-    evolve,
 )
 
 BEGUN = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)

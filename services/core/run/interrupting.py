@@ -36,9 +36,10 @@ from schemas.run_events import (
 )
 from schemas.values import InterruptionTerms, InterruptionWish, ToolCall
 from services.core.run import limits
+from services.core.run.facts import Facts
 from services.core.run.orders import ModelAnswered, Respond
 from services.core.run.questions import CANCELLED, DECLINED, RESOLVED, TIMED_OUT, Question
-from services.core.run.state import AwaitingTools, Facts, Live, State
+from services.core.run.state import AwaitingTools, Live, State
 
 TOOL = "Interruption"
 ASK, NOTIFY, CANCEL = "ask", "notify", "cancel"

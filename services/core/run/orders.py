@@ -40,8 +40,9 @@ from schemas.values import (
     ToolCall,
     Usage,
 )
+from services.core.run.facts import Pause
 from services.core.run.limits import RESIDENTS_MAX
-from services.core.run.state import Pause, State
+from services.core.run.state import State
 
 CallKey = tuple[str, int, int, int]
 """Names one attempt of one call of a run: kind (model or tool), turn, index (0 for models), attempt. The kind reconcile

@@ -10,8 +10,9 @@ Before: decide.py. After: state.py folds the pauses into the facts.
 from schemas.run_events import CommandRefused, Event, ModelCallRequested, RunPaused, RunPauseRequested, RunResumed
 from services.core.changing import changed
 from services.core.run import compacting, limits
+from services.core.run.facts import Facts, Pause
 from services.core.run.orders import Obey, PauseIt, ResumeIt
-from services.core.run.state import Facts, Live, Pause, Paused, State
+from services.core.run.state import Live, Paused, State
 
 RUN_SCOPE = "run"
 """The scope of a pause that was asked for one run; wider ones (agent, tenant, all) stand in the pause table."""

@@ -16,18 +16,9 @@ Not chosen: a state of its own (everything that was true of the run still is).
 from schemas.run_events import CommandRefused, Event, RunQuarantined, RunReleased
 from services.core.changing import changed
 from services.core.run import limits
+from services.core.run.facts import NO_LOSSES
 from services.core.run.orders import Cancel, Import, Quarantine, Release
-from services.core.run.state import (
-    NO_LOSSES,
-    AwaitingModel,
-    AwaitingTools,
-    Compacting,
-    Live,
-    OpenCall,
-    Parked,
-    Paused,
-    State,
-)
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Live, OpenCall, Parked, Paused, State
 
 HEARD = (Quarantine, Release, Cancel, Import)
 """Orders that a quarantined run obeys; a tuple, because a union is made anew at every look."""

@@ -49,9 +49,10 @@ from schemas.run_events import (
     TurnCancelled,
 )
 from services.core.run.delegation import is_complete, needs_gathering, running
+from services.core.run.facts import Facts
 from services.core.run.importing import is_import
 from services.core.run.orders import CallKey
-from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Facts, Parked, Paused, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused, State
 
 LIVE = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
 """A tuple, because a union is made anew at every look."""

@@ -19,7 +19,9 @@ from schemas.conversation import Message
 from schemas.reader import RawEvent
 from schemas.run_events import Event
 from services.core.canonical import StateCodec, Unreadable
-from services.core.run.state import Absent, Ended, IllegalEvent, Refused, State, conversation, evolve
+from services.core.run.conversation import conversation
+from services.core.run.evolve import evolve
+from services.core.run.state import Absent, Ended, IllegalEvent, Refused, State
 
 STATES = StateCodec(State)
 NO_DIGEST = bytes(DIGEST_BYTES)

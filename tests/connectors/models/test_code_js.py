@@ -19,7 +19,7 @@ from schemas.values import Usage
 from tests.connectors.models.scripts import STARTED_MS, Answer, exchange, script_request, to_the_end, turn
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "agent_code"
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
 
 
 def body(text: str) -> str:

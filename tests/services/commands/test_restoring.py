@@ -23,7 +23,8 @@ from services.commands.declined import Declined
 from services.commands.pausing import Target
 from services.commands.restoring import Restored
 from services.commands.snapshots import Wanted
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Refused, conversation
+from services.core.run.conversation import conversation
+from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Refused
 from services.stream.bundle import BlobPart
 from services.stream.state_checking import check_state
 from services.stream.state_reading import StateReader

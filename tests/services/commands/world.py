@@ -26,7 +26,7 @@ from connectors.protocols import Outgoing
 from connectors.sealing import KeyEncryptionKeys, name_of
 from projections.audit import AuditRow
 from projections.cursors import CursorRow, Position
-from projections.frames import FRAMES_PER_EVENT, FrameMemory
+from projections.frame import FRAMES_PER_EVENT, FrameMemory
 from projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
 from projections.positions import Arrival
 from projections.runs import RunFilter, RunPage, RunRow, frame_memory
@@ -65,7 +65,9 @@ from services.commands.items import Piece
 from services.commands.layer import TOPICS, CommandLayer
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN, RUNS_READ, TENANT, USER
+from services.core.run.conversation import conversation
 from services.core.run.decide import decide
+from services.core.run.evolve import evolve
 from services.core.run.forking import overridden
 from services.core.run.interrupting import TOOL, id_of, wish_of
 from services.core.run.orders import (
@@ -88,7 +90,7 @@ from services.core.run.orders import (
     SummaryFailed,
 )
 from services.core.run.orders import Start as StartOrder
-from services.core.run.state import Absent, AwaitingModel, Compacting, Ended, Refused, State, conversation, evolve
+from services.core.run.state import Absent, AwaitingModel, Compacting, Ended, Refused, State
 from services.runtime.budgets import budget_host
 from services.runtime.relatives import told
 from services.runtime.responses import Responses
@@ -101,7 +103,7 @@ PARTITIONS = 4
 BUDGETS = TOPICS.budgets
 KEK = b"k" * 32
 NOW_MS = 1_780_000_000_000
-WAIT_S = 5.0
+WAIT_S = 30.0
 """Longest wait of any test; nothing here takes a tenth of a second."""
 
 ADMIN_CALLER = Caller(name="shared", tenant="default", subject="default", scopes=frozenset({ADMIN}), legacy=True)

@@ -135,7 +135,7 @@ async def test_it_projects_what_comes_and_stops_when_told(stage, builds, connect
     stage.add_runs("r_3")
     await until(lambda: projector.metrics["events"] == 36)
     stage.stop.set()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         await task
     assert projector.metrics["state"] == "stopped"
     assert (await builds.table_hashes(1))["runs"].rows == 3

@@ -22,10 +22,10 @@ from schemas.values import CommandEnvelope
 from services.core.run.state import Ended
 from services.runtime.desk import RunDesk
 from services.runtime.tally import Tallies
-from services.stream.owner import Prepared
 from services.stream.partition import Aggregate, Partition
 from services.stream.past import Past
 from services.stream.progress import CommandProgress
+from services.stream.workplace import Prepared
 from tests.services.core.run.given import NOW
 from tests.services.stream.given import CODEC, EVENTS, FAMILY, claim_record
 from tests.services.stream.outside import TOPICS, Definitions, Index

@@ -34,12 +34,13 @@ from services.core.pauses import PauseTable
 from services.core.run.orders import Refusal
 from services.runtime.admission import Door
 from services.runtime.availability import Availability
+from services.runtime.clock import clock_ms
 from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.deltas import Previews
-from services.runtime.desk import Definitions, PastRun, RunDesk
+from services.runtime.desk import Definitions, RunDesk
 from services.runtime.hooks import Hooks
-from services.runtime.main import Work, clock_ms
 from services.runtime.model_calls import ModelCalls, Provider
+from services.runtime.past_runs import PastRun
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.shelf import Shelf
@@ -48,19 +49,20 @@ from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import NO_TRACING, Tracing
+from services.runtime.work import Work
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
 from services.stream.host import FixedMembership, Host, PausableTail
-from services.stream.owner import Workplace
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
+from services.stream.workplace import Workplace
 
 AGENT = AgentDefinition(name="helper", sha256="ab12", provider="mock", model="m-1", tools=("Echo",), max_tokens=100)
 TOPICS = Topics.of("run")
 RUN = "r_one"
 SECRET = "the user's own words"
-WAIT_S = 5.0
+WAIT_S = 30.0
 TURNS = (
     Reply(
         text=f"I think of {SECRET}",

@@ -23,7 +23,7 @@ from tests.services.runtime.small_runtime import TOPICS, SmallRuntime, Stage, ru
 from tests.services.stream.given import CODEC
 
 TOPIC = "providers"
-WAIT_S = 5.0
+WAIT_S = 30.0
 CANDIDATES = tuple(ModelChoice(provider=name, model="large", effort="low") for name in ("acme", "blind", "deep"))
 TRAITS = {
     "acme": Traits(sees=lambda model: True, keeps_cache=True),

@@ -9,7 +9,8 @@ from schemas.conversation import TextBlock
 from schemas.run_commands import CompactRun, PostInput, StartRun
 from schemas.run_events import CompactionRequested, ContextCompacted, ModelCallRequested, ModelReplied, RunParked
 from schemas.values import CommandEnvelope, Compaction, Usage
-from services.core.run.state import Absent, Parked, State, evolve
+from services.core.run.evolve import evolve
+from services.core.run.state import Absent, Parked, State
 from services.core.run.summarising import SYSTEM
 from tests.services.runtime.small_runtime import AGENT, RUN, Stage
 

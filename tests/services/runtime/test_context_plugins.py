@@ -16,9 +16,10 @@ from connectors.memory_log import MemoryLog
 from connectors.protocols import ModelRequest, Reply
 from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from schemas.values import Usage
+from services.core.run.facts import Facts
 from services.core.run.orders import ModelAnswered, ModelErred
 from services.core.run.react import CallModel
-from services.core.run.state import AwaitingModel, Facts
+from services.core.run.state import AwaitingModel
 from services.runtime.context_plugins import ContextPlugins, Outbound, Redact, cleaned_json, secrets_of
 from services.runtime.credentials import Credentials
 from services.runtime.deltas import Previews

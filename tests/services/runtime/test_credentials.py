@@ -15,9 +15,10 @@ from connectors.run_credentials import MemoryRows, RunCredentials
 from connectors.secret_key import SecretKey
 from schemas.run_events import RunCompleted, ToolReturned
 from schemas.values import ParentCall
+from services.core.run.facts import Facts
 from services.core.run.orders import FAILED, ToolDone
 from services.core.run.react import CallTool, ReconcileTool
-from services.core.run.state import AwaitingTools, Facts
+from services.core.run.state import AwaitingTools
 from services.runtime import credentials as module
 from services.runtime.credentials import Credentials
 from services.runtime.redaction import without

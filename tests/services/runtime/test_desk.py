@@ -19,7 +19,7 @@ from services.runtime.desk import (
 )
 from services.runtime.hand_over import command_of
 from services.stream.fold import Fold
-from services.stream.owner import Prepared
+from services.stream.workplace import Prepared
 from tests.services.core.run.given import NOW, answered
 from tests.services.runtime.given import DeskAtWork, cancelling, envelope, pausing, resuming, saying, started
 from tests.services.stream.given import CODEC, EVENTS, FAMILY

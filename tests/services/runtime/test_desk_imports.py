@@ -9,9 +9,11 @@ from schemas.run_events import RunStarted
 from schemas.stream_records import PauseSet
 from schemas.values import ImportOrigin
 from services.core.pauses import PauseTable
+from services.core.run.conversation import conversation
+from services.core.run.facts import Pause
 from services.core.run.importing import is_import
 from services.core.run.orders import Obey
-from services.core.run.state import AwaitingModel, Ended, Pause, Paused, conversation
+from services.core.run.state import AwaitingModel, Ended, Paused
 from services.stream.fold import Fold
 from services.stream.partition import Aggregate
 from tests.services.core.run.given import NOW, answered, calls, returned

@@ -31,7 +31,7 @@ from connectors.models.mock_script import ScriptTurn, WantedCall
 from connectors.protocols import EffectClass
 from connectors.tools.bench import Bench
 from services.core.run import limits
-from services.runtime import main
+from services.runtime import main, topic_names
 from services.stream.family import Topics
 
 prefix, losses_max, code, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
@@ -43,13 +43,13 @@ Bench.call = call
 Bench.effect_class = lambda self, arguments: EffectClass.UNSAFE
 mock.SCRIPTS["mock-fatal"] = lambda request: ScriptTurn(calls=(WantedCall(name="Bench", input="{}"),))
 limits.LOSSES_MAX = losses_max
-main.TOPICS, main.GROUP = Topics.of("run", prefix), prefix
-main.DELTAS_TOPIC, main.TALLY_TOPIC = f"{prefix}.run.deltas", f"{prefix}.insights.runs"
-main.CONTROL_TOPIC = f"{prefix}.control.events"
-main.HOOKS_TOPIC = f"{prefix}.hook.events"
-main.SUBJECTS_TOPIC = f"{prefix}.subject.keys"
-main.BUDGET_TOPICS = Topics.of("budget", prefix)
-main.PROVIDERS_TOPIC = f"{prefix}.provider.events"
+topic_names.TOPICS, topic_names.GROUP = Topics.of("run", prefix), prefix
+topic_names.DELTAS_TOPIC, topic_names.TALLY_TOPIC = f"{prefix}.run.deltas", f"{prefix}.insights.runs"
+topic_names.CONTROL_TOPIC = f"{prefix}.control.events"
+topic_names.HOOKS_TOPIC = f"{prefix}.hook.events"
+topic_names.SUBJECTS_TOPIC = f"{prefix}.subject.keys"
+topic_names.BUDGET_TOPICS = Topics.of("budget", prefix)
+topic_names.PROVIDERS_TOPIC = f"{prefix}.provider.events"
 uvloop.run(main.run(load(dict(os.environ), working_directory=folder)))
 """
 CONFIGURATION = """

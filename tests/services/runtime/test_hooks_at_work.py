@@ -14,16 +14,19 @@ from connectors.callbacks import Callbacks, callback_secrets, signed
 from connectors.memory_log import MemoryLog
 from connectors.protocols import EffectClass, Outgoing, Reply, ToolContext, ToolResult
 from connectors.secret_key import SecretKey
-from projections.frames import FrameMemory, frames
+from projections.frame import FrameMemory
+from projections.frames import frames
 from schemas.codec import local_codec
 from schemas.conversation import ToolResultBlock
 from schemas.reader import TermReader
 from schemas.run_events import HookActed, RunCompleted, ToolCallRequested, ToolReturned
 from schemas.stream_records import HookRegistered
 from schemas.values import Envelope, ToolCall, Usage
-from services.core.run.state import Absent, conversation, evolve
+from services.core.run.conversation import conversation
+from services.core.run.evolve import evolve
+from services.core.run.state import Absent
+from services.runtime.clock import clock_ms
 from services.runtime.hooks import Hooks
-from services.runtime.main import clock_ms
 from services.stream.hooks import HookBoard
 from tests.connectors.tools.web_server import Server, page, running
 from tests.services.runtime.small_runtime import RUN, TOPICS, Stage

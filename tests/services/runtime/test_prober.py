@@ -15,7 +15,7 @@ from tests.services.stream.given import CODEC
 
 TOPIC = "providers"
 NOW = 10_000_000_000
-WAIT_S = 5.0
+WAIT_S = 30.0
 AWAY = Transient("p 503: away", kind="unavailable", status=503)
 
 

@@ -3,9 +3,10 @@ from collections.abc import Callable
 import pytest
 
 from schemas.run_events import RunQuarantined
+from services.core.run.conversation import conversation
 from services.core.run.orders import ModelErred, Recover, ToolDone
 from services.core.run.react import CallModel, CallTool, ReconcileTool, StopCalls
-from services.core.run.state import Absent, conversation
+from services.core.run.state import Absent
 from services.runtime.run_family import RunFamily
 from tests.services.core.run.given import (
     NOW,

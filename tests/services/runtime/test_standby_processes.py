@@ -40,16 +40,16 @@ agents:
 """
 CHILD = """
 import sys
-from services.runtime import main
+from services.runtime import main, topic_names
 from services.stream.family import Topics
 prefix = sys.argv[1]
-main.TOPICS, main.GROUP = Topics.of("run", prefix), prefix
-main.DELTAS_TOPIC, main.TALLY_TOPIC = f"{prefix}.run.deltas", f"{prefix}.insights.runs"
-main.CONTROL_TOPIC = f"{prefix}.control.events"
-main.HOOKS_TOPIC = f"{prefix}.hook.events"
-main.SUBJECTS_TOPIC = f"{prefix}.subject.keys"
-main.BUDGET_TOPICS = Topics.of("budget", prefix)
-main.PROVIDERS_TOPIC = f"{prefix}.provider.events"
+topic_names.TOPICS, topic_names.GROUP = Topics.of("run", prefix), prefix
+topic_names.DELTAS_TOPIC, topic_names.TALLY_TOPIC = f"{prefix}.run.deltas", f"{prefix}.insights.runs"
+topic_names.CONTROL_TOPIC = f"{prefix}.control.events"
+topic_names.HOOKS_TOPIC = f"{prefix}.hook.events"
+topic_names.SUBJECTS_TOPIC = f"{prefix}.subject.keys"
+topic_names.BUDGET_TOPICS = Topics.of("budget", prefix)
+topic_names.PROVIDERS_TOPIC = f"{prefix}.provider.events"
 sys.exit(main.main())
 """
 

@@ -17,7 +17,7 @@ from schemas.producing import start_run_record
 from schemas.reader import TermReader
 from schemas.run_events import ModelCallRequested, RunCompleted, RunPaused
 from schemas.stream_records import PauseSet
-from services.runtime import main
+from services.runtime import main, topic_names
 from services.runtime.start_paused import REASON, pause_once
 from services.stream.family import Topics
 from services.stream.pauses import PARTITION, PauseBoard
@@ -112,7 +112,7 @@ async def test_over_a_real_broker_runs_stand_still_until_they_are_resumed_and_a_
         ("BUDGET_TOPICS", Topics.of("budget", topic_prefix)),
         ("PROVIDERS_TOPIC", f"{topic_prefix}.provider.events"),
     ):
-        monkeypatch.setattr(main, name, value)
+        monkeypatch.setattr(topic_names, name, value)
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)
     environ = {
         "LOOMLOG_KAFKA": kafka,

@@ -11,7 +11,8 @@ from connectors.errors import UnknownOutcome
 from connectors.kafka import MAX_BATCH_BYTES
 from connectors.memory_log import MemoryLog
 from schemas.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
-from services.core.run.state import Absent, Ended, conversation
+from services.core.run.conversation import conversation
+from services.core.run.state import Absent, Ended
 from services.insights.tally import EMPTY, MINUTE_MS, minute_of
 from services.runtime import tally as tally_module
 from services.runtime.tally import Tallies

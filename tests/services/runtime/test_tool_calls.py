@@ -13,9 +13,10 @@ from schemas.values import BlobRef, Sampling, VolumeGrant
 from services.core.run.orders import ToolDone
 from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools
-from services.runtime import tool_calls as tool_calls_module
+from services.runtime import tool_results
 from services.runtime.shelf import Shelf
-from services.runtime.tool_calls import ToolCalls, allowed_hosts, parsed
+from services.runtime.tool_calls import ToolCalls, parsed
+from services.runtime.tool_contexts import allowed_hosts
 from services.runtime.tracing import NoTracing
 from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, at_tools, recover
 from tests.services.runtime.given import ToldTool
@@ -129,7 +130,7 @@ async def test_a_long_result_goes_to_the_blob_store() -> None:
 
 
 async def test_an_endless_result_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_calls_module, "MAX_RESULT_CHARACTERS", 10)
+    monkeypatch.setattr(tool_results, "MAX_RESULT_CHARACTERS", 10)
     order = await Work(ToldTool(answer=ToolResult(text="x" * 11))).run()
     assert order.text == "x" * 10 + "\n[cut after 10 characters]"
 

@@ -8,7 +8,7 @@ import pytest
 from services.runtime import web
 from services.runtime.web import ADDRESS, MAX_AT_ONCE, MAX_HEAD_BYTES, bound_socket, serve
 
-WAIT_S = 5.0
+WAIT_S = 30.0
 
 
 @contextlib.asynccontextmanager

@@ -24,7 +24,8 @@ from schemas.run_events import (
     ToolReconcileRequested,
 )
 from schemas.stream_records import DeadLetter
-from services.core.run.state import Absent, Ended, Refused, State, evolve
+from services.core.run.evolve import evolve
+from services.core.run.state import Absent, Ended, Refused, State
 
 
 @dataclass(slots=True)

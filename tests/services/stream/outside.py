@@ -11,7 +11,7 @@ from schemas.codec import Undecodable
 from schemas.reader import TermReader
 from schemas.values import AgentDefinition
 from services.core.run.orders import Refusal
-from services.runtime.desk import PastRun
+from services.runtime.past_runs import PastRun
 from services.runtime.run_family import RunFamily
 from services.stream.family import Topics
 

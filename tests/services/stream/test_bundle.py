@@ -13,8 +13,8 @@ from connectors.blobs import reference
 from connectors.memory_log import MemoryRecord
 from schemas.codec import UnknownSchema, local_codec
 from schemas.conversation import Message
+from services.core.run.evolve import REDUCER_VERSION
 from services.core.run.replaying import Folding
-from services.core.run.state import REDUCER_VERSION
 from services.stream import bundle
 from services.stream.bundle import (
     BlobPart,

@@ -10,7 +10,7 @@ from schemas.codec import local_codec
 from schemas.run_events import InputReceived, ModelCallFailed, RunCancelled, RunStarted
 from schemas.stream_events import Claim
 from services.stream import owner as owner_module
-from services.stream.owner import CLAIM_KEY
+from services.stream.take_over import CLAIM_KEY
 from tests.services.stream.judge import dead_letters
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate

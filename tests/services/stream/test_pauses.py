@@ -9,7 +9,7 @@ from services.stream.pauses import PauseBoard
 
 TOPIC = "control"
 CODEC = local_codec()
-WAIT_S = 5.0
+WAIT_S = 30.0
 
 
 def put(log: MemoryLog, *changes: PauseSet) -> int:

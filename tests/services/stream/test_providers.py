@@ -10,7 +10,7 @@ from services.stream.providers import ProviderBoard
 
 TOPIC = "providers"
 CODEC = local_codec()
-WAIT_S = 5.0
+WAIT_S = 30.0
 STALLED = ModelMarked(provider="p", model="m", mark="stalled", at_ms=1)
 RECOVERED = ModelMarked(provider="p", model="m", mark="recovered", at_ms=2)
 

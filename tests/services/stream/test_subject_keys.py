@@ -13,7 +13,7 @@ from services.stream.subject_keys import ERASED, PARTITION, UNREADABLE, SubjectK
 
 TOPIC = "loom.subject.keys"
 KEK, NEXT_KEK = b"k" * 32, b"n" * 32
-WAIT_S = 5.0
+WAIT_S = 30.0
 
 
 def wrapping(*keys: bytes) -> KeyEncryptionKeys:

@@ -32,11 +32,11 @@ from services.runtime.tally import Tallies
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.host import FixedMembership, Host
-from services.stream.owner import Workplace
 from services.stream.partition import Partition
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
 from services.stream.standby import Standby
+from services.stream.workplace import Workplace
 from tests.services.stream.judge import Story, judged
 from tests.services.stream.outside import TOPICS, Definitions, Index, Wire
 from tests.services.stream.script import answer
@@ -44,7 +44,7 @@ from tests.services.stream.script import answer
 TALLIES = "tallies"
 NOW = 1_700_000_000_000
 CODEC = local_codec()
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 """How long a test waits for what must happen soon; it never takes that long unless something is broken."""
 
 

@@ -19,6 +19,8 @@ from schemas.run_commands import (
 from schemas.run_events import Event
 from schemas.values import AgentDefinition, CommandEnvelope, Compaction, ToolCall, Usage
 from services.core.run.decide import decide
+from services.core.run.evolve import evolve
+from services.core.run.facts import Pause
 from services.core.run.orders import (
     CallKey,
     Cancel,
@@ -41,18 +43,7 @@ from services.core.run.orders import (
     ToolDone,
 )
 from services.core.run.react import Effect, react
-from services.core.run.state import (
-    Absent,
-    AwaitingModel,
-    AwaitingTools,
-    Compacting,
-    Live,
-    Parked,
-    Pause,
-    Paused,
-    State,
-    evolve,
-)
+from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Compacting, Live, Parked, Paused, State
 
 NOW = 1_700_000_000_000
 RUN = "r_tok"

@@ -14,10 +14,11 @@ from services.core.run import limits
 from services.core.run.alarms import wakes_at
 from services.core.run.children import inherited, last_words, start_of, status_of, text_id
 from services.core.run.delegation import Child, Delegation
+from services.core.run.facts import Facts
 from services.core.run.forking import problem_at
 from services.core.run.orders import ChildrenAsked, ChildTold, Close, Refusal, Woken
 from services.core.run.react import CallTool, EndChildren, SeeToChild, SeeToParent, StopCalls, TellParent, unsettled
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Facts
+from services.core.run.state import AwaitingModel, AwaitingTools, Ended
 from services.core.run.unknown import open_keys
 from tests.services.core.run.given import (
     DEFINITION,

@@ -25,21 +25,12 @@ from services.core.run import limits
 from services.core.run.alarms import wakes_at
 from services.core.run.children import inherited
 from services.core.run.compacting import AUTO, MANUAL, SELF, due, merged, policy_of, wishes_of
+from services.core.run.conversation import conversation, used_tokens
 from services.core.run.decide import decide
+from services.core.run.evolve import evolve
 from services.core.run.orders import Fork, NotBegun, Origin, Woken
 from services.core.run.react import StopCalls, Summarise
-from services.core.run.state import (
-    Absent,
-    AwaitingModel,
-    Compacting,
-    Ended,
-    IllegalEvent,
-    Parked,
-    Paused,
-    conversation,
-    evolve,
-    used_tokens,
-)
+from services.core.run.state import Absent, AwaitingModel, Compacting, Ended, IllegalEvent, Parked, Paused
 from tests.services.core.run.given import (
     DEFINITION,
     ENVELOPE,

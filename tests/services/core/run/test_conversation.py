@@ -7,7 +7,8 @@ import pytest
 
 from schemas.conversation import Message, TextBlock, ToolResultBlock
 from schemas.values import BlobRef
-from services.core.run.state import Absent, State, conversation
+from services.core.run.conversation import conversation
+from services.core.run.state import Absent, State
 from tests.services.core.run.given import (
     DEFINITION,
     Run,

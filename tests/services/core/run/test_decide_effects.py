@@ -16,7 +16,7 @@ from schemas.run_events import (
 )
 from schemas.values import BlobRef, Usage
 from services.core.run import limits
-from services.core.run.decide import iteration_cap
+from services.core.run.ending import iteration_cap
 from services.core.run.react import CallModel, CallTool, StopCalls
 from services.core.run.state import AwaitingModel, AwaitingTools, Ended
 from tests.services.core.run.given import (

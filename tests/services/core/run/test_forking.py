@@ -11,11 +11,13 @@ from schemas.conversation import Message
 from schemas.run_commands import ForkRun
 from schemas.run_events import ModelCallRequested, RunRefused, RunStarted
 from schemas.values import ContentBlock, DefinitionOverrides, ForkPoint, RunPosition, Sampling, Segment
+from services.core.run.conversation import conversation
 from services.core.run.decide import decide
+from services.core.run.evolve import evolve
 from services.core.run.forking import content_sha256, needs_text, origin_of, overridden, problem_at
 from services.core.run.orders import Fork, Origin, Refusal
 from services.core.run.react import CallModel, react
-from services.core.run.state import Absent, AwaitingModel, State, conversation, evolve
+from services.core.run.state import Absent, AwaitingModel, State
 from tests.services.core.run.given import (
     DEFINITION,
     ENVELOPE,

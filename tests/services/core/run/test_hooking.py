@@ -9,9 +9,10 @@ from schemas.run_events import ChildrenPlanned, HookActed
 from schemas.values import HookAct, Spawn
 from services.core.run import delegation
 from services.core.run.children import start_of
+from services.core.run.evolve import evolve
 from services.core.run.orders import CANNOT_TELL, HAPPENED, ChildrenAsked
 from services.core.run.react import react
-from services.core.run.state import AwaitingTools, IllegalEvent, evolve
+from services.core.run.state import AwaitingTools, IllegalEvent
 from tests.services.core.run.given import DEFINITION, NOW, Run, at_tools, begun, kinds, reconciled, recover, returned
 
 DENIED = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="denied")

@@ -12,8 +12,8 @@ from schemas.run_events import (
     ToolCallRequested,
 )
 from schemas.values import Usage
+from services.core.run.evolve import evolve
 from services.core.run.react import CallModel, CallTool, StopCalls, react
-from services.core.run.state import evolve
 from tests.services.core.run.given import (
     NOW,
     RUN,

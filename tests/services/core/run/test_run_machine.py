@@ -24,22 +24,14 @@ from schemas.run_events import (
 )
 from schemas.values import Compaction, ModelChoice, Usage
 from services.core.canonical import StateCodec
-from services.core.run.decide import decide, iteration_cap
+from services.core.run.conversation import conversation
+from services.core.run.decide import decide
+from services.core.run.ending import iteration_cap
+from services.core.run.evolve import evolve
+from services.core.run.facts import add_usage
 from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Alternative, Order
 from services.core.run.react import CallModel, CallTool, ReconcileTool, Summarise
-from services.core.run.state import (
-    Absent,
-    AwaitingModel,
-    AwaitingTools,
-    Compacting,
-    Ended,
-    Paused,
-    Refused,
-    State,
-    add_usage,
-    conversation,
-    evolve,
-)
+from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Compacting, Ended, Paused, Refused, State
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,

@@ -48,17 +48,9 @@ from schemas.run_events import (
 )
 from schemas.values import BlobRef, HookAct, LimitNotice, Spawn, Usage
 from services.core.canonical import StateCodec
-from services.core.run.state import (
-    Absent,
-    AwaitingModel,
-    AwaitingTools,
-    Ended,
-    IllegalEvent,
-    Parked,
-    State,
-    add_usage,
-    evolve,
-)
+from services.core.run.evolve import evolve
+from services.core.run.facts import add_usage
+from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Ended, IllegalEvent, Parked, State
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,

@@ -1,0 +1,39 @@
+"""A file of environment variables to begin with, made from the table of settings: all of it comments.
+
+Before: settings.py. After: `loomlog env-template` and GET /v1/_env_template.
+"""
+
+from collections.abc import Iterator
+
+from connectors.configuration.kinds import PATHS
+from connectors.configuration.settings import SettingRow, setting_rows
+
+HEAD = """# Settings of loomlog. Take the # away from what you change; docs/SETTINGS.md says more.
+# Secrets belong in a file that only the service may read."""
+SECRET = "keep it secret"
+
+
+def env_template() -> str:
+    """All settings by group, with their defaults. Holds no value of this process."""
+    return "\n".join([HEAD, *_lines()]) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    group = ""
+    for row in setting_rows():
+        if row.group != group:
+            group = row.group
+            yield f"\n# --- {group} ---"
+        said = f"{row.kind.label}; {SECRET}" if row.is_secret else row.kind.label
+        yield f"\n# {row.meaning} ({said})"
+        yield f"# {row.name}={_default(row)}"
+
+
+def _default(row: SettingRow) -> str:
+    if row.default is None:
+        return ""
+    if isinstance(row.default, bool):
+        return "1" if row.default else "0"
+    if isinstance(row.default, tuple):
+        return (":" if row.kind is PATHS else ",").join(map(str, row.default))
+    return str(row.default)

@@ -1,0 +1,35 @@
+"""What comes with the program to configure it: presets, and a file of variables to begin with. Holds nothing of here.
+
+Before: operator_routes.py. After: connectors.configuration.
+"""
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from connectors.configuration.env_template import env_template
+from connectors.configuration.findings import did_you_mean
+from connectors.configuration.presets import KIND, Preset, presets
+from services.api.answers import json_answer
+from services.api.service import Service
+from services.commands.declined import Declined
+from services.core.access.decide import Caller
+
+
+async def list_presets(service: Service, caller: Caller, request: Request) -> Response:
+    return json_answer({"units": [_unit(preset) for preset in presets().values()]})
+
+
+async def show_preset(service: Service, caller: Caller, request: Request) -> Response:
+    name = request.path_params["name"]
+    preset = presets().get(name)
+    if preset is None:
+        raise Declined("unknown_preset", f"there is no preset {name[:80]}{did_you_mean(name[:80], presets())}")
+    return json_answer({**_unit(preset), "content": preset.content})
+
+
+async def template(service: Service, caller: Caller, request: Request) -> Response:
+    return PlainTextResponse(env_template())
+
+
+def _unit(preset: Preset) -> dict[str, str]:
+    return {"name": preset.name, "kind": KIND, "description": preset.description}

@@ -1,0 +1,160 @@
+"""What follows the answer of a model (tool calls, a turn, the end), or its failure (a wait, another model, the end).
+
+Before: decide.py. After: going_on.py for what comes next; falling_back.py says which model is asked instead.
+"""
+
+from schemas.run_events import (
+    Event,
+    ModelCallFailed,
+    ModelReplied,
+    RunParked,
+    ToolCallRequested,
+    ToolReturned,
+)
+from services.core.changing import changed
+from services.core.run import (
+    code_agents,
+    falling_back,
+    interrupting,
+    limits,
+    unknown,
+)
+from services.core.run.ending import has_iterations, run_completed, run_failed
+from services.core.run.evolve import evolve
+from services.core.run.facts import Facts
+from services.core.run.going_on import after_tools, next_attempt, next_step
+from services.core.run.orders import (
+    ModelAnswered,
+    ModelErred,
+)
+from services.core.run.state import (
+    AwaitingModel,
+    AwaitingTools,
+    State,
+)
+
+
+def answered(state: State, order: ModelAnswered) -> list[Event]:
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (order.turn, order.attempt):
+        return []  # a late answer changes nothing
+    replied = ModelReplied(
+        turn=order.turn,
+        attempt=order.attempt,
+        text=order.text,
+        text_blob=order.text_blob,
+        reasoning=order.reasoning,
+        reasoning_signature=order.reasoning_signature,
+        tool_calls=order.tool_calls,
+        stop_reason=order.stop_reason,
+        usage=order.usage,
+        provider=order.provider,
+        model=order.model,
+        max_context_tokens=order.max_context_tokens,
+        cost_micros=order.cost_micros,
+        currency=order.currency,
+        duration_ms=order.duration_ms,
+        traceparent=order.traceparent,
+    )
+    facts = state.facts
+    if order.tool_calls:
+        events = [replied, *_tool_intents(facts, order)]
+        if unknown.answers(events) < len(order.tool_calls):
+            return events
+        return [*events, *_after_all(state, events, order.at_ms)]
+    if not facts.waiting_inputs and not facts.interactive:
+        return [replied, run_completed(facts, order.stop_reason, order)]
+    if not has_iterations(facts, order.turn):
+        return [replied, run_completed(facts, "max_iterations", order)]  # nobody could answer what is said next
+    if facts.waiting_inputs:
+        return [replied, next_step(state, [replied], order.turn, order.at_ms)]
+    return [replied, RunParked(since_turn=order.turn)]
+
+
+def _tool_intents(facts: Facts, order: ModelAnswered) -> list[Event]:
+    events: list[Event] = []
+    wishes = {wish.index: wish for wish in order.wishes}
+    for index, call in enumerate(order.tool_calls):
+        if index in wishes and index < limits.MAX_TOOL_CALLS_PER_TURN:
+            events += interrupting.begun(facts, order, wishes[index], events)
+        elif index < limits.MAX_TOOL_CALLS_PER_TURN:
+            events.append(
+                ToolCallRequested(
+                    turn=order.turn,
+                    index=index,
+                    call_id=call.id,
+                    effect_class=order.effect_classes[index],
+                    reconcilable=bool(order.reconcilable) and order.reconcilable[index],
+                )
+            )
+        else:
+            events.append(
+                ToolReturned(
+                    turn=order.turn,
+                    index=index,
+                    call_id=call.id,
+                    text=f"not carried out: a turn may ask for at most {limits.MAX_TOOL_CALLS_PER_TURN} tool calls",
+                    is_error=True,
+                    outcome="error",
+                )
+            )
+    return events
+
+
+def _after_all(state: AwaitingModel, events: list[Event], at_ms: int) -> list[Event]:
+    """What follows a reply whose calls have their results with it."""
+    after: State = state
+    for event in events:
+        after = evolve(after, event, at_ms)
+    assert isinstance(after, AwaitingTools)
+    return after_tools(after, [], at_ms)
+
+
+def erred(state: State, order: ModelErred) -> list[Event]:
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (order.turn, order.attempt):
+        return []
+    facts = state.facts
+    wait_ms = retry_wait_ms(state, order)
+    passed_over, switched = falling_back.switch(state, order) if wait_ms is None else ([], None)
+    takes_iteration = switched is not None or (wait_ms is not None and not _is_rate_limit_wait(order))
+    if takes_iteration and not has_iterations(facts, state.turn):
+        wait_ms, passed_over, switched, takes_iteration = None, [], None, False
+    failed = ModelCallFailed(
+        turn=order.turn,
+        attempt=order.attempt,
+        kind=order.kind,
+        message=order.message[: limits.ERROR_TEXT_MAX],
+        retry_after_ms=order.retry_after_ms,
+        provider=state.provider,
+        model=state.model,
+        duration_ms=order.duration_ms,
+        failure_class=falling_back.class_of(order.kind),
+        takes_iteration=takes_iteration,
+    )
+    if wait_ms is not None:
+        return [failed, next_attempt(state, order.at_ms + wait_ms, retry=state.failures + state.rate_limits + 1)]
+    if switched is not None:
+        there = changed(state, provider=switched.provider, model=switched.model)
+        return [failed, *passed_over, switched, next_attempt(there, 0)]
+    return [failed, *passed_over, run_failed(facts, code_agents.failure_code(order.kind), order.message)]
+
+
+def _is_rate_limit_wait(order: ModelErred) -> bool:
+    """Whether a retry is a wait for a rate limit, which is between us and the provider and no try of the run's."""
+    return order.kind == "rate_limited" and order.retries_rate_limits
+
+
+def retry_wait_ms(state: AwaitingModel, order: ModelErred) -> int | None:
+    """How long to wait before the next attempt; None when the turn has failed (runtime parity 1.8)."""
+    if not order.transient:
+        return None
+    if _is_rate_limit_wait(order):
+        if state.rate_limits + 1 >= limits.RATE_LIMIT_ATTEMPTS:
+            return None
+        wait_ms = order.retry_after_ms or limits.RATE_LIMIT_BACKOFF_MS[state.rate_limits]
+        return wait_ms if state.waited_ms + wait_ms <= limits.RETRY_WAIT_MAX_MS else None
+    allowed = min(state.facts.definition.retry_attempts, limits.RETRY_ATTEMPTS_MAX)
+    tried = state.failures + (state.rate_limits if not order.retries_rate_limits else 0)
+    if tried >= allowed:
+        return None
+    wait_ms = max(limits.RETRY_BACKOFF_MS[tried], order.retry_after_ms)
+    return wait_ms if state.waited_ms + wait_ms <= limits.RETRY_WAIT_MAX_MS else None

@@ -1,0 +1,254 @@
+"""What is true of a run after one more event: the fold, and the only way to a state.
+
+One function for each event. Here is the table and how a run begins and ends; what concerns one idea is beside it:
+evolve_model_calls.py, evolve_tool_calls.py, evolve_questions.py (to people), evolve_boundaries.py (what happens between
+turns: pauses and compactions).
+
+An event that cannot follow raises IllegalEvent: that is a bug or a damaged log, and parks one run.
+
+Before: schemas.reader gives accepted events. After: state.py, at which decide and react look.
+"""
+
+from typing import assert_never
+
+from schemas.run_events import (
+    CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
+    CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
+    Event,
+    FallbackSuppressed,
+    HookActed,
+    InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
+    LimitReached,
+    ModelCallFailed,
+    ModelCallRequested,
+    ModelReplied,
+    ModelSwitched,
+    PersonNotified,
+    ResidentLeft,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunPaused,
+    RunPauseRequested,
+    RunQuarantined,
+    RunRefused,
+    RunReleased,
+    RunRestored,
+    RunResumed,
+    RunStarted,
+    ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReconcileRequested,
+    ToolReturned,
+    TurnCancelled,
+)
+from services.core.changing import changed
+from services.core.run.conversation import without_reasoning
+from services.core.run.evolve_boundaries import (
+    check_not_compacting,
+    compaction_over,
+    compaction_requested,
+    pause_requested,
+    paused,
+    resumed,
+)
+from services.core.run.evolve_model_calls import (
+    failing,
+    model_failed,
+    model_requested,
+    replied,
+    switched,
+    turn_cancelled,
+)
+from services.core.run.evolve_questions import person_notified, question_closed, question_opened
+from services.core.run.evolve_tool_calls import (
+    delegated,
+    hook_acted,
+    outcome_asked,
+    reconcile_requested,
+    replaced,
+    tool_requested,
+    tool_returned,
+)
+from services.core.run.facts import NO_LOSSES, Facts, Pause, deadline, with_input, without_resident
+from services.core.run.prompt import first_message
+from services.core.run.state import (
+    Absent,
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    Ended,
+    IllegalEvent,
+    Parked,
+    Refused,
+    State,
+    facts_of,
+    with_facts,
+)
+
+REDUCER_VERSION = 8
+"""Raise it whenever the same events fold to another state; older snapshots are then ignored."""
+
+
+def evolve(state: State, event: Event, at_ms: int) -> State:
+    """The state after the event, which was decided at `at_ms`. Raises IllegalEvent when it cannot follow."""
+    match event:
+        case RunStarted():
+            return _started(state, event, at_ms)
+        case RunRefused(code=code, message=message):
+            if not isinstance(state, Absent):
+                raise IllegalEvent(f"RunRefused on a run that is {type(state).__name__}")
+            return Refused(code=code, message=message)
+        case ModelCallRequested():
+            return model_requested(state, event, at_ms)
+        case ModelReplied():
+            return replied(state, event)
+        case ModelCallFailed():
+            return model_failed(state, event)
+        case ModelSwitched():
+            return switched(state, event)
+        case FallbackSuppressed():
+            return failing(state, event)
+        case ToolCallRequested():
+            return tool_requested(state, event, at_ms)
+        case ToolReturned():
+            return tool_returned(state, event, at_ms)
+        case ToolReconcileRequested():
+            return reconcile_requested(state, event, at_ms)
+        case ToolOutcomeAsked():
+            return outcome_asked(state, event, at_ms)
+        case CallNotBegun():
+            return not_begun(state, event)
+        case HookActed():
+            return hook_acted(state, event)
+        case InterruptionOpened():
+            return question_opened(state, event, at_ms)
+        case InterruptionClosed():
+            return question_closed(state, event, at_ms)
+        case TurnCancelled():
+            return turn_cancelled(state, event)
+        case ChildrenPlanned() | ChildRequested() | ChildReturned():
+            return delegated(state, event, at_ms)
+        case ResidentLeft():
+            return with_facts(state, without_resident(facts_of(state, event), event.child_run_id))
+        case RunParked():
+            check_not_compacting(state, event)
+            return Parked(facts=facts_of(state, event), since_ms=at_ms)
+        case RunPauseRequested(scope=scope, reason=reason, by=by):
+            return pause_requested(state, event, Pause(scope=scope, reason=reason, by=by))
+        case RunPaused():
+            return paused(state, event, at_ms)
+        case RunResumed():
+            return resumed(state, event)
+        case CompactionRequested():
+            return compaction_requested(state, event, at_ms)
+        case ContextCompacted() | CompactionFailed():
+            return compaction_over(state, event)
+        case InputReceived():
+            return with_facts(state, with_input(facts_of(state, event), event))
+        case RunCompleted(stop_reason=reason):
+            return _ended(state, event, "completed", reason)
+        case RunFailed(error=error):
+            return _ended(state, event, "failed", error)
+        case RunCancelled(reason=reason):
+            return _ended(state, event, "cancelled", reason)
+        case RunRestored():
+            return _restored(state, event, at_ms)
+        case RunQuarantined(error=error):
+            return with_facts(state, changed(facts_of(state, event), quarantined=error))
+        case RunReleased():
+            return with_facts(state, changed(facts_of(state, event), quarantined="", losses=NO_LOSSES))
+        case PersonNotified():
+            return person_notified(state, event)
+        case LimitReached(notice=notice):
+            facts = facts_of(state, event)
+            told = f"{notice.scope}/{notice.severity}"
+            return with_facts(state, changed(facts, limits_told=(*facts.limits_told, told)))
+        case CommandRefused():
+            return state
+        case _:
+            assert_never(event)
+
+
+def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
+    if not isinstance(state, Absent):
+        raise IllegalEvent(f"RunStarted on a run that is {type(state).__name__}")
+    system, first = first_message(event.definition, event.segments, event.metadata, event.payload_metadata)
+    # Another agent's model would refuse reasoning that it did not sign.
+    history = tuple(map(without_reasoning, state.history)) if event.seed and event.forked_from else state.history
+    facts = Facts(
+        run_id=state.run_id,
+        session_id=event.session_id,
+        agent_id=event.agent_id,
+        subject=event.subject,
+        user_id=event.user_id,
+        user_tier=event.user_tier,
+        definition=event.definition,
+        system=system,
+        # A fork may say nothing of its own: it answers what its prefix ends with.
+        messages=(*history, first) if first.blocks else history,
+        allowed_hosts=event.allowed_hosts,
+        interactive=event.interactive,
+        idempotency_key=event.idempotency_key,
+        request_sha256=event.request_sha256,
+        started_at_ms=at_ms,
+        traceparent=event.traceparent,
+        metadata=tuple(sorted(event.metadata.items())),
+        payload_metadata=tuple(sorted(event.payload_metadata.items())),
+        credentials=event.credentials,
+        inherited_messages=len(state.history),
+        imported_events=0 if event.imported_from is None else event.imported_from.events,
+        run_timeout_s=event.run_timeout_s,
+        deadline_ms=deadline(event.run_timeout_s, at_ms),
+        parent=event.parent,
+        parent_context=tuple(sorted(event.parent_context.items())),
+        web_search_filter=event.web_search_filter,
+        seed=event.seed,
+    )
+    # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
+    return AwaitingModel(
+        facts=facts,
+        turn=0,
+        attempt=0,
+        provider=event.definition.provider,
+        model=event.definition.model,
+        not_before_ms=0,
+    )
+
+
+def not_begun(state: State, event: CallNotBegun) -> AwaitingModel | AwaitingTools | Compacting:
+    match state:
+        case Compacting(number=event.turn, attempt=event.attempt) if event.kind == "compact":
+            return changed(state, not_begun=True)
+        case AwaitingModel(turn=event.turn, attempt=event.attempt) if event.kind == "model":
+            return changed(state, not_begun=True)
+        case AwaitingTools(turn=event.turn) if event.kind == "tool":
+            for opened in state.open:
+                if (opened.index, opened.attempt) == (event.index, event.attempt):
+                    return replaced(state, changed(opened, not_begun=True))
+    raise IllegalEvent(f"attempt {event.attempt} of {event.kind} call {event.turn}.{event.index} is not open")
+
+
+def _restored(state: State, event: RunRestored, at_ms: int) -> State:
+    facts = facts_of(state, event)
+    if facts.imported_events != event.events:
+        return state  # it went on somewhere before, and that is told again here
+    # Its time begins anew: how long the file lay somewhere was no work.
+    return with_facts(state, changed(facts, imported_events=0, deadline_ms=deadline(facts.run_timeout_s, at_ms)))
+
+
+def _ended(state: State, event: Event, status: str, reason: str) -> Ended:
+    facts = facts_of(state, event)
+    # Once all results of a turn are in they are in the conversation, and nothing is left to be kept.
+    if isinstance(state, AwaitingTools) and len(state.answers) < len(state.asked):
+        return Ended(facts=facts, status=status, reason=reason, answers=state.answers)
+    return Ended(facts=facts, status=status, reason=reason)

@@ -1,0 +1,20 @@
+"""The topics of a runtime, and its group.
+
+They are looked up here when a process starts, so that tests can give an installation of their own other names.
+
+Before: redpanda/topics.yaml makes them. After: outside.py opens them, main.py hands them to whoever writes.
+"""
+
+from services.stream.budget_family import topics_of
+from services.stream.family import Topics
+
+GROUP = "loomlog-runtime"
+"""The consumer group whose assignments hint at ownership."""
+TOPICS = Topics.of("run")
+DELTAS_TOPIC = "loom.run.deltas"
+CONTROL_TOPIC = "loom.control.events"
+SUBJECTS_TOPIC = "loom.subject.keys"
+BUDGET_TOPICS = topics_of()
+HOOKS_TOPIC = "loom.hook.events"
+PROVIDERS_TOPIC = "loom.provider.events"
+TALLY_TOPIC = "loom.insights.runs"
