@@ -9,7 +9,10 @@ second: the machine's speed drifts by a third within minutes, but for both. The 
 docs/figures/smoke.json, which `--write` makes: the median of several stacks. When a row has fallen it is measured a
 second time on the same stack and judged by the better of the two.
 
-VARIATION
+How it varies: in 13 sessions on two shared cores (load 2 to 13 from other work beside it, raw figures drifting by a
+factor of eight: the floor did 20 to 154 runs/s with 1 in flight) the ratio was 0.27-0.36 for topic:1, 0.18-0.29 for
+topic:64 and 0.16-0.26 for http:16 while the load was under 8, and up to 0.74, 0.28 and 0.50 above. The lowest of each
+is 0.93, 0.89 and 0.70 of the baseline's; a machine that is busy with something else moves the ratio up, not down.
 
 BENCH_SMOKE_DELAY_MS=N holds up every run of ours by N milliseconds, to see it fail.
 """
