@@ -6,6 +6,7 @@ checked, the Restate server through `npm ci` from its lock, without running any 
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -50,6 +51,19 @@ def restate_server() -> Path:
     if not found:
         raise NotInstalled("npm has no build of @restatedev/restate-server for this machine")
     return found[0]
+
+
+def pinned(peer: str, *names: str) -> dict[str, str]:
+    """The versions that a peer's requirements pin, of these packages."""
+    lines = (HERE / peer / "requirements.txt").read_text().splitlines()
+    found = dict(line.split(" ", 1)[0].split("==", 1) for line in lines if "==" in line and not line.startswith(" "))
+    return {name: found[name] for name in names}
+
+
+def pinned_server() -> str:
+    """The version of the Restate server that is pinned."""
+    wanted = json.loads((HERE / "restate" / "package.json").read_text())
+    return str(wanted["dependencies"]["@restatedev/restate-server"])
 
 
 def folder_of(name: str, pins: Path) -> Path:

@@ -106,7 +106,7 @@ def losses(figures: Mapping[str, Any]) -> list[str]:
         mine = [row for name in OURS if (row := row_of(figures, name, n))]
         for system in figures["systems"]:
             other = row_of(figures, system["name"], n)
-            if system["kind"] == "ours" or other is None or not mine or not other["runs"]:
+            if system["kind"] == "ours" or other is None or not mine or not other["runs_per_s"]:
                 continue
             worse = [
                 text

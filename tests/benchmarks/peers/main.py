@@ -163,7 +163,7 @@ def turned(systems: Sequence[System], by: int) -> list[System]:
 def one_row(system: System, bench: Bench, in_flight: int, warm_up_s: float, seconds: float) -> dict[str, Any]:
     """One measurement. Raises SlotFailed."""
     with opened(system, bench) as ready:
-        return run_slot(
+        row = run_slot(
             ready.command,
             bench.environment,
             in_flight=in_flight,
@@ -173,6 +173,7 @@ def one_row(system: System, bench: Bench, in_flight: int, warm_up_s: float, seco
             groups=ready.groups,
             meters=ready.meters,
         )
+    return {"versions": ready.versions, **row}
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

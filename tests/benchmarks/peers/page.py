@@ -11,7 +11,7 @@ from the medians of the same run.
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,14 +112,18 @@ def latency(figures: Mapping[str, Any]) -> str:
     )
 
 
-def by_level(figures: Mapping[str, Any], cell: Any) -> str:
+def by_level(figures: Mapping[str, Any], cell: Callable[[Mapping[str, Any]], str]) -> str:
     """A table with a line a system and a column a number in flight."""
     levels = in_flight(figures)
     lines = [
-        [system["title"], *(cell(row) if (row := found(figures, system["name"], n)) else "" for n in levels)]
+        [system["title"], *(told(row, cell) if (row := found(figures, system["name"], n)) else "" for n in levels)]
         for system in figures["systems"]
     ]
     return table(["", *(f"{n} in flight" for n in levels)], lines)
+
+
+def told(row: Mapping[str, Any], cell: Callable[[Mapping[str, Any]], str]) -> str:
+    return cell(row) if row["runs_per_s"] else "no run ended"
 
 
 def ratios(figures: Mapping[str, Any]) -> str:
@@ -130,8 +134,8 @@ def ratios(figures: Mapping[str, Any]) -> str:
         if system["kind"] == "ours":
             continue
         for ours in OURS:
-            told = [times(ratio(figures, ours, system["name"], n)) for n in levels]
-            lines.append([f"{title(figures, ours)} / {system['title']}", *told])
+            each = [times(ratio(figures, ours, system["name"], n)) for n in levels]
+            lines.append([f"{title(figures, ours)} / {system['title']}", *each])
     return "## Ours divided by theirs, runs a second\n\n" + table(["", *(f"{n} in flight" for n in levels)], lines)
 
 
@@ -163,8 +167,8 @@ def cpu(figures: Mapping[str, Any]) -> str:
         groups = {name: ms for name, ms in row["cpu_ms_per_run"].items() if name != IDLE}
         parts = ", ".join(f"{name} {ms:.2f}" for name, ms in groups.items() if ms >= 0.005)
         idle = row["cpu_ms_per_run"].get(IDLE)
-        told = [f"**{sum(groups.values()):.2f}**", parts, "" if idle is None else f"{idle:.2f}"]
-        lines.append([title(figures, row["system"]), str(row["in_flight"]), *told])
+        cells = [f"**{sum(groups.values()):.2f}**", parts, "" if idle is None else f"{idle:.2f}"]
+        lines.append([title(figures, row["system"]), str(row["in_flight"]), *cells])
     return "## CPU milliseconds a run\n\n" + table(["", "in flight", "total", "of which", IDLE], lines)
 
 
@@ -174,8 +178,8 @@ def stored(figures: Mapping[str, Any]) -> str:
     for row in figures["rows"]:
         log, wal = row.get("log_bytes_per_run"), row.get("wal_bytes_per_run")
         if log is not None or wal is not None:
-            told = ["" if value is None else f"{value:,.0f}" for value in (log, wal)]
-            lines.append([title(figures, row["system"]), str(row["in_flight"]), *told])
+            cells = ["" if value is None else f"{value:,.0f}" for value in (log, wal)]
+            lines.append([title(figures, row["system"]), str(row["in_flight"]), *cells])
     return (
         f"## Bytes a run\n\nThe steps of a run return {figures['payload_bytes']:,} bytes. Ours writes them to the log "
         "(commands and events); what it writes to Postgres is its projection.\n\n"

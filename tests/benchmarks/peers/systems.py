@@ -20,7 +20,7 @@ import psycopg
 from psycopg import sql
 
 from tests.benchmarks.main import Stack, log_bytes
-from tests.benchmarks.peers.environments import python_of, restate_server
+from tests.benchmarks.peers.environments import pinned, pinned_server, python_of, restate_server
 from tests.benchmarks.peers.restate.server import running
 from tests.benchmarks.slot import run_slot
 
@@ -38,6 +38,8 @@ class Opened:
     meters: Mapping[str, Callable[[], float]] = field(default_factory=dict)
     processes: int = 1
     """Of the client; the runs in flight are shared out among them."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of what the client cannot know; a client that runs in the peer's own environment says them itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +204,7 @@ def opened(system: System, bench: Bench) -> Iterator[Opened]:
                 yield Opened(
                     command=(sys.executable, "-m", "tests.benchmarks.peers.restate.client", restate.ingress),
                     groups={"server": [restate.server], "service": [restate.service], **bench.groups()},
+                    versions={"server": pinned_server(), **pinned("restate", "restate-sdk", "hypercorn", "uvloop")},
                 )
         case other:
             raise AssertionError(f"no way to run {other}")

@@ -1,25 +1,26 @@
 import copy
 from typing import Any
 
+import pytest
+
+from tests.benchmarks.peers.environments import HERE, pinned, pinned_server
 from tests.benchmarks.peers.goals import goals, losses, ratio
+from tests.benchmarks.peers.main import SYSTEMS, chosen, summary, turned
 from tests.benchmarks.peers.page import page
 from tests.benchmarks.peers.systems import IDLE
 
 
 def row(system: str, in_flight: int, runs_per_s: float, p50_ms: float, **more: Any) -> dict[str, Any]:
-    return {
-        "system": system,
-        "in_flight": in_flight,
-        "runs": int(runs_per_s * 8),
-        "runs_per_s": runs_per_s,
-        "runs_per_s_range": [runs_per_s * 0.9, runs_per_s * 1.1],
-        "p50_ms": p50_ms,
-        "p99_ms": p50_ms * 2,
-        "errors": 0,
-        "cpu_ms_per_run": {"client": 1.0, IDLE: 0.25},
-        "versions": {},
-        **more,
-    }
+    """What three repetitions, a tenth apart, become."""
+    taken = [
+        {
+            "in_flight": in_flight, "seconds": 8.0, "runs": int(rate * 8), "runs_per_s": rate, "errors": 0,
+            "p50_ms": p50_ms, "p99_ms": p50_ms * 2, "client_cpu_s": 1.0, "cpu_ms_per_run": {"client": 1.0, IDLE: 0.25},
+            **more,
+        }
+        for rate in (runs_per_s * 0.9, runs_per_s, runs_per_s * 1.1)
+    ]  # fmt: skip
+    return {"system": system, "in_flight": in_flight, **summary(taken), "taken": taken}
 
 
 def system(name: str, kind: str) -> dict[str, str]:
@@ -107,11 +108,12 @@ def test_ours_is_divided_by_theirs_at_the_same_number_in_flight():
     assert "| HTTP / KAFKA-FLOOR | 0.33 |" in page(FIGURES, None)
 
 
-def test_a_peer_that_ended_nothing_divides_nothing():
+def test_a_peer_that_ended_nothing_divides_nothing_and_says_so():
     rows = [row("topic", 1, 100.0, 9.0), row("dbos", 1, 0.0, 0.0)]
     figures = changed(rows=rows)
     assert ratio(figures, "topic", "dbos", 1) is None
     assert losses(figures) == []
+    assert "| DBOS | no run ended |" in page(figures, None)
 
 
 def test_goals_are_met_missed_or_not_measured():
@@ -156,3 +158,27 @@ def test_who_was_left_out_is_told_with_the_reason():
 
 def test_the_gate_says_below_what_it_fails():
     assert "| topic:1 | 0.300 | 0.280-0.310 | 0.200 |" in page(None, SMOKE)
+
+
+def test_each_repetition_begins_with_another_system():
+    four = SYSTEMS[:4]
+    begun = [turned(four, repetition)[0].name for repetition in range(5)]
+    assert begun == [*(system.name for system in four), four[0].name]
+    assert sorted(system.name for system in turned(four, 3)) == sorted(system.name for system in four)
+
+
+def test_a_system_that_does_not_exist_is_refused_by_name():
+    with pytest.raises(SystemExit, match="temporal"):
+        chosen(["topic", "temporal"])
+
+
+def test_pins_are_exact_versions_of_what_is_told():
+    versions = {**pinned("restate", "restate-sdk", "hypercorn"), "server": pinned_server()}
+    assert all(version[0].isdigit() for version in versions.values())
+
+
+@pytest.mark.parametrize("peer", ["dbos", "langgraph", "restate"])
+def test_requirements_name_no_index_and_have_hashes(peer):
+    lines = (HERE / peer / "requirements.txt").read_text().splitlines()
+    assert not [line for line in lines if "://" in line or line.startswith("-")]
+    assert sum("==" in line for line in lines) <= sum("--hash=" in line for line in lines)
