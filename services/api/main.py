@@ -29,6 +29,7 @@ from connectors import logs
 from connectors.configuration import ConfigurationProblem, Loaded, check_tiers, load, providers_of, token_table
 from connectors.errors import OutsideError
 from connectors.garbage import collect_rarely
+from connectors.open_files import allow_open_files
 from connectors.process_secrecy import hide_from_other_programs
 from connectors.schema_registry import codec_for
 from services.api.app import build_app
@@ -36,6 +37,7 @@ from services.api.documents import document_bytes
 from services.api.metrics import Metrics
 from services.api.service import Service, own_version
 from services.api.settings import ApiSettings, MissingSetting, api_settings
+from services.commands import limits
 from services.commands.authentication import Gate
 from services.commands.opening import opened, waited_for
 from services.stream.subject_keys import WrongKey
@@ -49,6 +51,8 @@ GRACE_S = 3
 CLOSE_WAIT_S = 1.5
 """How long the clients of the broker and of Postgres may take to close; together with GRACE_S below 5 seconds."""
 BACKLOG = 2_048
+OPEN_FILES = limits.STREAMS_MAX + 1_000
+"""A stream is a connection; the rest is for requests, the broker, Postgres and files."""
 KEEP_ALIVE_S = 75
 """Idle connections; longer than the usual proxy keeps its own, so that it is the proxy that closes."""
 
@@ -87,6 +91,10 @@ async def run(loaded: Loaded) -> None:
         max_request_bytes=settings.max_request_bytes,
         metrics_enabled=settings.metrics_enabled,
     )
+    if (allowed := allow_open_files(OPEN_FILES)) < OPEN_FILES:
+        log.warning(
+            "at most %d open files are allowed (ulimit -Hn), %d are enough for every stream", allowed, OPEN_FILES
+        )
     listening = _listen(settings)
     server = Server(_config(service, settings.places.client_bounds.frame_bytes), stopping=lambda: _end_streams(service))
     for number in (signal.SIGTERM, signal.SIGINT):
