@@ -49,6 +49,22 @@ agents:
   gemini-reviewer: { provider: lab-gemini, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
   ollama-reviewer: { provider: lab-ollama, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
   sleeper: { provider: slow, model: mock-generic }
+  talker: { provider: mock, model: mock-generic }
+  tree: { provider: mock, model: mock-tree, tools: [Agent] }
+  puppet:
+    provider: code-js
+    model: code
+    tools: [Interruption, Agent, Context]
+    interruption: { enabled: true, kinds: [question] }
+    code_body: |
+      const tools = { Interruption, Context: typeof Context === "undefined" ? null : Context };
+      function run(input) {
+        const said = JSON.parse(input.prompt).map((step) => {
+          if (step.spawn) return Agent.spawn({ name: step.spawn, prompt: step.prompt || "go" });
+          return tools[step.tool](step.input);
+        });
+        return said.join(" | ");
+      }
   unlucky: { provider: down, model: mock-generic, retry_attempts: 0 }
   secretary:
     provider: code-js
@@ -61,8 +77,8 @@ pricing:
   models:
     lab/lab-1: { input: 3.00, output: 15.00 }
 """
-"""On a model of somebody else's, one that can be cancelled in peace, one that fails, one that falls back, one that uses
-a tool of a client."""
+"""Some on models of somebody else's, one that can be cancelled in peace, one that fails, one that falls back, one whose
+prompt is the list of its calls, and one with a tool of a client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
