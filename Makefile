@@ -9,7 +9,7 @@ SEEDS  ?= 10000
 FIRST  ?= 0
 PEERS  ?=
 
-.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections bench-peers bench-smoke figures chaos simulate lock clean
+.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections bench-peers bench-smoke bench-scale figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,7 +52,7 @@ format: $(STAMP) ## format and fix what can be fixed
 schemas: $(STAMP) ## write the Python twins of schemas/avro
 	@$(BIN)/python -m schemas.generate
 
-bench: $(STAMP) ## measure A3x2 through the topic and through HTTP against a stack of its own
+bench: $(STAMP) ## measure A3x2 through the topic and over HTTP, first tokens, 1,000 streams and cancels
 	@$(BIN)/python -m tests.benchmarks.main
 
 bench-takeover: $(STAMP) ## measure take-overs with a million past events and 1,000 live runs
@@ -70,6 +70,10 @@ bench-peers: $(STAMP) ## measure A3x2 beside the raw floors, DBOS, LangGraph and
 
 bench-smoke: $(STAMP) ## fail when ours has become a third slower against the raw Kafka floor (under a minute)
 	@$(BIN)/python -m tests.benchmarks.smoke
+
+bench-scale: $(STAMP) ## measure how the figures change with partitions, runs, streams and parked runs, and draw it (half an hour)
+	@$(BIN)/python -m tests.benchmarks.scaling
+	@$(BIN)/python -m tests.benchmarks.plots
 
 figures: $(STAMP) ## measure all of docs/RELIABILITY.md again on a quiet machine, and write it (about 45 minutes)
 	@mkdir -p docs/figures

@@ -44,6 +44,7 @@ from services.commands.authentication import demand
 from services.commands.declined import RETRY_SOON_S, Declined, refused
 from services.commands.follow import Sources
 from services.commands.items import EventItem
+from services.commands.payloads import text_or_blob
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
 from services.commands.requests import checked_input, checked_reason, checked_result
@@ -131,8 +132,8 @@ class Control:
         row = await self.running(caller, run_id)
         envelope = self.envelope(caller, row)
         seal = await self._sources.content.seal(row.tenant, row.user_id)
-        said = text if seal is None else seal(text, False)
-        command = PostInput(envelope=envelope, run_id=run_id, text=said, source=source)
+        said, blob = await text_or_blob(text if seal is None else seal(text, False), self._sources.blobs)
+        command = PostInput(envelope=envelope, run_id=run_id, text=said, source=source, text_blob=blob)
         item = await self.ordered(row, command)
         if item is None:
             raise await self.undecided("input_pending", row, "the text is in the log and will reach the run")
@@ -149,13 +150,13 @@ class Control:
         """End the run of a handle. Raises Declined: unknown_agent_id, cancel_pending."""
         demand(caller, RUNS_CREATE)
         reason = checked_reason(reason)
-        return await self._end(caller, await self._reads.row_of_handle(caller, agent_id), reason)
+        return await self._end(caller, await self._reads.handle_to_order(caller, agent_id), reason)
 
     async def cancel_run(self, caller: Caller, run_id: str, reason: str = "") -> Stopped:
         """As `cancel`, by the id of the run: its handle may be that of a newer one meanwhile. Raises not_found."""
         demand(caller, RUNS_CREATE)
         reason = checked_reason(reason)
-        return await self._end(caller, await self._reads.visible_run(caller, run_id), reason)
+        return await self._end(caller, await self._reads.run_to_order(caller, run_id), reason)
 
     async def close_resident(self, caller: Caller, run_id: str, reason: str = "") -> Stopped:
         """Close a resident sub-agent; one that is over stays as it is. Raises Declined: not_found, cancel_pending."""
@@ -278,7 +279,7 @@ class Control:
 
     async def running(self, caller: Caller, run_id: str) -> RunRow:
         """The run, which the caller sees and which has not ended. Raises Declined(not_found)."""
-        row = await self._reads.visible_run(caller, run_id)
+        row = await self._reads.run_to_order(caller, run_id)
         if row.status != "running":
             raise over(run_id)
         return row

@@ -1,11 +1,17 @@
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
+from projections.cursors import Position
+from projections.positions import Arrival
+from schemas.conversation import TextBlock
 from schemas.run_commands import CancelRun, PostInput
-from schemas.run_events import CommandRefused, RunCompleted, RunFailed, RunQuarantined
+from schemas.run_events import CommandRefused, InputReceived, RunCompleted, RunFailed, RunQuarantined
 from schemas.values import Usage
+from services.commands import limits
+from services.commands.items import Piece
 from services.commands.requests import RunRequest
 from services.commands.runs import Accepted
 from services.core.access.decide import Caller
@@ -29,6 +35,19 @@ async def start(made: World, agent: str, *, caller: Caller = ADMIN_CALLER, **fie
     return await made.layer.runs.start(caller, RunRequest(agent=agent, prompt="go", **fields))
 
 
+def waits_of(made: World) -> list[Position]:
+    """For which positions the read models are waited for, from now on."""
+    waits: list[Position] = []
+    wait = made.wait
+
+    async def watched(position: Position, *, timeout_s: float) -> Arrival:
+        waits.append(position)
+        return await wait(position, timeout_s=timeout_s)
+
+    made.layer.control._sources.barrier._positions.wait = watched  # type: ignore[method-assign]  # to look on
+    return waits
+
+
 # --- input -----------------------------------------------------------------------------------------------------------
 
 
@@ -50,6 +69,30 @@ async def test_input_reaches_a_run_in_the_middle_of_a_turn() -> None:
         await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "wait")
         assert made.states[run.run_id].facts.waiting_inputs == ("wait",)  # type: ignore[union-attr]
         run.stream.close()
+
+
+async def test_a_long_text_lies_in_the_blob_store_and_is_shown_whole() -> None:
+    text = "go on " * 174_762  # 4 bytes less than the bound
+    async with world() as made:
+        run = await start(made, "parker", interactive=True)
+        await until_type(run.stream, "awaiting_input")
+        await made.layer.control.post_input(ADMIN_CALLER, run.run_id, text)
+        pieces = await until_type(run.stream, "awaiting_input")
+        run.stream.close()
+        [command] = [command for command in made.commands() if isinstance(command, PostInput)]
+        said = made.states[run.run_id].facts.messages[-2].blocks[0]  # type: ignore[union-attr]
+        again = await made.layer.reads.stream(ADMIN_CALLER, run.run_id)
+        stored: list[Piece] = []
+        while types_of(stored).count("awaiting_input") < 2:
+            stored += await until_type(again, "awaiting_input")
+        again.close()
+    assert len(text) > limits.INPUT_BYTES_MAX - 8
+    assert (command.text, command.text_blob.size_bytes) == ("", len(text))
+    assert said == TextBlock(text="", blob=command.text_blob)
+    for shown in (pieces, stored):
+        steer = orjson.loads([piece for piece in shown if piece.type == "steer"][-1].data)
+        assert steer["user_input"]["text"] == text
+        assert "text_blob" not in steer
 
 
 async def test_a_full_queue_is_said_with_when_to_come_again() -> None:
@@ -183,6 +226,40 @@ async def test_cancel_ends_a_run_and_its_stream_and_keeps_the_reason() -> None:
     assert (found.cancelled, found.status, found.reason) == (True, "cancelled", "enough")
     assert (found.agent_id, found.run_id) == (run.agent_id, run.run_id)
     assert types_of(pieces)[-1] == "done"
+
+
+async def test_a_cancel_of_a_run_under_way_does_not_wait_for_the_read_models() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        made.project()
+        made.projecting = False  # from now on the read models are behind, for ever
+        made.happen(run.run_id, InputReceived(text="later", source="api"))
+        waits = waits_of(made)
+        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "enough")
+        run.stream.close()
+    assert (found.cancelled, found.reason, waits) == (True, "enough", [])
+
+
+async def test_a_run_that_has_ended_and_is_not_yet_told_so_in_the_read_models_is_told_as_it_ended() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        made.project()
+        made.projecting = False
+        made.reply(run.run_id)
+        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "too late")
+        run.stream.close()
+    assert (found.cancelled, found.status, found.reason) == (False, "completed", "end_turn")
+
+
+async def test_a_chosen_handle_waits_for_the_read_models_because_a_newer_run_may_have_it() -> None:
+    async with world() as made:
+        run = await start(made, "silent", agent_id="mine")
+        made.project()
+        made.happen(run.run_id, InputReceived(text="later", source="api"))
+        waits = waits_of(made)
+        found = await made.layer.control.cancel(ADMIN_CALLER, "mine")
+        run.stream.close()
+    assert (found.cancelled, bool(waits)) == (True, True)
 
 
 async def test_cancel_twice_is_harmless() -> None:
