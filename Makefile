@@ -7,8 +7,9 @@ DIR    ?= .
 ONCE   ?=
 SEEDS  ?= 10000
 FIRST  ?= 0
+PEERS  ?=
 
-.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections figures chaos simulate lock clean
+.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections bench-peers bench-smoke bench-scale figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +52,7 @@ format: $(STAMP) ## format and fix what can be fixed
 schemas: $(STAMP) ## write the Python twins of schemas/avro
 	@$(BIN)/python -m schemas.generate
 
-bench: $(STAMP) ## measure A3x2 through the topic and through HTTP against a stack of its own
+bench: $(STAMP) ## measure A3x2 through the topic and over HTTP, first tokens, 1,000 streams and cancels
 	@$(BIN)/python -m tests.benchmarks.main
 
 bench-takeover: $(STAMP) ## measure take-overs with a million past events and 1,000 live runs
@@ -62,6 +63,17 @@ bench-parked: $(STAMP) ## measure what 10,000 parked runs cost in memory and CPU
 
 bench-projections: $(STAMP) ## measure rebuilds, a lost database and the lag of the read models
 	@$(BIN)/python -m tests.benchmarks.projections
+
+bench-peers: $(STAMP) ## measure A3x2 beside the raw floors, DBOS, LangGraph and Restate, and write docs/BENCHMARKS.md (about 30 minutes)
+	@$(BIN)/python -m tests.benchmarks.peers.main --json docs/figures/peers.json $(PEERS)
+	@$(BIN)/python -m tests.benchmarks.peers.page
+
+bench-smoke: $(STAMP) ## fail when ours has become a third slower against the raw Kafka floor (under a minute)
+	@$(BIN)/python -m tests.benchmarks.smoke
+
+bench-scale: $(STAMP) ## measure how the figures change with partitions, runs, streams and parked runs, and draw it (half an hour)
+	@$(BIN)/python -m tests.benchmarks.scaling
+	@$(BIN)/python -m tests.benchmarks.plots
 
 figures: $(STAMP) ## measure all of docs/RELIABILITY.md again on a quiet machine, and write it (about 45 minutes)
 	@mkdir -p docs/figures

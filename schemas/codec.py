@@ -58,6 +58,9 @@ class UnknownSchema(Undecodable):
         )
 
 
+IDS_OF_KEPT = 64
+"""Answers of Codec.ids_of that are kept. Readers ask for a dozen; the type in a stranger's query may be anything."""
+
 CLASSES: dict[str, type[Any]] = {
     record.SCHEMA: record
     for module in (budget_commands, budget_events, run_commands, run_events, stream_events, stream_records)
@@ -95,6 +98,8 @@ class Codec:
     def __init__(self, ids: Mapping[int, tuple[str, int]] | None = None) -> None:
         table = _locked_ids() if ids is None else dict(ids)
         self._versions: dict[int, Version] = {}
+        self._ids_of: dict[frozenset[str], frozenset[int]] = {}
+        """Answers of `ids_of`, which every new reader asks; until something is learned."""
         self._write: dict[str, tuple[bytes, Any]] = {}
         self._bodies: dict[str, tuple[bytes, Writer]] = {}
         newest: dict[str, int] = {}
@@ -130,6 +135,7 @@ class Codec:
         except Exception as error:
             raise Undecodable(f"the schema of {name}: {type(error).__name__}: {error}") from error
         self._versions[schema_id] = Version(name, version, parsed)
+        self._ids_of.clear()
 
     def written_as(self, value: bytes) -> tuple[int, Version]:
         """Under which id and with which schema these bytes were written; raises like `decode`."""
@@ -142,7 +148,12 @@ class Codec:
 
     def ids_of(self, names: frozenset[str]) -> frozenset[int]:
         """Every schema id, old versions included, of records with these full names."""
-        return frozenset(i for i, version in self._versions.items() if version.name in names)
+        found = self._ids_of.get(names)
+        if found is None:
+            found = frozenset(i for i, version in self._versions.items() if version.name in names)
+            if len(self._ids_of) < IDS_OF_KEPT:
+                self._ids_of[names] = found
+        return found
 
     def names_holding(self, value: str) -> frozenset[str]:
         """Full names of the records that hold a value of that full name somewhere, in any version."""

@@ -271,7 +271,7 @@ class CompactionFailed:
     trigger: str
     """manual, auto or self."""
     kind: str
-    """Kind of the failed call, no_gain, empty or interrupted."""
+    """Kind of the failed call, no_gain, empty, cut or interrupted."""
     usage: Usage
     """Tokens of the summary call."""
     provider: str
@@ -1667,7 +1667,9 @@ class ToolReturned:
     duration_ms: int = 0
     """Time of the call."""
     settled_by: str = ''
-    """Who knew the result when it is not the call's own: reconciler, operator, or empty."""
+    """Who knew the result when it is not the call's own: reconciler, operator, tool (which says itself that its
+    outcome is unknown), or empty.
+    """
     asks_compaction: bool = False
     """The run asked for a compaction with this call; it comes before the next turn."""
 

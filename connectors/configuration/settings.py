@@ -375,6 +375,23 @@ class Settings:
         "Idle time after which a resident sub-agent is closed, when its opener names none; milliseconds.",
         old=SAME,
     )
+    client_tool_timeout_ms: int = setting(
+        _T,
+        whole(1_000, 1_800_000, "milliseconds"),
+        60_000,
+        "How long a client may take for a call of a tool it carries out; then its outcome is unknown.",
+        old=SAME,
+    )
+    client_tool_max_bytes: int = setting(
+        _T,
+        whole(1024, MIB, "bytes"),
+        MIB,
+        "Largest frame of a client that offers tools, in both directions; the connection is closed for a larger one.",
+        old=SAME,
+    )
+    client_tool_max_conns: int = setting(
+        _T, whole(1, 1_000), 8, "Connections of clients that offer tools, for one principal and API process.", old=SAME
+    )
     tool_calls_per_process: int = setting(
         _T, whole(1, 10_000), 128, "Tool calls one process runs at once, all runs together."
     )

@@ -387,7 +387,7 @@ def _operation(route: Route) -> dict[str, Any]:
     media = "text/event-stream" if route.streams else route.media_type
     schema = "EventStream" if route.streams else route.answer
     good: dict[str, Any] = {"description": "It is so."}
-    if route.status != NO_CONTENT:
+    if route.status != NO_CONTENT and route.socket is None:
         good["content"] = {media: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
     operation: dict[str, Any] = {
         "summary": route.says,

@@ -29,6 +29,7 @@ from connectors import logs
 from connectors.configuration import ConfigurationProblem, Loaded, check_tiers, load, providers_of, token_table
 from connectors.errors import OutsideError
 from connectors.garbage import collect_rarely
+from connectors.open_files import allow_open_files
 from connectors.process_secrecy import hide_from_other_programs
 from connectors.schema_registry import codec_for
 from services.api.app import build_app
@@ -36,17 +37,22 @@ from services.api.documents import document_bytes
 from services.api.metrics import Metrics
 from services.api.service import Service, own_version
 from services.api.settings import ApiSettings, MissingSetting, api_settings
+from services.commands import limits
 from services.commands.authentication import Gate
 from services.commands.opening import opened, waited_for
 from services.stream.subject_keys import WrongKey
 
 log = logging.getLogger("loomlog.api")
 
+PING_S = 20.0
+"""Between two pings of a WebSocket, and for its pong: so long may a client be gone before it is noticed."""
 GRACE_S = 3
 """How long requests under way may take to finish after a stop; streams are ended at once."""
 CLOSE_WAIT_S = 1.5
 """How long the clients of the broker and of Postgres may take to close; together with GRACE_S below 5 seconds."""
 BACKLOG = 2_048
+OPEN_FILES = limits.STREAMS_MAX + 1_000
+"""A stream is a connection; the rest is for requests, the broker, Postgres and files."""
 KEEP_ALIVE_S = 75
 """Idle connections; longer than the usual proxy keeps its own, so that it is the proxy that closes."""
 
@@ -85,8 +91,12 @@ async def run(loaded: Loaded) -> None:
         max_request_bytes=settings.max_request_bytes,
         metrics_enabled=settings.metrics_enabled,
     )
+    if (allowed := allow_open_files(OPEN_FILES)) < OPEN_FILES:
+        log.warning(
+            "at most %d open files are allowed (ulimit -Hn), %d are enough for every stream", allowed, OPEN_FILES
+        )
     listening = _listen(settings)
-    server = Server(_config(service), stopping=lambda: _end_streams(service))
+    server = Server(_config(service, settings.places.client_bounds.frame_bytes), stopping=lambda: _end_streams(service))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _stop, server)
     where = "{}:{}".format(*listening.getsockname()[:2])
@@ -127,12 +137,16 @@ async def _work(service: Service, loaded: Loaded, settings: ApiSettings) -> None
             service.opened = None
 
 
-def _config(service: Service) -> uvicorn.Config:
+def _config(service: Service, frame_bytes: int) -> uvicorn.Config:
     return uvicorn.Config(
         build_app(service),
         http="httptools",
         loop="none",
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=frame_bytes,
+        ws_ping_interval=PING_S,
+        ws_ping_timeout=PING_S,
+        ws_per_message_deflate=False,  # a bomb would be unpacked up to the bound, again and again
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -150,13 +150,13 @@ class Control:
         """End the run of a handle. Raises Declined: unknown_agent_id, cancel_pending."""
         demand(caller, RUNS_CREATE)
         reason = checked_reason(reason)
-        return await self._end(caller, await self._reads.row_of_handle(caller, agent_id), reason)
+        return await self._end(caller, await self._reads.handle_to_order(caller, agent_id), reason)
 
     async def cancel_run(self, caller: Caller, run_id: str, reason: str = "") -> Stopped:
         """As `cancel`, by the id of the run: its handle may be that of a newer one meanwhile. Raises not_found."""
         demand(caller, RUNS_CREATE)
         reason = checked_reason(reason)
-        return await self._end(caller, await self._reads.visible_run(caller, run_id), reason)
+        return await self._end(caller, await self._reads.run_to_order(caller, run_id), reason)
 
     async def close_resident(self, caller: Caller, run_id: str, reason: str = "") -> Stopped:
         """Close a resident sub-agent; one that is over stays as it is. Raises Declined: not_found, cancel_pending."""
@@ -279,7 +279,7 @@ class Control:
 
     async def running(self, caller: Caller, run_id: str) -> RunRow:
         """The run, which the caller sees and which has not ended. Raises Declined(not_found)."""
-        row = await self._reads.visible_run(caller, run_id)
+        row = await self._reads.run_to_order(caller, run_id)
         if row.status != "running":
             raise over(run_id)
         return row

@@ -39,6 +39,8 @@ from services.commands.subscription import LEFT, SLOW, Subscription
 ENDED = "ended"
 BEHIND = "behind"
 UNREADABLE = "unreadable"
+SAID = frozenset({"text", "thinking", "tool_call"})
+"""Frames of what a model says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,8 @@ class RunStream:
         self._previews = Previews(self._opening)
         self._merge = self._merging() if from_first_event else None
         self._stored: tuple[RunRow, FrameMemory] | None = None
+        self._has_spoken = False
+        """Something a model said was sent. Until then nothing is gathered: how soon an answer begins is noticed."""
         self._catch_ups = 0
         self._clock = asyncio.get_running_loop().time
         self._last_sent = self._clock()
@@ -102,6 +106,7 @@ class RunStream:
         self._last_sent = self._clock()
         if self._head:
             pieces, self._head = [*self._head, *pieces], []
+        self._has_spoken = self._has_spoken or any(piece.type in SAID for piece in pieces)
         for index, piece in enumerate(pieces):
             if piece.blob is not None:
                 pieces[index] = await self._with_text(piece)
@@ -114,7 +119,8 @@ class RunStream:
         # The ids do not wait for anything; what is queued already goes along with them.
         silent = self._clock() - self._last_sent
         left = 0.0 if self._head else self._sources.keepalive_s - silent
-        items = await self._subscription.take(left, gather_s=limits.GATHER_S - silent)
+        gather_s = limits.GATHER_S - silent if self._has_spoken else 0.0
+        items = await self._subscription.take(left, gather_s=gather_s)
         if items:
             if self._opening is not None:
                 await self._sources.content.know([item.sealed_text for item in items])

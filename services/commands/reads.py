@@ -83,6 +83,26 @@ class Reads:
         row = await self._projection.run(scope_of(reach(caller)), run_id)
         return _seen(caller, row, lag, "not_found", f"there is no run {run_id}")
 
+    async def run_to_order(self, caller: Caller, run_id: str) -> RunRow:
+        """The run that an order is for. Raises Declined(not_found).
+
+        A row that says the run is live is enough, however old: whose the run is never changes, and whether it still
+        runs its owner decides. So an order to a run under way does not wait for the read models.
+        """
+        _check_known("not_found", "run", run_id)
+        row = await self._projection.run(scope_of(reach(caller)), run_id)
+        if row is not None and row.status == "running":
+            return _seen(caller, row, 0, "not_found", f"there is no run {run_id}")
+        return await self.visible_run(caller, run_id)
+
+    async def handle_to_order(self, caller: Caller, agent_id: str) -> RunRow:
+        """As `run_to_order`, by the handle; only one that we gave is a name of one run. Raises unknown_agent_id."""
+        _check_known("unknown_agent_id", "run with the handle", agent_id)
+        row = await self._projection.run_of_handle(scope_of(reach(caller)), agent_id)
+        if row is not None and row.status == "running" and agent_id == f"a_{row.run_id.removeprefix('r_')}":
+            return _seen(caller, row, 0, "unknown_agent_id", f"there is no run with the handle {agent_id}")
+        return await self.row_of_handle(caller, agent_id)
+
     async def agent(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
         """The newest run of that handle. Raises Declined(unknown_agent_id)."""
         demand(caller, RUNS_READ)

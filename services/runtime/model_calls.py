@@ -27,6 +27,8 @@ from connectors.protocols import (
     Tool,
     ToolSpec,
 )
+from schemas.client_names import PREFIX as CLIENT_PREFIX
+from schemas.conversation import ToolUseBlock
 from schemas.values import AgentDefinition, InterruptionWish, ToolCall, Usage
 from services.core.admission import PROVIDER_FULL
 from services.core.run import interrupting
@@ -71,6 +73,11 @@ class Provider:
 class ToolShelf(Protocol):
     """What the tools look like to a model, and what their calls may do."""
 
+    def of(self, tenant: str, subject: str) -> "ToolShelf":
+        """With what clients of that principal offer to its runs."""
+        ...
+
+    def grants(self, names: tuple[str, ...], name: str) -> bool: ...
     def specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]: ...
     def effect_class(self, name: str, input_json: str) -> str: ...
     def is_reconcilable(self, name: str) -> bool: ...
@@ -260,7 +267,7 @@ class ModelCalls:
             model=effect.model,
             system=tuple(SystemBlock(text=text, cacheable=index == 0) for index, text in enumerate(system)),
             messages=messages,
-            tools=self._tools.specs(definition.tools),
+            tools=self._shown(provider, facts, tenant),
             max_tokens=definition.max_tokens,
             effort=facts.current.effort,
             sampling=definition.sampling,
@@ -268,6 +275,21 @@ class ModelCalls:
             if provider.model.capabilities.metadata_via_input
             else None,
         )
+
+    def _shown(self, provider: Provider, facts: Facts, tenant: str) -> tuple[ToolSpec, ...]:
+        """The tools that the model is shown.
+
+        A script is executed again from its beginning: what it names or has called exists, also when its client left.
+        """
+        granted = facts.definition.tools
+        specs = self._tools.of(tenant, facts.subject).specs(granted)
+        if not provider.model.capabilities.metadata_via_input:
+            return specs
+        blocks = (block for message in facts.messages for block in message.blocks if isinstance(block, ToolUseBlock))
+        wanted = (*(name for name in granted if not name.endswith("*")), *(block.name for block in blocks))
+        there = {spec.name for spec in specs}
+        lost = [name for name in dict.fromkeys(wanted) if name.startswith(CLIENT_PREFIX) and name not in there]
+        return (*specs, *(ToolSpec(name=name, description="", input_schema={"type": "object"}) for name in lost))
 
     async def _call(self, model: Model, effect: CallModel, request: ModelRequest, sealer: Sealer | Clear) -> Reply:
         reply: Reply | None = None

@@ -33,9 +33,13 @@ class ToolContexts:
         self._operator_hosts = operator_hosts
         self._callers_choose_hosts = callers_choose_hosts
 
-    def granted(self, facts: Facts) -> tuple[str, ...]:
+    def shelf(self, facts: Facts, tenant: str) -> ToolShelf:
+        """The tools that the run may use, with those that clients of its principal offer."""
+        return self._tools.of(tenant, facts.subject)
+
+    def granted(self, facts: Facts, tenant: str) -> tuple[str, ...]:
         """Names of the tools that the run may call."""
-        return tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
+        return tuple([spec.name for spec in self.shelf(facts, tenant).specs(facts.definition.tools)])
 
     def context(
         self, effect: CallTool | ReconcileTool, facts: Facts, tenant: str, granted: tuple[str, ...]

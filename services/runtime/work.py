@@ -17,6 +17,7 @@ from schemas.codec import Codec
 from services.core.run.orders import EffectResult
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
+from services.runtime.client_tools import ClientTools
 from services.runtime.clock import clock_ms
 from services.runtime.context_plugins import ContextPlugins, Redact, secrets_of
 from services.runtime.credentials import Credentials
@@ -119,12 +120,13 @@ def calls_of(
     hooks: Hooks,
     credentials: Credentials,
     more_tools: Mapping[str, Tool] = NO_TOOLS,
+    clients: ClientTools | None = None,
 ) -> Work:
     """The effects of this process."""
     configuration = loaded.configuration
     tools = tools_of(loaded)
     tools.update(more_tools)  # into the dict that Context holds
-    shelf = Shelf(tools)
+    shelf = Shelf(tools) if clients is None else Shelf(tools, offers=clients.offers, gone=clients.gone)
     blobs = FileBlobs(loaded.settings.blobs)
     redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})
     priced = {tuple(name.split("/", 1)) for name in configuration.pricing.models}

@@ -49,12 +49,36 @@ agents:
   gemini-reviewer: { provider: lab-gemini, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
   ollama-reviewer: { provider: lab-ollama, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
   sleeper: { provider: slow, model: mock-generic }
+  talker: { provider: mock, model: mock-generic }
+  tree: { provider: mock, model: mock-tree, tools: [Agent] }
+  puppet:
+    provider: code-js
+    model: code
+    tools: [Interruption, Agent, Context]
+    interruption: { enabled: true, kinds: [question] }
+    code_body: |
+      const tools = { Interruption, Context: typeof Context === "undefined" ? null : Context };
+      function run(input) {
+        const said = JSON.parse(input.prompt).map((step) => {
+          if (step.spawn) return Agent.spawn({ name: step.spawn, prompt: step.prompt || "go" });
+          return tools[step.tool](step.input);
+        });
+        return said.join(" | ");
+      }
   unlucky: { provider: down, model: mock-generic, retry_attempts: 0 }
+  secretary:
+    provider: code-js
+    tools: ["client:add_note"]
+    code_body: |
+      function run(input) {
+        try { return client__add_note({ text: input.prompt }) } catch (error) { return "failed: " + error.message }
+      }
 pricing:
   models:
     lab/lab-1: { input: 3.00, output: 15.00 }
 """
-"""One on a model of somebody else's, one that can be cancelled in peace, one that fails, and one that falls back."""
+"""Some on models of somebody else's, one that can be cancelled in peace, one that fails, one that falls back, one whose
+prompt is the list of its calls, one that uses a tool of a client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +136,7 @@ class Installation:
             "LOOMLOG_HOME": str(home),
             "LOOMLOG_CONFIG_FILES": f"{self.project / 'loomlog.yaml'}:{more}",
             "LAB_KEY": KEY,
+            "LOOMLOG_CODE_AGENTS_ENABLED": "1",
             "LOOMLOG_KAFKA_PORT": "0",
             "LOOMLOG_POSTGRES_PORT": "0",
             "LOOMLOG_LISTEN_ADDR": f"127.0.0.1:{pick_port()}",

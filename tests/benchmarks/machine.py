@@ -11,6 +11,7 @@ import psutil
 from tests.benchmarks.closed_loop import percentile
 
 SYNCS = 200
+STEPS = 1_000_000
 
 
 def machine(folder: Path | None = None) -> dict[str, Any]:
@@ -21,8 +22,20 @@ def machine(folder: Path | None = None) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "load": round(os.getloadavg()[0], 1),
+        "python_ms": python_ms(),
     }
     return facts if folder is None else {"fdatasync_ms": sync_ms(folder), **facts}
+
+
+def python_ms() -> float:
+    """What a million steps of a loop cost now, the best of three: a shared machine may be half as fast in an hour."""
+    took = []
+    for _ in range(3):
+        began = time.process_time()
+        for _ in range(STEPS):
+            pass
+        took.append((time.process_time() - began) * 1000)
+    return round(min(took), 1)
 
 
 def sync_ms(folder: Path) -> dict[str, float]:

@@ -1,7 +1,9 @@
 """`make bench`: A3x2 against a running stack, through the commands topic and through HTTP + SSE, and what it cost.
 
     python -m tests.benchmarks.main [--in-flight 1,16,64] [--seconds 6] [--repetitions 3] [--paths topic,http]
-                                    [--json FILE]
+                                    [--figures rows,speed] [--json FILE]
+
+Then first tokens, many streams at once and cancels (speed.py). `--figures` leaves one of the two out.
 
 The stack is started for the purpose in a folder of its own, with everything on: projector, insights, hash chain, fsync
 for each flush (the topics' flush.messages=1). Client, broker, Postgres and services share this machine's cores. Rows of
@@ -27,7 +29,9 @@ import psutil
 
 from services.cli.stack.ports import pick_port
 from tests.benchmarks.machine import machine
-from tests.benchmarks.workload import CONFIGURATION, ENVIRONMENT
+from tests.benchmarks.speed import measure_speed
+from tests.benchmarks.speed_workload import SPEED_CONFIGURATION
+from tests.benchmarks.workload import ENVIRONMENT
 
 CACHE = Path(__file__).parents[2] / ".loomlog" / "cache"
 WARM_UP_S = 2.0
@@ -54,22 +58,31 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--paths", default="topic,http")
+    parser.add_argument("--figures", default="rows,speed")
     parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
+    figures = options.figures.split(",")
     rows = [int(text) for text in options.in_flight.split(",")]
     paths = options.paths.split(",")
     folder = Path(tempfile.mkdtemp(prefix="loomlog-bench-"))
-    environment = environment_in(folder, CONFIGURATION)
+    environment = environment_in(folder, SPEED_CONFIGURATION)
     facts = machine(folder)
     print(f"  {facts}", flush=True)
     try:
         stack = up(environment)
-        results = measure_all(stack, environment, rows, paths, options.seconds, options.repetitions)
+        warm_up(stack, environment, paths)
+        results = (
+            measure_all(stack, environment, rows, paths, options.seconds, options.repetitions)
+            if "rows" in figures
+            else []
+        )
+        speed = measure_speed(stack, environment, options.seconds, options.repetitions) if "speed" in figures else {}
     finally:
         loomlog("down", environment)
         shutil.rmtree(folder, ignore_errors=True)
-    report = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": facts, "rows": results}
-    print_report(report)
+    report = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": facts, "rows": results, "speed": speed}
+    if results:
+        print_report(report)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(report, indent=1) + "\n")
@@ -111,9 +124,9 @@ def loomlog(command: str, environment: dict[str, str], *, timeout_s: float = UP_
     return done.stdout
 
 
-def up(environment: dict[str, str]) -> Stack:
+def up(environment: dict[str, str], *, runtimes: int = 1) -> Stack:
     """A stack of our own, ready."""
-    loomlog("up --detach", environment)
+    loomlog(f"up --detach --runtimes {runtimes}", environment)
     status = json.loads(loomlog("status --json", environment))
     return Stack(
         kafka=status["kafka"],
@@ -124,12 +137,16 @@ def up(environment: dict[str, str]) -> Stack:
     )
 
 
+def warm_up(stack: Stack, environment: dict[str, str], paths: list[str]) -> None:
+    """Load until the broker's compiler has done its work."""
+    for path in paths:
+        client(path, stack, environment, 16, JIT_WARM_UP_S / len(paths), 1.0)
+
+
 def measure_all(
     stack: Stack, environment: dict[str, str], rows: list[int], paths: list[str], seconds: float, repetitions: int
 ) -> list[dict[str, Any]]:
     """Every row, interleaved; the medians with everything measured."""
-    for path in paths:
-        client(path, stack, environment, 16, JIT_WARM_UP_S, 1.0)
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for repetition in range(repetitions):
         for in_flight in rows:
@@ -172,7 +189,7 @@ def client(
         timeout=warm_up_s + seconds + 60,
         check=True,
     )
-    row: dict[str, Any] = json.loads(done.stdout)
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return row
 
 

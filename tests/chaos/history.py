@@ -151,6 +151,10 @@ class Story:
     interrupted: int = 0
     """Model calls that were lost with their owner and made again."""
     calls: dict[tuple[int, int], Call] = field(default_factory=dict)
+    compactions: int = 0
+    """How many were asked for; repeated attempts of one count once."""
+    summary_attempt: int = 0
+    """Of the compaction that is open; 0 when none is."""
     violations: list[Violation] = field(default_factory=list)
 
     def follow(self, event: Event) -> None:
@@ -193,9 +197,15 @@ class Story:
                 self._person_answered(event)
             case "TurnCancelled":
                 self._turn_cancelled(event)
+            case "CompactionRequested":
+                self._compaction_requested(event)
+            case "ContextCompacted" | "CompactionFailed":
+                self._compaction_over(event)
+            case "RunParked":
+                if self.summary_attempt:
+                    self._complain("order", event, f"parks the run while compaction {self.compactions} is open")
             case (
-                "RunParked"
-                | "InputReceived"
+                "InputReceived"
                 | "LimitReached"
                 | "CommandRefused"
                 | "RunRestored"
@@ -234,8 +244,9 @@ class Story:
         expected = (self.turn, self.attempt + 1) if self.failed_attempt else (self.turn + 1, 1)
         if self.open_model:
             self._complain("order", event, f"asks for turn {turn} while turn {self.turn} is open")
-        if self.unanswered:
-            self._complain("order", event, f"asks for turn {turn} while calls {self.unanswered} are open")
+        if self.unanswered or self.summary_attempt:
+            what = f"calls {self.unanswered} are" if self.unanswered else f"compaction {self.compactions} is"
+            self._complain("order", event, f"asks for turn {turn} while {what} open")
         if (turn, attempt) != expected:
             self._complain("order", event, f"asks for turn and attempt {(turn, attempt)}, expected {expected}")
         self.turn, self.attempt, self.open_model, self.failed_attempt = turn, attempt, True, False
@@ -299,8 +310,35 @@ class Story:
         elif self.unanswered or event.values["turn"] != self.turn:
             self._complain("order", event, f"stops turn {event.values['turn']} with calls {self.unanswered} open")
 
+    def _compaction_requested(self, event: Event) -> None:
+        """Between turns; the attempts of one compaction follow one another."""
+        place = (event.values["number"], event.values["attempt"])
+        if self.open_model or self.unanswered:
+            what = f"turn {self.turn}" if self.open_model else f"calls {self.unanswered}"
+            self._complain("order", event, f"asks for a compaction while {what} is open")
+        again = bool(self.summary_attempt)
+        expected = (self.compactions, self.summary_attempt + 1) if again else (self.compactions + 1, 1)
+        if place != expected or event.values["turn"] != self.turn + 1:
+            found = f"compaction and attempt {place} before turn {event.values['turn']}"
+            self._complain("order", event, f"asks for {found}, expected {expected} before turn {self.turn + 1}")
+        self.compactions, self.summary_attempt = place
+
+    def _compaction_over(self, event: Event) -> None:
+        place = (event.values["number"], event.values["attempt"])
+        if not self.summary_attempt:
+            self._complain("doubled", event, f"ends compaction {place[0]}, which is not open")
+        elif place != (self.compactions, self.summary_attempt):
+            opened = (self.compactions, self.summary_attempt)
+            self._complain("order", event, f"ends compaction and attempt {place}, but {opened} is open")
+        self.summary_attempt = 0
+
     def _not_begun(self, event: Event) -> None:
         """The owner stopped as planned; a further attempt repeats nothing."""
+        if event.values["kind"] == "compact":
+            place = (event.values["turn"], event.values["attempt"])
+            if place != (self.compactions, self.summary_attempt):
+                self._complain("order", event, f"has not begun compaction and attempt {place}, which is not open")
+            return
         if event.values["kind"] == "model":
             self.failed_attempt = self._closes_model(event)
             return
@@ -337,8 +375,9 @@ class Story:
     def _end(self, event: Event) -> None:
         self.ended = self.ended or ENDS[event.name]
         self.reason = str(event.values.get("error") or event.values.get("reason") or "")
-        if event.name == "RunCompleted" and (self.open_model or self.unanswered):
+        if event.name == "RunCompleted" and (self.open_model or self.unanswered or self.summary_attempt):
             what = f"turn {self.turn}" if self.open_model else f"calls {self.unanswered}"
+            what = f"compaction {self.compactions}" if self.summary_attempt else what
             self._complain("order", event, f"ends the run with {what} open")
 
     def _complain(self, kind: str, event: Event, what: str) -> None:

@@ -10,6 +10,8 @@ from schemas.codec import Record as Avro
 from schemas.codec import digest, local_codec
 from schemas.run_commands import StartRun
 from schemas.run_events import (
+    CompactionRequested,
+    ContextCompacted,
     ModelCallRequested,
     ModelReplied,
     RunCompleted,
@@ -124,6 +126,38 @@ def tool(turn: int = 1, attempt: int = 1, effect_class: str = "unsafe") -> ToolC
 
 def returned(turn: int = 1, attempt: int = 1, outcome: str = "ok") -> ToolReturned:
     return ToolReturned(turn=turn, index=0, call_id="c1", attempt=attempt, outcome=outcome)
+
+
+def shrinking(number: int, attempt: int = 1) -> CompactionRequested:
+    """Before turn 2."""
+    return CompactionRequested(
+        number=number,
+        attempt=attempt,
+        turn=2,
+        trigger="auto",
+        keep_n=1,
+        keep_first=True,
+        before_tokens=9,
+        provider="mock",
+        model="m",
+    )
+
+
+def shrunk(number: int, attempt: int = 1) -> ContextCompacted:
+    return ContextCompacted(
+        number=number,
+        attempt=attempt,
+        turn=2,
+        trigger="auto",
+        summary="short",
+        before_tokens=9,
+        after_tokens=3,
+        keep_n=1,
+        keep_first=True,
+        usage=USAGE,
+        provider="mock",
+        model="m",
+    )
 
 
 def completed(iterations: int = 2) -> RunCompleted:

@@ -24,6 +24,8 @@ from tests.chaos.story_book import (
     replied,
     returned,
     row,
+    shrinking,
+    shrunk,
     to_its_end,
     tool,
     turns,
@@ -218,6 +220,41 @@ def test_an_order_that_no_run_may_have_is_found(events: tuple[Avro, ...], kind: 
     for event in events:
         log.event(event)
     assert says(log, kind, words)
+
+
+@pytest.mark.parametrize(
+    ("events", "kind", "words"),
+    [
+        ((shrinking(1), asked(2)), "order", "asks for turn 2 while compaction 1 is open"),
+        ((shrinking(1), completed()), "order", "ends the run with compaction 1 open"),
+        ((shrinking(2),), "order", "asks for compaction and attempt (2, 1) before turn 2, expected (1, 1)"),
+        ((shrinking(1), shrinking(2)), "order", "expected (1, 2) before turn 2"),
+        ((shrunk(1),), "doubled", "ends compaction 1, which is not open"),
+        ((shrinking(1), shrunk(1, attempt=2)), "order", "ends compaction and attempt (1, 2), but (1, 1) is open"),
+        ((shrinking(1), shrunk(1), shrunk(1)), "doubled", "ends compaction 1, which is not open"),
+    ],
+)
+def test_a_compaction_that_no_run_may_have_is_found(events: tuple[Avro, ...], kind: str, words: str) -> None:
+    log = Log()
+    log.claim()
+    log.order()
+    begin(log)
+    log.event(replied(1))
+    for event in events:
+        log.event(event)
+    assert says(log, kind, words)
+
+
+def test_a_compaction_of_two_attempts_between_turns_is_left_in_peace() -> None:
+    log = Log()
+    log.claim()
+    log.order()
+    begin(log)
+    for event in (replied(1, CALL), tool(), returned(), shrinking(1), shrinking(1, attempt=2), shrunk(1, attempt=2)):
+        log.event(event)
+    for last in (asked(2), replied(2), completed()):
+        log.event(last)
+    assert not kinds(log) & {"order", "doubled", "gap"}
 
 
 def test_an_event_before_the_start_of_its_run_is_found() -> None:

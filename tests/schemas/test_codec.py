@@ -13,6 +13,7 @@ from schemas.codec import (
     CLASSES,
     DIGEST_BYTES,
     FRAME_BYTES,
+    IDS_OF_KEPT,
     Codec,
     DecisionEnvelope,
     Undecodable,
@@ -22,6 +23,7 @@ from schemas.codec import (
     peek,
     read_envelope,
     read_text,
+    schema_text,
 )
 from schemas.run_commands import CancelRun
 from schemas.run_events import RunParked, RunStarted, ToolReturned
@@ -223,3 +225,20 @@ def test_every_locked_schema_has_its_class() -> None:
 def test_a_digest_has_the_size_the_envelope_holds() -> None:
     assert len(digest(b"any")) == DIGEST_BYTES == len(ENVELOPE.prev)
     assert digest(b"any") != digest(b"other")
+
+
+def test_ids_are_looked_up_once_and_again_when_something_was_learned() -> None:
+    codec, names = Codec.of_others(), frozenset({RunParked.SCHEMA})
+    assert codec.ids_of(names) == frozenset()
+    codec.learn(77, RunParked.SCHEMA, 1, schema_text(RunParked.SCHEMA, 1))
+    found = codec.ids_of(names)
+    assert found == {77}
+    assert codec.ids_of(names) is found
+
+
+def test_what_strangers_ask_for_is_not_kept_without_bound() -> None:
+    codec = Codec()
+    for number in range(3 * IDS_OF_KEPT):
+        assert codec.ids_of(frozenset({f"no.such.Record{number}"})) == frozenset()
+    assert len(codec._ids_of) == IDS_OF_KEPT
+    assert len(codec.ids_of(frozenset({RunParked.SCHEMA}))) >= 1

@@ -6,11 +6,16 @@ broker.py     a process's way to the log: appends that get lost or come late, ra
 store.py      the projector's way to its tables: a small Postgres with row locks, lost transactions, lost commits
 faults.py     what goes wrong and when: drawn from the seed, each decision by a name of its own
 owners.py     a runtime process: the real Host, Owner, Flusher and desk over the simulated seams
+answers.py    what the models and tools of that process say
+books.py      what that process spends: the real books beside the real host, in seeds with a limit
 projector.py  a projector process: the real RunProjection; a rebuild: the real one too
 clients.py    who sends commands, again and again until they are acknowledged
+ledger.py     reads the books with code of its own
 checker.py    reads the raw log after every step with code of its own
+reading.py    what was decoded once is not decoded again
 world.py      one seed from beginning to end
 shrink.py     the fewest faults that still break the same invariant, and their story
 mutations.py  broken versions of the product, each of which must be found out
+workers.py    many seeds in many processes, which warm.py has warmed up
 main.py       python -m tests.simulation.main --seeds N
 """

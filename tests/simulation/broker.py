@@ -172,16 +172,20 @@ class Tail:
         return self._take(max_records)
 
     def _has_records(self) -> bool:
-        records = self._wire.log.records
-        return any(len(records(self.topic, p)) > at for p, at in self._at.items() if p not in self._paused)
+        records, topic, paused = self._wire.log.records, self.topic, self._paused
+        for partition, at in self._at.items():
+            if partition not in paused and len(records(topic, partition)) > at:
+                return True
+        return False
 
     def _take(self, max_records: int) -> dict[int, Sequence[Record]]:
         found: dict[int, Sequence[Record]] = {}
         for partition, at in self._at.items():
             if partition in self._paused:
                 continue
-            records = self._wire.log.records(self.topic, partition)[at : at + max_records]
-            if records:
+            log = self._wire.log.records(self.topic, partition)
+            if len(log) > at:
+                records = log[at : at + max_records]
                 found[partition] = records
                 self._at[partition] = at + len(records)
         return found

@@ -21,7 +21,8 @@ from typing import Any
 
 from tests.chaos.history import CLAIM, Event, Story
 from tests.chaos.wire import Unreadable, decode
-from tests.simulation.log import TOPICS, Record, SimulatedLog
+from tests.simulation.ledger import OVER_LIMIT, Ledger
+from tests.simulation.log import BUDGETS, TOPICS, Record, SimulatedLog
 from tests.simulation.statements import COLUMNS, Row
 from tests.simulation.store import Connection, Place, Store
 
@@ -30,6 +31,7 @@ START = "loom.run.commands.StartRun"
 POST = "loom.run.commands.PostInput"
 RESPOND = "loom.run.commands.ResolveInterruption"
 STOP = "loom.run.commands.CancelTurn"
+COMPACT = "loom.run.commands.CompactRun"
 AUDIT = {name: at for at, name in enumerate(COLUMNS["audit"])}
 RUNS = {name: at for at, name in enumerate(COLUMNS["runs"])}
 USAGE = {name: at for at, name in enumerate(COLUMNS["usage"])}
@@ -61,14 +63,19 @@ class Run:
     story: Story
     offsets: list[int] = field(default_factory=list)
     replies: list[int] = field(default_factory=list)
-    """Offsets of its ModelReplied."""
+    """Offsets of what its usage counts: ModelReplied, and the ends of summary calls that were answered."""
     texts: Counter[str] = field(default_factory=Counter)
     parked: bool = False
+    compacted: Counter[str] = field(default_factory=Counter)
+    """Compactions that were asked for, by what asked for them."""
+    compacted_for: set[int] = field(default_factory=set)
+    """Offsets of the commands that asked for one and were answered, with an attempt or a refusal."""
     question: str = ""
     """The last one it has asked a person."""
     questions: dict[tuple[int, int], str] = field(default_factory=dict)
     """Calls that ask a person, and how that ended; empty while they wait."""
-    digest: bytes = b""
+    begun_by: int = -1
+    """Offset of the command that began it."""
     damaged_at: int = -1
 
 
@@ -87,6 +94,7 @@ class Checker:
     """The term of each partition now."""
     stale: int = 0
     events: int = 0
+    ledger: Ledger = field(init=False)
     _owners: dict[tuple[int, int], str] = field(default_factory=dict)
     """Who made the claim, by partition and term."""
     _intents: dict[tuple[str, Any], tuple[int, int]] = field(default_factory=dict)
@@ -99,6 +107,13 @@ class Checker:
     _named: dict[str, str] = field(default_factory=dict)
     """Children that were asked for, with the run that asked."""
     _cursors: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(BUDGETS.commands, self.complain)
+
+    def term_of(self, topic: str, partition: int) -> int | None:
+        """The term of a partition of events now."""
+        return self.ledger.term if topic == BUDGETS.events else self.terms.get(partition)
 
     def complain(self, kind: str, text: str) -> None:
         if self.violation is None:
@@ -115,6 +130,8 @@ class Checker:
         elif topic == TOPICS.events:
             for record in records:
                 self._event(record)
+        elif topic in (BUDGETS.commands, BUDGETS.events):
+            self.ledger.landed(records)
         elif topic == TOPICS.dead_letters:
             for record in records:
                 letter = decode(record.value).values
@@ -188,7 +205,12 @@ class Checker:
             run.parked = event.name == "RunParked"
         match event.name:
             case "RunStarted" | "RunRefused":
+                run.begun_by = event.cause_offset
                 self._begun(event)
+                if event.name == "RunRefused" and values["code"] == OVER_LIMIT:
+                    self.ledger.ended(run_id, run.story.reason, "")
+            case "RunFailed" if values["code"] == OVER_LIMIT:
+                self.ledger.ended(run_id, run.story.reason, f"{run_id}:{run.story.turn}.{run.story.attempt}")
             case "ModelCallRequested":
                 key = ("model", values["turn"], 0, values["attempt"])
                 self._intents[run_id, key] = (event.partition, event.term)
@@ -198,8 +220,28 @@ class Checker:
             case "ModelReplied":
                 run.replies.append(event.offset)
                 self._answered(event, ("model", values["turn"], 0, values["attempt"]))
+                self.ledger.answer(f"{run_id}:{values['turn']}.{values['attempt']}")
+            case "ModelCallFailed" if values["kind"] == "refused":
+                pass  # a limit forbade it: the end of the run comes next
             case "ModelCallFailed" if values["kind"] != "interrupted":
                 self._answered(event, ("model", values["turn"], 0, values["attempt"]))
+            case "CompactionRequested":
+                self._intents[run_id, ("compact", values["number"], 0, values["attempt"])] = (
+                    event.partition,
+                    event.term,
+                )
+                self._compaction_requested(run, event)
+            case "CompactionFailed" if values["kind"] == "refused":
+                call = f"{run_id}:compact.{values['number']}.{values['attempt']}"
+                if call not in self.ledger.refused:
+                    self.complain("invented", f"{run_id}: no limit forbade {call}, {event.place} says so")
+            case "ContextCompacted" | "CompactionFailed" if values.get("kind") != "interrupted":
+                if event.name == "ContextCompacted" or any(values["usage"].values()):
+                    run.replies.append(event.offset)
+                    self.ledger.answer(f"{run_id}:compact.{values['number']}.{values['attempt']}")
+                self._answered(event, ("compact", values["number"], 0, values["attempt"]))
+            case "CommandRefused":
+                run.compacted_for.add(event.cause_offset)
             case "InterruptionOpened":
                 run.question = values["interrupt_id"]
                 run.questions[values["turn"], values["index"]] = ""
@@ -223,6 +265,14 @@ class Checker:
                 run.texts[values["text"]] += 1
                 if run.texts[values["text"]] > 1:
                     self.complain("doubled", f"{run_id}: received {values['text']!r} twice, again at {event.place}")
+
+    def _compaction_requested(self, run: Run, event: Event) -> None:
+        if event.values["attempt"] > 1:
+            return
+        run.compacted[event.values["trigger"]] += 1
+        if event.values["trigger"] == "manual":
+            self._caused(event, START if event.cause_offset == run.begun_by else COMPACT)
+            run.compacted_for.add(event.cause_offset)
 
     def _child_requested(self, event: Event) -> None:
         child = event.values["child_run_id"]
@@ -324,13 +374,22 @@ class Checker:
 
     # --- the log as a client reads it --------------------------------------------------------------------------------
 
+    def is_limited(self) -> bool:
+        return self.ledger.limit is not None
+
     def has_ended(self, run_id: str) -> bool:
         run = self.runs.get(run_id)
         return run is not None and (bool(run.story.ended) or run.damaged_at >= 0)
 
     def is_parked(self, run_id: str) -> bool:
         run = self.runs.get(run_id)
-        return run is not None and (run.parked or run.damaged_at >= 0)
+        return run is not None and (run.parked or bool(run.story.ended) or run.damaged_at >= 0)
+
+    def is_at_rest(self, run_id: str, *, texts: int, compactions: int = 0) -> bool:
+        run = self.runs.get(run_id)
+        if run is None or run.damaged_at >= 0 or run.story.ended:
+            return run is not None
+        return run.parked and run.texts.total() >= texts and len(run.compacted_for) >= compactions
 
     def has_asked(self, run_id: str) -> bool:
         return bool(self.question_of(run_id)) or self.has_ended(run_id)
@@ -357,6 +416,8 @@ class Checker:
         for run_id, run in self.live():
             if run.story.first is None or run.story.first.key not in damaged:
                 return f"run {run_id} has no end"
+        if left := self.ledger.open_ends():
+            return left
         positions = self.store.positions(self.store.live) if self.store.live else {}
         for partition in range(self.partitions):
             end = len(self.log.records(TOPICS.events, partition))
@@ -365,22 +426,23 @@ class Checker:
         return ""
 
     def finish(self) -> None:
-        """All has come to its end: is it the right one?"""
-        damaged = self._damaged_keys()
+        """All has come to its end: is it the right one? What a limit has ended, and its session, end as they may."""
+        damaged = self._damaged_keys() | self._keys_over_limit()
         for run_id, run in self.runs.items():
             story = run.story
             assert story.first is not None
             if story.first.key in damaged:
                 continue
-            may_be_cancelled = any(kind in run_id for kind in ("cancel", "talk", "stop"))
+            may_be_cancelled = any(kind in run_id for kind in ("cancel", "talk", "stop", "hand"))
             allowed = ("completed", "cancelled") if may_be_cancelled else ("completed",)
-            if story.ended not in allowed:
+            if story.ended not in allowed and not is_given_up(run_id, run):
                 self.complain("not completed", f"{run_id} is {story.ended}: {story.reason}")
         for child, parent in self._named.items():
             told = self.runs[parent].story
             if child not in self.runs and told.ended == "completed" and told.first and told.first.key not in damaged:
                 self.complain("lost", f"{parent} asked for {child}, which never began")
         self._texts(damaged)
+        self._compactions(damaged)
         self._people(damaged)
         self._dead_letters(damaged)
         self._final_rows()
@@ -390,12 +452,29 @@ class Checker:
             run.story.first.key for run in self.runs.values() if run.damaged_at >= 0 and run.story.first is not None
         }
 
+    def _keys_over_limit(self) -> set[bytes | None]:
+        return {
+            run.story.first.key
+            for run in self.runs.values()
+            if run.story.first is not None and OVER_LIMIT in run.story.reason
+        }
+
     def _texts(self, damaged: set[bytes | None]) -> None:
         for command in self._commands.values():
             if command.name != POST or command.key in damaged:
                 continue
             if not self.runs[command.run_id].texts[command.text]:
                 self.complain("lost", f"{command.run_id} never received {command.text!r}")
+
+    def _compactions(self, damaged: set[bytes | None]) -> None:
+        for (_, offset), command in self._commands.items():
+            if command.name == COMPACT and command.key not in damaged:
+                run = self.runs[command.run_id]
+                if offset not in run.compacted_for and not run.compacted_for:
+                    self.complain("lost", f"{command.run_id} was never compacted, and nobody said why")
+        for run_id, run in self.runs.items():
+            if run_id.startswith("r_auto") and run.story.ended == "completed" and not run.compacted["auto"]:
+                self.complain("lost", f"{run_id} ended without a compaction, although its context was full")
 
     def _people(self, damaged: set[bytes | None]) -> None:
         answered = {command.run_id for command in self._commands.values() if command.name == RESPOND}
@@ -423,12 +502,15 @@ class Checker:
             place, row = audit.get((run_id,)), rows.get((run_id,))
             until = run.damaged_at if run.damaged_at >= 0 else 1 << 62
             replies += bisect_left(run.replies, until)
-            if place is None or row is None:
-                self.complain("rows", f"{run_id} has no row")
+            if place is None or (row is None) != (run.story.ended == "refused"):
+                self.complain("rows", f"{run_id} has no row, or one although it was refused")
             elif run.damaged_at >= 0:
                 if place[AUDIT["halted_offset"]] != run.damaged_at:
                     halted = place[AUDIT["halted_offset"]]
                     self.complain("gap skipped", f"{run_id} is damaged at {run.damaged_at}, its rows halt at {halted}")
+            elif row is None:
+                if place[AUDIT["status"]] != "refused" or place[AUDIT["last_offset"]] != run.offsets[-1]:
+                    self.complain("rows", f"{run_id} was refused, its row says {place}")
             elif (place[AUDIT["status"]], row[RUNS["status"]], row[RUNS["last_offset"]]) != (
                 # The family of a damaged run may be waiting for it.
                 run.story.ended or "open",
@@ -445,3 +527,8 @@ class Checker:
         counted = sum(row[USAGE["calls"]] for row in self.store.table(schema, "usage").values())
         if counted != replies:
             self.complain("rows", f"the usage has {counted} calls, the log has {replies} answers")
+
+
+def is_given_up(run_id: str, run: Run) -> bool:
+    """A seed whose summary call was lost with its owner too often has failed, and says so."""
+    return run_id.startswith("r_seed") and run.story.ended == "failed" and run.story.summary_attempt == 0

@@ -7,13 +7,19 @@
     family    a run that starts runs, of one of the agents of tests/services/stream/families.py; half are cancelled
     ask       a run that asks a person, who answers, or does not until the time of the question is over
     stop      an interactive run whose turn is stopped, and which is cancelled once it has parked
+    auto      a run whose conversation is compacted whenever it fills half of the window
+    wish      a run whose tools ask for a compaction
+    hand      an interactive run that is compacted by hand between its texts, and cancelled at the end
+    seed      a run, a seed that compacts its session, and a run that goes on from there
 
 Any command may be sent twice. What a client waits for it reads off the log, like everybody.
 """
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 from zlib import crc32
@@ -21,14 +27,24 @@ from zlib import crc32
 from connectors.errors import UnknownOutcome
 from connectors.partitioner import partition_of
 from connectors.protocols import Outgoing
+from schemas.budget_commands import SetLimit
 from schemas.codec import local_codec
 from schemas.ids import partition_key
-from schemas.run_commands import CancelRun, CancelTurn, PostInput, ResolveInterruption, StartRun
+from schemas.run_commands import CancelRun, CancelTurn, CompactRun, PostInput, ResolveInterruption, StartRun
 from schemas.values import CommandEnvelope
+from services.core.run.compacting import COMPACT
+from services.stream.budget_family import KEY, PARTITION
 from tests.simulation.broker import Wire
-from tests.simulation.log import TOPICS
+from tests.simulation.log import BUDGETS, TOPICS
 
 TENANT = "t"
+COMPACTION_SHARE = 0.35
+"""Of the seeds: those with one of auto, wish, hand and seed."""
+COMPACTIONS = ("auto", "wish", "hand", "hand", "seed")
+SHRINKER, BRIEF = "shrinker", "brief"
+"""The agents of those runs: one that is compacted by itself, one of which a compaction leaves little."""
+HAND_TEXTS = 2
+"""Texts before a compaction by hand, each with its answer: with the first one enough to leave something out."""
 PEOPLE_SHARE = 0.3
 """Of the seeds for each of ask and stop, which are drawn apart: the load of a seed stays what it was."""
 KINDS = ("plain", "plain", "chat", "talk", "cancel")
@@ -91,6 +107,19 @@ def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
         )
         if people.random() < PEOPLE_SHARE and wish.name not in without:
             found.append(wish)
+    shrinking = Random(f"{seed}/compaction")
+    if shrinking.random() < COMPACTION_SHARE:
+        kind = shrinking.choice(COMPACTIONS)
+        wish = Wish(
+            name=f"{kind}{shrinking.randint(0, 9)}",
+            kind=kind,
+            at_s=shrinking.uniform(0.0, within_s),
+            repeats=shrinking.random() < 0.3,
+            texts=HAND_TEXTS,
+            agent=SHRINKER if kind == "auto" else BRIEF,
+        )
+        if wish.name not in without:
+            found.append(wish)
     return found
 
 
@@ -102,8 +131,10 @@ def expires(run_id: str) -> bool:
 class Reader(Protocol):
     """The log as a client reads it."""
 
+    def is_limited(self) -> bool: ...
     def has_ended(self, run_id: str) -> bool: ...
     def is_parked(self, run_id: str) -> bool: ...
+    def is_at_rest(self, run_id: str, *, texts: int, compactions: int = 0) -> bool: ...
     def has_asked(self, run_id: str) -> bool: ...
     def question_of(self, run_id: str) -> str: ...
 
@@ -119,9 +150,15 @@ class Client:
         self._partitions = partitions
         self._clock_ms = clock_ms
 
-    async def run(self, todo: list[Wish]) -> None:
-        """Until all was sent."""
+    async def run(self, todo: list[Wish], limit: SetLimit | None) -> None:
+        """Until all was sent; the limit first, and the rest when it is known."""
         self.busy = len(todo)
+        if limit is not None:
+            outgoing = [Outgoing(key=KEY, value=local_codec().encode(limit))]
+            while not self._reader.is_limited():
+                with suppress(UnknownOutcome):
+                    await self._wire.append(BUDGETS.commands, PARTITION, outgoing)
+                await asyncio.sleep(LOOK_S)
         async with asyncio.TaskGroup() as group:
             for wish in todo:
                 group.create_task(self._carry_out(wish))
@@ -129,7 +166,7 @@ class Client:
     async def _carry_out(self, wish: Wish) -> None:
         await asyncio.sleep(wish.at_s)
         run_id = f"r_{wish.name}"
-        await self._start(run_id, wish, interactive=wish.kind in ("talk", "stop"))
+        await self._start(run_id, wish, interactive=wish.kind in ("talk", "stop", "hand"))
         if wish.kind.endswith("cancel"):
             await asyncio.sleep(wish.at_s / 10)
             await self._cancel(run_id, wish)
@@ -138,9 +175,7 @@ class Client:
             await self._start(f"{run_id}-2", wish, session_id=f"s_{wish.name}")
         elif wish.kind == "talk":
             for number in range(wish.texts):
-                envelope = self._envelope(f"say-{wish.name}-{number}")
-                said = PostInput(envelope=envelope, run_id=run_id, text=f"{wish.name} text {number}")
-                await self._send(run_id, said, wish)
+                await self._say(run_id, wish, number)
             await self._until(self._reader.is_parked, run_id)
             await self._cancel(run_id, wish)
         elif wish.kind == "ask" and not expires(run_id):
@@ -154,14 +189,39 @@ class Client:
             await self._send(run_id, CancelTurn(envelope=self._envelope(f"stop-{wish.name}"), run_id=run_id), wish)
             await self._until(self._reader.is_parked, run_id)
             await self._cancel(run_id, wish)
+        elif wish.kind == "hand":
+            await self._compact_by_hand(run_id, wish)
+        elif wish.kind == "seed":
+            session = {"session_id": f"s_{wish.name}"}
+            await self._until(self._reader.has_ended, run_id)
+            await self._start(f"{run_id}-2", wish, prompt="", seed=COMPACT, **session)
+            await self._until(self._reader.has_ended, f"{run_id}-2")
+            await self._start(f"{run_id}-3", wish, **session)
         self.busy -= 1
 
-    async def _start(self, run_id: str, wish: Wish, **more: Any) -> None:
+    async def _compact_by_hand(self, run_id: str, wish: Wish) -> None:
+        """Text after text, a compaction, another text with it in mind, the end."""
+        said = 0
+        for said in range(wish.texts):
+            await self._until(partial(self._reader.is_at_rest, texts=said), run_id)
+            await self._say(run_id, wish, said)
+        await self._until(partial(self._reader.is_at_rest, texts=said + 1), run_id)
+        await self._send(run_id, CompactRun(envelope=self._envelope(f"compact-{wish.name}"), run_id=run_id), wish)
+        await self._until(partial(self._reader.is_at_rest, texts=said + 1, compactions=1), run_id)
+        await self._say(run_id, wish, said + 1)
+        await self._until(partial(self._reader.is_at_rest, texts=said + 2), run_id)
+        await self._cancel(run_id, wish)
+
+    async def _say(self, run_id: str, wish: Wish, number: int) -> None:
+        envelope = self._envelope(f"say-{wish.name}-{number}")
+        await self._send(run_id, PostInput(envelope=envelope, run_id=run_id, text=f"{wish.name} text {number}"), wish)
+
+    async def _start(self, run_id: str, wish: Wish, *, prompt: str = "go", **more: Any) -> None:
         envelope = self._envelope(f"start-{run_id}")
         key = f"key-{run_id}"
         await self._send(
             run_id,
-            StartRun(envelope=envelope, agent=wish.agent, prompt="go", run_id=run_id, idempotency_key=key, **more),
+            StartRun(envelope=envelope, agent=wish.agent, prompt=prompt, run_id=run_id, idempotency_key=key, **more),
             wish,
         )
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from connectors.protocols import Outgoing
 from services.stream.family import Topics
 
-TOPICS = Topics.of("run")
+TOPICS, BUDGETS = Topics.of("run"), Topics.of("budget")
 
 
 class Record(NamedTuple):

@@ -13,10 +13,13 @@ Contexts are not entered: nothing that is simulated uses context variables, and 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from types import coroutine
+from typing import Any, ClassVar
+from unittest.mock import patch
 
 CLOSING_ROUNDS = 20
 """Rounds of cancelling at the end; a task may catch one, or wait for others that are cancelled after it."""
@@ -59,6 +62,9 @@ class Handle:
 
 class VirtualLoop(asyncio.AbstractEventLoop):
     """See the module. `current` is the process whose code runs; what that code starts is its own."""
+
+    running: ClassVar["VirtualLoop | None"] = None
+    """The one that runs now, for who asks for the time without a loop at hand."""
 
     def __init__(self, random: Random, *, unordered: bool = False) -> None:
         self.now = 0.0
@@ -113,8 +119,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self.now
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        handle = Handle(self.current, callback, args, self.now)
-        self._make_ready(handle)
+        process = self.current
+        handle = Handle(process, callback, args, self.now)
+        process.ready.append(handle)  # as _make_ready: this is asked for most often
+        if not process.is_runnable and not process.frozen:
+            process.is_runnable = True
+            self._runnable.append(process)
         return handle
 
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
@@ -161,7 +171,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def run(self, until_s: float) -> None:
         """Until `stop`, until that time, or until nothing is left to wait for."""
         self._stopped = False
-        asyncio._set_running_loop(self)
+        self._enter()
         try:
             while not self._stopped:
                 if self._runnable:
@@ -169,12 +179,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 elif not self._advance(until_s):
                     return
         finally:
-            asyncio._set_running_loop(None)
+            self._leave()
 
     def close(self) -> None:
         """Ends every task, also those of frozen processes, so that nothing is left for the garbage collector to end."""
         self._closed = True
-        asyncio._set_running_loop(self)
+        self._enter()
         try:
             for process in self.processes:
                 process.fuse = 0
@@ -189,8 +199,16 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 while self._runnable:
                     self._run_one()
         finally:
-            asyncio._set_running_loop(None)
+            self._leave()
         raise AssertionError(f"these tasks do not end: {self._tasks}")
+
+    def _enter(self) -> None:
+        asyncio._set_running_loop(self)
+        VirtualLoop.running = self
+
+    def _leave(self) -> None:
+        asyncio._set_running_loop(None)
+        VirtualLoop.running = None
 
     def _run_one(self) -> None:
         """One turn of one process: what is ready now."""
@@ -198,6 +216,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         at = int(self._draw() * len(runnable)) if len(runnable) > 1 else 0
         process = self.current = runnable[at]
         ready = process.ready
+        unordered = self._unordered
         for _ in range(len(ready)):
             if process.fuse:
                 process.fuse -= 1
@@ -205,7 +224,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     process.on_fuse()
             if process.frozen or self._stopped:
                 break
-            if self._unordered and len(ready) > 1:
+            if unordered and len(ready) > 1:
                 ready.rotate(int(self._draw() * len(ready)))
             handle = ready.popleft()
             if not handle.is_cancelled:
@@ -225,7 +244,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if when > until_s:
                 self.now = until_s
                 return False
-            self.now = max(self.now, when)
+            if when > self.now:
+                self.now = when
             heappop(timers)
             self._make_ready(handle)
             while timers and timers[0][0] <= when:
@@ -244,3 +264,56 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if process.is_runnable:
             process.is_runnable = False
             self._runnable.remove(process)
+
+
+class OrderedTasks(dict[asyncio.Task[Any], None]):
+    """The tasks of a TaskGroup in the order of their beginning.
+
+    A group keeps a set, whose order is that of addresses in memory; it cancels its tasks in that order, and a seed
+    would not replay in another process.
+    """
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        self[task] = None
+
+    def discard(self, task: asyncio.Task[Any]) -> None:
+        self.pop(task, None)
+
+
+@contextmanager
+def ordered_groups() -> Iterator[None]:
+    """While it lasts, every TaskGroup that is made keeps its tasks in order."""
+    begin = asyncio.TaskGroup.__init__
+
+    def begin_in_order(group: Any) -> None:
+        begin(group)
+        group._tasks = OrderedTasks()
+
+    with patch.object(asyncio.TaskGroup, "__init__", begin_in_order):
+        yield
+
+
+async def sleep(delay: float, result: Any = None) -> Any:
+    """asyncio.sleep on the running VirtualLoop, without looking for the loop and through fewer hands."""
+    loop = VirtualLoop.running
+    assert loop is not None
+    if delay <= 0:
+        await _turn()
+        return result
+    future = asyncio.Future(loop=loop)
+    handle = loop.call_for(loop.current, delay, _wake, future, result)
+    try:
+        return await future
+    finally:
+        handle.is_cancelled = True
+
+
+@coroutine
+def _turn() -> Any:
+    """Lets the others run once."""
+    yield
+
+
+def _wake(future: "asyncio.Future[Any]", result: Any) -> None:
+    if not future.done():
+        future.set_result(result)

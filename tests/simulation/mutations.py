@@ -15,7 +15,8 @@ from projections import cursors, folding
 from projections.history import EventAt
 from schemas.codec import peek
 from schemas.reader import RawEvent, TermReader
-from services.core.run import unknown
+from services.core.budget import decide as deciding
+from services.core.run import compacting, unknown
 from services.stream import fold, past
 from services.stream.flusher import Flusher
 from services.stream.fold import Fold
@@ -115,6 +116,16 @@ def unsafe_calls_repeated() -> AbstractContextManager[Any]:
     return patch.object(unknown, "REPEATABLE", unknown.REPEATABLE | {"unsafe"})
 
 
+def lost_summaries_forgotten() -> AbstractContextManager[Any]:
+    """A summary call that was lost with its owner is not made again, and nobody says that it was lost."""
+    return patch.object(compacting, "lost", lambda state, order: None)
+
+
+def limit_ignored() -> AbstractContextManager[Any]:
+    """The books set aside what no limit leaves room for."""
+    return patch.object(deciding, "refusal", lambda *amounts: None)
+
+
 def handled_commands_forgotten() -> AbstractContextManager[Any]:
     """A new owner does not know what was handled before."""
     feed = Fold.feed
@@ -133,7 +144,7 @@ def intent_after_effect() -> AbstractContextManager[Any]:
 
     async def eager(self: Flusher, owner: Any, partition: Partition, records: Any) -> Any:
         assert partition._flight is not None
-        self._begin(partition.number, [due for decision in partition._flight.decisions for due in decision.dues])
+        self._begin(owner, partition.number, [due for decision in partition._flight.decisions for due in decision.dues])
         return await append(self, owner, partition, records)
 
     def quiet(self: Partition, base: int) -> Any:
@@ -154,6 +165,8 @@ MUTATIONS: dict[str, Mutation] = {
         silent_flusher,
         unknown_outcome,
         unsafe_calls_repeated,
+        lost_summaries_forgotten,
+        limit_ignored,
         handled_commands_forgotten,
         intent_after_effect,
     )

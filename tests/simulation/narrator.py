@@ -4,7 +4,19 @@ from schemas.codec import Undecodable, local_codec
 from schemas.stream_events import Claim
 from tests.simulation.log import Record
 
-STORY_FIELDS = ("owner", "reason", "turn", "index", "attempt", "kind", "outcome", "text", "effect_class")
+STORY_FIELDS = (
+    "owner",
+    "reason",
+    "turn",
+    "number",
+    "trigger",
+    "index",
+    "attempt",
+    "kind",
+    "outcome",
+    "text",
+    "effect_class",
+)
 
 
 def told(record: Record, term: int | None) -> str:

@@ -15,6 +15,9 @@ from tests.simulation.store import Connection, Store
 MAX_RECORDS = 15
 """Records of one transaction: few, so that there are many."""
 
+KAFKA, POSTGRES = KafkaOptions(bootstrap="simulated"), PostgresOptions(dsn="host=simulated")
+"""Never looked at; made once, because reading a dsn takes as long as a transaction here."""
+
 
 class Doors:
     """How a projector reaches the outside."""
@@ -39,12 +42,7 @@ class Doors:
 def projector_process(wire: Wire, store: Store, partitions: int) -> "asyncio.Task[None]":
     """Starts a projector in the wire's process."""
     doors = Doors(wire, store, partitions)
-    settings = ProjectorSettings(
-        kafka=KafkaOptions(bootstrap="simulated"),
-        postgres=PostgresOptions(dsn="host=simulated"),
-        owner=wire.process.name,
-        max_records=MAX_RECORDS,
-    )
+    settings = ProjectorSettings(kafka=KAFKA, postgres=POSTGRES, owner=wire.process.name, max_records=MAX_RECORDS)
     projector = Projector(
         settings,
         connect=doors.connect,  # type: ignore[arg-type]  # the part of a connection that is used

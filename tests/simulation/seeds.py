@@ -16,17 +16,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from threading import get_ident
 from unittest.mock import patch
 
 from projections import rebuild as rebuilding
 from projections import run_projection
 from projections.writing import writer
 from services.projector import loop as projecting
+from tests.simulation.books import limit_of
 from tests.simulation.builds import SimulatedBuilds
 from tests.simulation.checker import Violation
-from tests.simulation.clients import wishes
+from tests.simulation.clients import TENANT, wishes
 from tests.simulation.faults import CALM_S, Faults
+from tests.simulation.loop import VirtualLoop, ordered_groups, sleep
+from tests.simulation.reading import read_once
 from tests.simulation.world import Tell, World
+
+LIMIT = "limit"
+"""Among the wishes: that the tenant has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +56,18 @@ def simulated() -> Iterator[None]:
     """
     state, monotonic = random.getstate(), time.monotonic
 
+    ours, this_thread = get_ident(), get_ident
+
     def virtual() -> float:
-        loop = asyncio._get_running_loop()  # none in other threads, whose time goes on
-        return monotonic() if loop is None else loop.time()
+        loop = VirtualLoop.running
+        return monotonic() if loop is None or this_thread() != ours else loop.now  # the time of other threads goes on
 
     logging.disable(logging.CRITICAL)
     with (
         patch.object(time, "monotonic", virtual),
+        patch.object(asyncio, "sleep", sleep),
+        ordered_groups(),
+        read_once(),
         patch.object(projecting, "Builds", SimulatedBuilds),
         patch.object(rebuilding, "Builds", SimulatedBuilds),
         patch.object(run_projection, "writer", cache(writer)),
@@ -75,14 +87,15 @@ def simulate(seed: int, *, without: frozenset[str] = frozenset(), tell: Tell | N
     random.seed(seed)
     faults = Faults(seed, without)
     load = wishes(seed, without, CALM_S / 2)
-    world = World(faults, load, tell)
+    limit = limit_of(seed, TENANT)
+    world = World(faults, load, limit if LIMIT not in without else None, tell)
     try:
         world.run()
         return Outcome(
             seed=seed,
             violation=world.checker.violation,
             fired=tuple(faults.fired),
-            wishes=tuple(wish.name for wish in load),
+            wishes=(*(wish.name for wish in load), *([LIMIT] if world.limit is not None else [])),
             events=world.checker.events,
             virtual_s=world.loop.now,
         )

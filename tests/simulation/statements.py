@@ -22,12 +22,14 @@ COLUMNS = {table.name: tuple(column.name for column in table.columns) for table 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """UPDATE of one row by its key and what else the WHERE asks for."""
+    """UPDATE of one row by its key and what else the WHERE asks for. `sets` and `where` are places in the row, `key`
+    is where in the values of the WHERE the key is."""
 
     schema: str
     name: str
-    sets: tuple[str, ...]
-    where: tuple[str, ...]
+    sets: tuple[int, ...]
+    where: tuple[int, ...]
+    key: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,22 @@ class Insert:
     merge: Callable[[Row, Row], Row] | None
 
 
+MOST_TEXTS = 1_000
+_texts: dict[int, tuple[sql.Composable, str]] = {}
+"""Of statements that were composed, with the statement itself, which so keeps its id."""
+
+
 def text_of(query: Any) -> str:
-    if isinstance(query, sql.Composable):
-        return query.as_string(None)
-    return query.decode() if isinstance(query, bytes) else str(query)
+    if isinstance(query, str):
+        return query
+    if isinstance(query, bytes):
+        return query.decode()
+    known = _texts.get(id(query))
+    if known is None:
+        if len(_texts) > MOST_TEXTS:
+            _texts.clear()
+        known = _texts[id(query)] = (query, query.as_string(None))
+    return known[1]
 
 
 @cache
@@ -65,7 +79,15 @@ def staging_in(text: str) -> str:
 def update_in(text: str) -> Update:
     sets, _, where = text.partition(" WHERE ")
     placeholder = re.compile(r"(\w+) = %s")
-    return Update(*table_in(text), tuple(placeholder.findall(sets)), tuple(placeholder.findall(where)))
+    schema, name = table_in(text)
+    columns, asked = COLUMNS[name], placeholder.findall(where)
+    return Update(
+        schema,
+        name,
+        tuple(columns.index(column) for column in placeholder.findall(sets)),
+        tuple(columns.index(column) for column in asked),
+        tuple(asked.index(column) for column in KEYS[name]),
+    )
 
 
 @cache
@@ -79,17 +101,21 @@ def insert_in(text: str) -> Insert:
     ways: dict[str, Callable[[Any, Any], Any]] = {}
     for column, policy in re.findall(r'"(\w+)" = (coalesce\([^)]*\)|[^,]+)', policies):
         ways[column] = _way(column, policy)
-    merges = [ways.get(column, _keep) for column in columns]
+    kept = [(at, ways.get(column, _keep)) for at, column in enumerate(columns)]
+    merges = [(at, way) for at, way in kept if way is not _take and at not in key]  # the keys of both are the same
 
     def merge(old: Row, new: Row) -> Row:
-        return tuple([way(a, b) for way, a, b in zip(merges, old, new, strict=True)])
+        merged = list(new)
+        for at, way in merges:
+            merged[at] = way(old[at], new[at])
+        return tuple(merged)
 
     return Insert(schema, name, key, merge)
 
 
 def _way(column: str, policy: str) -> Callable[[Any, Any], Any]:
     ways: dict[str, Callable[[Any, Any], Any]] = {
-        f'excluded."{column}"': lambda old, new: new,
+        f'excluded."{column}"': _take,
         f't."{column}" + excluded."{column}"': lambda old, new: old + new,
         f'coalesce(excluded."{column}", t."{column}")': lambda old, new: old if new is None else new,
         f'coalesce(t."{column}", excluded."{column}")': lambda old, new: new if old is None else old,
@@ -101,3 +127,8 @@ def _way(column: str, policy: str) -> Callable[[Any, Any], Any]:
 def _keep(old: Any, new: Any) -> Any:
     del new
     return old
+
+
+def _take(old: Any, new: Any) -> Any:
+    del old
+    return new

@@ -21,7 +21,6 @@ from tests.simulation.faults import MOST_DELAY_S, Fates
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.statements import (
     COLUMNS,
-    KEYS,
     Insert,
     Key,
     Row,
@@ -37,7 +36,6 @@ Place = tuple[str, str, Key]
 """Schema, table and key of a row."""
 Strike = Callable[[str, float], None]
 PREFIX = "loom"
-CURSOR = ("topic", "partition", "next_offset", "term", "epoch", "owner")
 
 
 @dataclass(slots=True)
@@ -86,7 +84,8 @@ class Store:
 
     def release(self, connection: "Connection") -> None:
         """The transaction is over: its locks are free, and whoever waits looks again."""
-        self._locks = {place: holder for place, holder in self._locks.items() if holder is not connection}
+        if connection in self._locks.values():
+            self._locks = {place: holder for place, holder in self._locks.items() if holder is not connection}
         waiting, self._waiting = self._waiting, []
         for process, waiter in waiting:
             self.loop.call_for(process, 0.0, _go_on, waiter)
@@ -156,32 +155,17 @@ class Connection:
         store.advisory = {name: holder for name, holder in store.advisory.items() if holder is not self}
         store.release(self)
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
+    def transaction(self) -> "Transaction":
         """All or nothing; an inner one is a savepoint."""
-        before = dict(self._changes)
-        self._depth += 1
-        try:
-            yield
-        except BaseException:
-            self._changes = before
-            self._depth -= 1
-            if not self._depth:
-                self._over()
-            raise
-        self._depth -= 1
-        if not self._depth:
-            await self._commit()
+        return Transaction(self)
 
-    @asynccontextmanager
-    async def pipeline(self) -> AsyncIterator[None]:
+    def pipeline(self) -> "Nothing":
         """Statements travel together; what is simulated does not depend on it."""
-        yield
+        return Nothing(self)
 
-    @asynccontextmanager
-    async def cursor(self) -> AsyncIterator["Connection"]:
+    def cursor(self) -> "Nothing":
         """Cursors have no state of their own here."""
-        yield self
+        return Nothing(self)
 
     async def execute(self, query: Any, parameters: Sequence[Any] = ()) -> Answer:
         await self._reach("tables")
@@ -237,17 +221,16 @@ class Connection:
     # --- the statements -----------------------------------------------------------------------------------------------
 
     async def _update(self, update: Update, parameters: Sequence[Any]) -> Answer:
-        values = dict(zip(update.sets, parameters, strict=False))
-        wanted = dict(zip(update.where, parameters[len(update.sets) :], strict=True))
-        place = (update.schema, update.name, tuple(wanted[name] for name in KEYS[update.name]))
+        wanted = parameters[len(update.sets) :]
+        place = (update.schema, update.name, tuple([wanted[at] for at in update.key]))
         await self._store.lock(place, self)
         row = self._read(*place)
-        if row is None:
+        if row is None or any(row[at] != value for at, value in zip(update.where, wanted, strict=True)):
             return Answer()
-        old = dict(zip(CURSOR, row, strict=True))
-        if any(old[name] != value for name, value in wanted.items()):
-            return Answer()
-        self._write(place, tuple((old | values).values()))
+        changed = list(row)
+        for at, value in zip(update.sets, parameters, strict=False):
+            changed[at] = value
+        self._write(place, tuple(changed))
         return Answer(rowcount=1)
 
     async def _claim(self, table: tuple[str, str], parameters: Sequence[Any]) -> Answer:
@@ -311,6 +294,8 @@ class Connection:
     async def _reach(self, kind: str) -> str:
         """On the way to the server. Raises what a broken connection raises."""
         fate, amount = self._fates.draw(kind)
+        if not fate and self._is_open:
+            return fate
         match fate:
             case "slow":
                 await asyncio.sleep(MOST_DELAY_S * amount)
@@ -327,3 +312,39 @@ class Connection:
 def _go_on(waiter: "asyncio.Future[None]") -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+class Transaction:
+    """A transaction of a connection, or a savepoint in one."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._before: dict[Place, Row] = {}
+
+    async def __aenter__(self) -> None:
+        connection = self._connection
+        self._before = dict(connection._changes)
+        connection._depth += 1
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        connection = self._connection
+        connection._depth -= 1
+        if kind is not None:
+            connection._changes = self._before
+            if not connection._depth:
+                connection._over()
+        elif not connection._depth:
+            await connection._commit()
+
+
+class Nothing:
+    """Something that is entered and left, and nothing more."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def __aenter__(self) -> Connection:
+        return self._connection
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing to leave."""

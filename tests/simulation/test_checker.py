@@ -12,10 +12,10 @@ from schemas.run_commands import StartRun
 from schemas.run_events import ModelCallRequested, RunStarted
 from schemas.stream_events import Claim
 from schemas.values import CommandEnvelope, Envelope
+from tests.simulation.answers import AGENT
 from tests.simulation.checker import INTRUDER, Checker
 from tests.simulation.log import TOPICS, SimulatedLog
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.owners import AGENT
 from tests.simulation.store import Store
 
 RUN, KEY = "r_one", b"one"

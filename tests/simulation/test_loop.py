@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.loop import Process, VirtualLoop
+from tests.simulation.loop import Process, VirtualLoop, ordered_groups, sleep
 
 END_S = 100.0
 
@@ -132,6 +132,50 @@ def test_an_unordered_loop_runs_everything_once_in_any_order() -> None:
     assert all(sorted(found) == list("abcde") for found in orders)
     assert len(set(orders)) > 10
     assert order(7) == orders[7]
+
+
+def test_a_group_cancels_its_tasks_in_the_order_of_their_beginning(loop: VirtualLoop) -> None:
+    ended: list[int] = []
+
+    async def child(number: int) -> None:
+        try:
+            await asyncio.sleep(END_S)
+        finally:
+            ended.append(number)
+
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(50):
+                group.create_task(child(number))
+            await asyncio.sleep(1.0)
+            raise KeyError
+
+    with ordered_groups():
+        spawned(loop, work())
+        loop.run(END_S)
+    assert ended == list(range(50))
+
+
+def test_a_sleep_takes_its_time_gives_its_result_and_can_be_cancelled(loop: VirtualLoop) -> None:
+    seen: list[object] = []
+
+    async def sleeper() -> None:
+        try:
+            await sleep(50.0)
+        finally:
+            seen.append(loop.time())
+
+    async def work() -> None:
+        seen.append(await sleep(2.0, "rested"))
+        seen.append(await sleep(0, "at once"))
+        task = asyncio.ensure_future(sleeper())
+        await sleep(1.0)
+        task.cancel()
+
+    spawned(loop, work())
+    loop.run(END_S)
+    assert seen == ["rested", "at once", 3.0]
+    assert loop.time() < 50.0, "a cancelled sleep keeps nobody waiting"
 
 
 def test_closing_ends_every_task_also_of_frozen_processes(loop: VirtualLoop) -> None:

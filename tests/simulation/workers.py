@@ -10,6 +10,7 @@ CHUNK_SEEDS = 50
 """Seeds a worker process takes at once: half a second of work."""
 CHUNKS_A_PROCESS = 5
 """Then another process goes on: collecting a world's garbage would take a sixth of the time its seed took."""
+WARM = "tests.simulation.warm"
 TELL_EVERY_SEEDS = 40 * CHUNK_SEEDS
 
 
@@ -18,7 +19,7 @@ def first_of_many(first: int, count: int, jobs: int, say: Callable[[str], None] 
     chunks = [range(at, min(at + CHUNK_SEEDS, first + count)) for at in range(first, first + count, CHUNK_SEEDS)]
     done = 0
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([WARM])
     with context.Pool(jobs, initializer=_never_collect, maxtasksperchild=CHUNKS_A_PROCESS) as pool:
         # Leaving the pool ends what is under way.
         for failure in pool.imap_unordered(first_failure, chunks):

@@ -18,6 +18,7 @@ from connectors.errors import Transient
 from connectors.protocols import Outgoing, Share
 from projections.cursors import Fenced
 from projections.rebuild import RebuildReport
+from schemas.budget_commands import SetLimit
 from schemas.codec import local_codec
 from schemas.run_events import InputReceived
 from schemas.values import Envelope
@@ -72,9 +73,10 @@ class Member:
 class World:
     """See the module."""
 
-    def __init__(self, faults: Faults, load: list[Any], tell: Tell | None) -> None:
+    def __init__(self, faults: Faults, load: list[Any], limit: SetLimit | None, tell: Tell | None) -> None:
         self.faults = faults
         self.load = load
+        self.limit = limit
         self.random = Random(f"{faults.seed}/world")
         order = Random(f"{faults.seed}/loop")
         self.loop = VirtualLoop(order, unordered=order.random() < UNORDERED_SHARE)  # type: ignore[abstract]  # it has no I/O
@@ -151,7 +153,7 @@ class World:
 
     def _landed(self, records: Sequence[Record]) -> None:
         if self._tell is not None:
-            term = self.checker.terms.get(records[0].partition)
+            term = self.checker.term_of(records[0].topic, records[0].partition)
             for record in records:
                 self.say(record.writer, told(record, term))
         self.checker.landed(records)
@@ -181,7 +183,14 @@ class World:
 
     def _start_owner(self, member: Member, wire: Wire) -> OwnerProcess:
         skew = self._skews[wire.process.name]
-        body = owner_process(wire, self.store, self, partitions=PARTITIONS, clock_ms=lambda: self.clock_ms() + skew)
+        body = owner_process(
+            wire,
+            self.store,
+            self,
+            partitions=PARTITIONS,
+            clock_ms=lambda: self.clock_ms() + skew,
+            limited=self.limit is not None,
+        )
         body.task.add_done_callback(lambda task: self._ended(member, wire.process, task))
         return body
 
@@ -194,7 +203,7 @@ class World:
         process = self.loop.process("client")
         wire = Wire(self.loop, self.log, process, self.faults.fates("client"), lambda fate, amount: None)
         self.client = Client(wire, self.checker, partitions=PARTITIONS, clock_ms=self.clock_ms)
-        self.loop.spawn(process, self.client.run(self.load))
+        self.loop.spawn(process, self.client.run(self.load, self.limit))
 
     def _ended(self, member: Member, process: Process, task: "asyncio.Task[Any]") -> None:
         if member.process is not process or self._over:
@@ -266,15 +275,19 @@ class World:
         present = [member for member in self.owners if member.process is not None and not member.absent]
         self._shift += 1
         members: dict[str, Share] = {}
+        books: dict[str, Share] = {}
         for place, member in enumerate(present):
             numbers = range(PARTITIONS)
             mine = frozenset(p for p in numbers if (p + self._shift) % len(present) == place)
             assert member.process is not None
             members[member.process.name] = Share(partitions=mine, stands_by=True)
+            # The books lie with whoever has the first partition of runs or with another one, in turns.
+            ours = (self._shift + self._shift // 2) % len(present) == place
+            books[member.process.name] = Share(partitions=frozenset({0} if ours else ()), stands_by=False)
         for member in present:
-            self._tell_assignment(member, members)
+            self._tell_assignment(member, members, books)
 
-    def _tell_assignment(self, member: Member, members: Mapping[str, Share]) -> None:
+    def _tell_assignment(self, member: Member, members: Mapping[str, Share], books: Mapping[str, Share]) -> None:
         assert member.process is not None
         body: OwnerProcess = member.body
         name = member.process.name
@@ -282,6 +295,11 @@ class World:
         self._generation += 1
         delay_s = MOST_NOTICE_S * self.random.random()
         self.loop.call_for(member.process, delay_s, body.membership.hear, self._generation, name, members)
+        if body.books is not None:
+            if books[name].partitions:
+                self.say(name, "is to own the books")
+            delay_s = MOST_NOTICE_S * self.random.random()
+            self.loop.call_for(member.process, delay_s, body.books.membership.hear, self._generation, name, books)
 
     # --- lifelines ---------------------------------------------------------------------------------------------------
 
@@ -319,7 +337,9 @@ class World:
                 everything = Share(partitions=frozenset(range(PARTITIONS)), stands_by=True)
                 alive = [member for member in self.owners if member.process is not None]
                 for member in alive:
-                    self._tell_assignment(member, {one.process.name: everything for one in alive if one.process})
+                    shares = {one.process.name: everything for one in alive if one.process}
+                    books = dict.fromkeys(shares, Share(partitions=frozenset({0}), stands_by=False))
+                    self._tell_assignment(member, shares, books)
                 self.loop.call_for(self.loop.outside, 2 * act.amount, self._rebalance)
             case "false alarm":
                 if owner.process is not None:
@@ -376,13 +396,14 @@ class World:
         process = member.process
         if process is None or process.frozen:
             return
-        host = member.body.host
-        for owner in host.owners.values():
-            self.loop.spawn(process, host.checkpoint(owner))
+        body: OwnerProcess = member.body
+        for host in (body.host, *([] if body.books is None else [body.books.host])):
+            for owner in host.owners.values():
+                self.loop.spawn(process, host.checkpoint(owner))
 
     def _damage(self, act: Act) -> None:
         """Somebody who must not appends an event under the right term, with the right digest, and leaves a seq out."""
-        found = [(name, run) for name, run in self.checker.live() if "chat" not in name]
+        found = [(name, run) for name, run in self.checker.live() if "chat" not in name and "seed" not in name]
         if not found:
             return
         name, run = found[int(act.amount * len(found))]
@@ -426,8 +447,10 @@ class World:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    def call_began(self, process: str, run_id: str, key: Any) -> None:
+    def call_began(self, process: str, run_id: str, key: Any, paid: str = "") -> None:
         self.say(process, f"calls {key} of {run_id}")
+        if paid:
+            self.checker.ledger.began(process, paid)
         self.checker.call_began(process, run_id, key)
 
     def call_ended(self, process: str, run_id: str, key: Any) -> None:

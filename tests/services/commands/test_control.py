@@ -4,9 +4,11 @@ from typing import Any
 import orjson
 import pytest
 
+from projections.cursors import Position
+from projections.positions import Arrival
 from schemas.conversation import TextBlock
 from schemas.run_commands import CancelRun, PostInput
-from schemas.run_events import CommandRefused, RunCompleted, RunFailed, RunQuarantined
+from schemas.run_events import CommandRefused, InputReceived, RunCompleted, RunFailed, RunQuarantined
 from schemas.values import Usage
 from services.commands import limits
 from services.commands.items import Piece
@@ -31,6 +33,19 @@ from tests.services.commands.world import (
 
 async def start(made: World, agent: str, *, caller: Caller = ADMIN_CALLER, **fields: Any) -> Accepted:
     return await made.layer.runs.start(caller, RunRequest(agent=agent, prompt="go", **fields))
+
+
+def waits_of(made: World) -> list[Position]:
+    """For which positions the read models are waited for, from now on."""
+    waits: list[Position] = []
+    wait = made.wait
+
+    async def watched(position: Position, *, timeout_s: float) -> Arrival:
+        waits.append(position)
+        return await wait(position, timeout_s=timeout_s)
+
+    made.layer.control._sources.barrier._positions.wait = watched  # type: ignore[method-assign]  # to look on
+    return waits
 
 
 # --- input -----------------------------------------------------------------------------------------------------------
@@ -211,6 +226,40 @@ async def test_cancel_ends_a_run_and_its_stream_and_keeps_the_reason() -> None:
     assert (found.cancelled, found.status, found.reason) == (True, "cancelled", "enough")
     assert (found.agent_id, found.run_id) == (run.agent_id, run.run_id)
     assert types_of(pieces)[-1] == "done"
+
+
+async def test_a_cancel_of_a_run_under_way_does_not_wait_for_the_read_models() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        made.project()
+        made.projecting = False  # from now on the read models are behind, for ever
+        made.happen(run.run_id, InputReceived(text="later", source="api"))
+        waits = waits_of(made)
+        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "enough")
+        run.stream.close()
+    assert (found.cancelled, found.reason, waits) == (True, "enough", [])
+
+
+async def test_a_run_that_has_ended_and_is_not_yet_told_so_in_the_read_models_is_told_as_it_ended() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        made.project()
+        made.projecting = False
+        made.reply(run.run_id)
+        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "too late")
+        run.stream.close()
+    assert (found.cancelled, found.status, found.reason) == (False, "completed", "end_turn")
+
+
+async def test_a_chosen_handle_waits_for_the_read_models_because_a_newer_run_may_have_it() -> None:
+    async with world() as made:
+        run = await start(made, "silent", agent_id="mine")
+        made.project()
+        made.happen(run.run_id, InputReceived(text="later", source="api"))
+        waits = waits_of(made)
+        found = await made.layer.control.cancel(ADMIN_CALLER, "mine")
+        run.stream.close()
+    assert (found.cancelled, bool(waits)) == (True, True)
 
 
 async def test_cancel_twice_is_harmless() -> None:

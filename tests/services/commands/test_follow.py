@@ -155,6 +155,24 @@ async def test_long_histories_are_read_in_pages(monkeypatch: pytest.MonkeyPatch)
     assert types == ["agent", "steer", "started", "text", "usage", "done"]
 
 
+async def test_the_first_words_of_a_model_wait_for_nothing_and_what_follows_is_gathered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "GATHER_S", FOREVER)
+    async with world() as made:
+        run = await start(made)
+        await until_type(run.stream, "started")
+        made.preview(run.run_id, "hel", start=0)
+        assert text_of(await until_type(run.stream, "text")) == "hel"
+        made.preview(run.run_id, "lo", start=3)
+        following = asyncio.ensure_future(run.stream.next())
+        await until(lambda: run.stream._subscription._items)
+        assert not following.done()
+        made.reply(run.run_id, "hello")
+        assert text_of(await following or []) == "lo"
+        run.stream.close()
+
+
 async def test_a_stream_that_joins_in_the_middle_of_a_turn_sees_the_previews_so_far() -> None:
     async with world() as made:
         run = await start(made)

@@ -14,7 +14,7 @@ from connectors.partitioner import partition_of
 from schemas.stream_records import ModelDelta
 from services.core.run.react import CallModel
 from services.runtime import deltas as deltas_module
-from services.runtime.deltas import Previews
+from services.runtime.deltas import Preview, Previews
 from tests.services.runtime.given import values
 from tests.services.stream.given import CODEC
 
@@ -49,6 +49,7 @@ class Sender:
 @pytest_asyncio.fixture(loop_scope="session")
 async def sender(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sender]:
     monkeypatch.setattr(deltas_module, "GROUP_S", 0.0)
+    monkeypatch.setattr(deltas_module, "FIRST_S", 0.0)
     made = Sender()
     task = asyncio.get_running_loop().create_task(made.previews.run())
     yield made
@@ -91,13 +92,34 @@ async def test_a_call_that_is_over_sends_nothing_more(sender: Sender) -> None:
     assert await sender.round() == []
 
 
-async def test_a_call_that_just_began_gathers_first(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    with sender.previews.of(effect()) as preview:
-        preview.began += 60
-        preview.add("not yet", thinking=False)
-        assert await sender.round() == []
-        preview.began -= 60
-        assert [delta.text for delta in await sender.round()] == ["not yet"]
+async def test_first_characters_leave_at_once_and_what_follows_is_gathered(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deltas_module, "GROUP_S", 60.0)
+    with sender.previews.of(effect("r_a")) as one:
+        one.add("now", thinking=False)
+        assert [delta.text for delta in await sender.round()] == ["now"]
+        one.add("not yet", thinking=False)
+        with sender.previews.of(effect("r_b")) as two:
+            two.add("now too", thinking=True)
+            assert [delta.text for delta in await sender.round()] == ["now", "now too"]
+
+
+async def test_nobody_looks_at_calls_that_say_nothing(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    gather = sender.previews._gather
+
+    def counted(preview: Preview) -> None:
+        nonlocal looks
+        looks += 1
+        gather(preview)
+
+    monkeypatch.setattr(sender.previews, "_gather", counted)
+    with sender.previews.of(effect("r_a")) as one, sender.previews.of(effect("r_b")):
+        one.add("said", thinking=False)
+        await sender.round()
+        await sender.round()
+    assert looks == 1
 
 
 async def test_a_text_in_one_piece_is_cut_so_that_each_record_fits_an_append(sender: Sender) -> None:

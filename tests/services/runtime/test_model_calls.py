@@ -10,7 +10,7 @@ from connectors.blobs import MemoryBlobs
 from connectors.errors import Permanent, Transient
 from connectors.memory_log import MemoryLog
 from connectors.models.pricing import Price
-from connectors.protocols import ModelItem, Reply, SystemBlock, TextDelta
+from connectors.protocols import Capabilities, ModelItem, Reply, SystemBlock, TextDelta
 from schemas.conversation import Message, TextBlock, ToolResultBlock
 from schemas.stream_records import ModelDelta
 from schemas.values import BlobRef, Sampling, ToolCall, Usage
@@ -223,6 +223,19 @@ async def test_the_request_is_what_the_run_is_pinned_to() -> None:
     assert [block.cacheable for block in request.system] == [True, False]
     assert (request.max_tokens, request.effort, request.sampling) == (99, "high", Sampling(seed=1))
     assert [spec.name for spec in request.tools] == ["Read"]
+
+
+async def test_a_script_keeps_the_tools_of_clients_that_it_names_or_has_called() -> None:
+    """It is executed again from its beginning, also after the client has left."""
+    granted = replace(DEFINITION, tools=("Read", "client__add", "client__page_*"))
+    run = at_tools("client__page_read", "Bash", definition=granted)
+    run.give(returned(run.state, 0, "a page"))
+    run.give(returned(run.state, 1, "no"))
+    for is_script, shown in ((False, ["Read"]), (True, ["Read", "client__add", "client__page_read"])):
+        work = Work(REPLY)
+        work.model.capabilities = Capabilities(metadata_via_input=is_script)
+        await work.run(run.live)
+        assert [spec.name for spec in work.model.requests[0].tools] == shown
 
 
 async def test_the_key_of_a_call_is_another_one_for_each_attempt() -> None:

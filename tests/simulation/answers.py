@@ -1,0 +1,153 @@
+"""What models and tools say: the same to the same attempt of the same run, whoever asks and how often.
+
+Agents, how many turns a run has, which calls fail, who asks a person, and what a summary of a conversation is.
+"""
+
+import json
+from dataclasses import replace
+from typing import Any
+from zlib import crc32
+
+from schemas.values import AgentDefinition, Compaction, InterruptionTerms, ModelChoice, ToolCall, Usage
+from services.core.run.interrupting import TOOL, wish_of
+from services.core.run.orders import Alternative, ModelAnswered, ModelErred, Summarised, SummaryFailed, ToolDone
+from services.core.run.react import CallModel, Summarise
+from tests.services.stream.families import family_script
+from tests.services.stream.script import answer
+from tests.simulation.clients import BRIEF, SHRINKER, expires
+
+CANDIDATES = tuple(ModelChoice(provider=name, model="large") for name in ("acme", "other"))
+AGENT = AgentDefinition(
+    name="helper",
+    provider="acme",
+    model="large",
+    tools=("T", TOOL),
+    retry_attempts=1,
+    candidates=CANDIDATES,
+    fallback_on_error=True,
+    max_fallback_attempts=9,
+    max_iterations=64,
+    interruption=InterruptionTerms(enabled=True),
+)
+QUESTION_S = 4.0
+"""How long a question waits that nobody answers."""
+SHRINKER_AGENT = replace(
+    AGENT, name=SHRINKER, compaction=Compaction(enabled=True, keep_last_n=1, autocompact_at_pct=50)
+)
+BRIEF_AGENT = replace(AGENT, name=BRIEF, compaction=Compaction(keep_last_n=1))
+AGENTS = (AGENT, SHRINKER_AGENT, BRIEF_AGENT)
+COMPACTED = ("r_auto", "r_wish", "r_hand", "r_seed")
+COMPACTED_TURNS = {"auto": 5, "wish": 3, "hand": 1, "seed": 3}
+"""Enough that there is something to leave out; those that talk have one turn for each text."""
+WINDOW_TOKENS = 24
+"""Of the models of runs that are compacted: every answer fills more than half of it."""
+REPEATS = 40
+"""How often such a run's answers say the same, so that a summary is shorter than what it stands for."""
+NO_SUMMARY_SHARE = 5
+"""One in so many summary calls fails, and as many give one that is too long."""
+BUSY_SHARE = 13
+"""One in so many model calls is answered with a failure that may be tried again."""
+BROKEN_SHARE = 7
+"""One in so many runs finds its first provider broken."""
+BUSY_ATTEMPTS = 5
+"""Attempts of a turn that may fail so, so that no run fails for good: one is retried, and two end in a fallback."""
+
+
+def answered(effect: Any, state: Any, at_ms: int) -> Any:
+    """What the outside says."""
+    if isinstance(effect, Summarise):
+        return summary(effect, at_ms)
+    if isinstance(effect, CallModel) and is_busy(effect, state.facts.definition):
+        return ModelErred(
+            at_ms=at_ms,
+            turn=effect.turn,
+            attempt=effect.attempt,
+            kind="overloaded",
+            transient=True,
+            message="acme 529: busy",
+            retry_after_ms=0,
+            retries_rate_limits=True,
+            duration_ms=1,
+            alternatives=tuple(Alternative(choice=choice, sees_images=True) for choice in CANDIDATES),
+        )
+    family = family_script(effect, state, at_ms)
+    if family is not None:
+        return family
+    said = answer(effect, turns_of(effect.run_id), at_ms)
+    if effect.run_id.startswith(COMPACTED):
+        return compacted(said, effect.run_id)
+    if "ask" in effect.run_id and isinstance(said, ModelAnswered) and effect.turn == 1:
+        return asking(said, effect.run_id)
+    return said
+
+
+def asking(said: ModelAnswered, run_id: str) -> ModelAnswered:
+    """The answer with a question to a person beside the tools it asks for."""
+    timeout = {"timeout_ms": int(QUESTION_S * 1000)} if expires(run_id) else {}
+    asked = {"op": "ask", "question": "Shall I?", "options": ["yes", "no"], **timeout}
+    call = ToolCall(id="ask", name=TOOL, input=json.dumps(asked))
+    return replace(
+        said,
+        tool_calls=(*said.tool_calls, call),
+        effect_classes=(*said.effect_classes, "pure"),
+        wishes=(wish_of(len(said.tool_calls), call.input),),
+        stop_reason="tool_use",
+    )
+
+
+def compacted(said: ModelAnswered | ToolDone, run_id: str) -> ModelAnswered | ToolDone:
+    """The answer in a run that is compacted; the tools of one that wishes it ask for it."""
+    if isinstance(said, ToolDone):
+        return replace(said, asks_compaction=run_id.startswith("r_wish"))
+    return replace(said, text=said.text * REPEATS, max_context_tokens=WINDOW_TOKENS)
+
+
+def summary(effect: Summarise, at_ms: int) -> Summarised | SummaryFailed:
+    """What a summary call gives. One of a seed does not fail, because the seed would."""
+    drawn = crc32(f"{effect.run_id}/{effect.number}".encode()) % NO_SUMMARY_SHARE
+    if drawn == 0 and not effect.run_id.startswith("r_seed"):
+        return SummaryFailed(
+            at_ms=at_ms,
+            number=effect.number,
+            attempt=effect.attempt,
+            kind="overloaded",
+            message="acme 529: busy",
+            duration_ms=1,
+        )
+    text = f"summary {effect.number} of {effect.run_id}"
+    return Summarised(
+        at_ms=at_ms,
+        number=effect.number,
+        attempt=effect.attempt,
+        summary=text * REPEATS**2 if drawn == 1 else text,
+        usage=Usage(input_tokens=10, output_tokens=5),
+        provider=effect.provider,
+        model=effect.model,
+        cost_micros=1,
+        currency="USD",
+        duration_ms=1,
+    )
+
+
+def is_busy(effect: CallModel, definition: AgentDefinition) -> bool:
+    """Whether this call fails: any may, and for some runs that can fall back every call to the first provider does."""
+    falls_back = definition.fallback_on_error
+    if effect.attempt > (BUSY_ATTEMPTS if falls_back else definition.retry_attempts):
+        return False
+    if (
+        falls_back
+        and effect.provider == AGENT.provider
+        and crc32(f"{effect.run_id}/broken".encode()) % BROKEN_SHARE == 0
+    ):
+        return True
+    return crc32(f"{effect.run_id}/{effect.key}".encode()) % BUSY_SHARE == 0
+
+
+def turns_of(run_id: str) -> int:
+    """Model turns of a run: one for those that talk (their turns end with the text), otherwise up to three. One that
+    asks a person has a further turn for the answer."""
+    if run_id.startswith(COMPACTED):
+        return COMPACTED_TURNS[run_id[2:6]]
+    if "ask" in run_id:
+        return 2 + crc32(run_id.encode()) % 2
+    return 1 if "talk" in run_id else 1 + crc32(run_id.encode()) % 3

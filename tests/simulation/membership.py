@@ -1,0 +1,29 @@
+"""What the group says, as far as a process has heard (protocol services.stream.host.Membership)."""
+
+import asyncio
+from collections.abc import Mapping
+
+from connectors.protocols import Share
+
+
+class Membership:
+    """Of one process and one family."""
+
+    def __init__(self) -> None:
+        self.assigned: frozenset[int] = frozenset()
+        self.members: Mapping[str, Share] = {}
+        self.changed = asyncio.Event()
+        self._generation = 0
+
+    async def stay(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    def hear(self, generation: int, life: str, members: Mapping[str, Share]) -> None:
+        """What everybody is to own, as the one of that life hears it. Rebalances come in order; one that was overtaken
+        is never heard of."""
+        if generation < self._generation:
+            return
+        self._generation = generation
+        if members != self.members:
+            self.assigned, self.members = members[life].partitions, members
+            self.changed.set()
