@@ -181,7 +181,10 @@ def draw(folder: Path) -> list[Path]:
         if source.exists():
             report = json.loads(source.read_text())
             machine = report["machine"]
-            note = f"{report['at'][:10]}, {machine['cores']} cores, Python {machine['python']}, {machine['system']}"
+            note = (
+                f"{report['at'][:10]}, {machine['cores']} cores, Python {machine['python']}, load {machine['load']} before, "
+                f"a million steps of a loop {machine['python_ms']} ms"
+            )
             target = source.with_suffix(".svg")
             target.write_text(svg(picture(report["rows"]), note))
             written.append(target)
