@@ -7,8 +7,9 @@ DIR    ?= .
 ONCE   ?=
 SEEDS  ?= 10000
 FIRST  ?= 0
+PEERS  ?=
 
-.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections bench-scale figures chaos simulate lock clean
+.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections bench-peers bench-smoke bench-scale figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +63,13 @@ bench-parked: $(STAMP) ## measure what 10,000 parked runs cost in memory and CPU
 
 bench-projections: $(STAMP) ## measure rebuilds, a lost database and the lag of the read models
 	@$(BIN)/python -m tests.benchmarks.projections
+
+bench-peers: $(STAMP) ## measure A3x2 beside the raw floors, DBOS, LangGraph and Restate, and write docs/BENCHMARKS.md (about 30 minutes)
+	@$(BIN)/python -m tests.benchmarks.peers.main --json docs/figures/peers.json $(PEERS)
+	@$(BIN)/python -m tests.benchmarks.peers.page
+
+bench-smoke: $(STAMP) ## fail when ours has become a third slower against the raw Kafka floor (under a minute)
+	@$(BIN)/python -m tests.benchmarks.smoke
 
 bench-scale: $(STAMP) ## measure how the figures change with partitions, runs, streams and parked runs, and draw it (half an hour)
 	@$(BIN)/python -m tests.benchmarks.scaling

@@ -9,8 +9,19 @@ leaks. `kind` is from the closed lists below. Messages of model failures begin w
 there is a status (runtime parity 1.7), because people search logs for it.
 """
 
-TRANSIENT_KINDS = frozenset({"rate_limited", "overloaded", "unavailable", "timeout", "network", "interrupted"})
-"""429, 529, other 5xx, header or idle timeout, connection, a stream that ended in the middle."""
+TRANSIENT_KINDS = frozenset(
+    {
+        "rate_limited",
+        "overloaded",
+        "unavailable",
+        "timeout",
+        "network",
+        "interrupted",
+        "provider_concurrency_exhausted",
+    }
+)
+"""429, 529, other 5xx, header or idle timeout, connection, a stream that ended in the middle, no place for the call
+among those that our own process makes at once."""
 CODE_AGENT_KINDS = frozenset(
     {
         "code_agent_load",

@@ -233,6 +233,8 @@ class ToolResult:
     is_error: bool = False
     asks_compaction: bool = False
     """The run wants its conversation compacted before its next turn."""
+    is_unknown: bool = False
+    """Nobody can say whether the call had its effect; an error, and the run's policy for such calls decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from schemas.making import maker
+from schemas.run_events import InputReceived
 from schemas.values import BlobRef
 
 FRAMES_PER_EVENT = 256
@@ -20,6 +21,13 @@ class Said(NamedTuple):
     text: str
     source: str
     at_ms: int
+    blob: dict[str, Any] | None = None
+    """Where a long text lies; `text` is empty then."""
+
+
+def said_of(event: InputReceived, at_ms: int) -> Said:
+    """What was said, to be shown later."""
+    return Said(event.text, event.source, at_ms, None if event.text_blob is None else event.text_blob.to_avro())
 
 
 class OpenCall(NamedTuple):

@@ -48,7 +48,7 @@ Before: an accepted event. After: transcript.py stores the frames, the API sends
 from dataclasses import replace
 from typing import assert_never
 
-from projections.frame import FRAMES_PER_EVENT, Frame, FrameMemory, Said, new_frame
+from projections.frame import FRAMES_PER_EVENT, Frame, FrameMemory, new_frame, said_of
 from projections.frames_beside_turns import (
     COMPACTION_FAILED,
     asked,
@@ -147,7 +147,7 @@ def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[
             told = hook_acted(memory, event)
             return [new_frame(seq=at, type=told["type"], event=told)], memory
         case InputReceived():
-            said = Said(event.text, event.source, envelope.at_ms)
+            said = said_of(event, envelope.at_ms)
             return [], replace(memory, waiting=(*memory.waiting, said))
         case RunCompleted() | RunCancelled() | RunFailed():
             return ended(at, memory, event), memory

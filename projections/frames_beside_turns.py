@@ -139,12 +139,15 @@ def resolved(event: InterruptionClosed) -> dict[str, Any]:
 
 def said_frames(at: int, waiting: Sequence[Said]) -> list[Frame]:
     found: list[Frame] = []
-    for seq, (text, source, at_ms) in enumerate(waiting, start=at):
+    for seq, (text, source, at_ms, blob) in enumerate(waiting, start=at):
         said = {"text": text, "source": source, "seen_at": rfc3339(at_ms)}
-        payload = [{"role": "user", "content": [{"type": "trusted-text", "text": text}]}]
-        stored = {"type": "user_input", "user_input": said}
+        elsewhere: dict[str, Any] = {} if blob is None else {"text_blob": blob}
+        block: dict[str, Any] = {"type": "trusted-text", "text": text} | ({} if blob is None else {"blob": blob})
+        payload = [{"role": "user", "content": [block]}]
+        stored = {"type": "user_input", "user_input": said, **elsewhere}
+        live = {"type": "steer", "user_input": said, **elsewhere}
         found.append(new_frame(seq=seq, type="user_input", event=stored, payload=payload, live=False))
-        found.append(new_frame(seq=seq, type="steer", event={"type": "steer", "user_input": said}, stored=False))
+        found.append(new_frame(seq=seq, type="steer", event=live, stored=False))
     return found
 
 

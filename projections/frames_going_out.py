@@ -27,7 +27,7 @@ def replay_frames(rows: Iterable[StoredFrame]) -> Iterator[StreamFrame]:
         if row.type == "system_prompt":
             continue
         if row.type == "user_input":
-            data = {
+            data: dict[str, Any] = {
                 "type": "steer",
                 "user_input": {
                     "text": _user_text(row.payload),
@@ -35,9 +35,12 @@ def replay_frames(rows: Iterable[StoredFrame]) -> Iterator[StreamFrame]:
                     "seen_at": rfc3339(row.ts_ns // 1_000_000),
                 },
             }
-            yield StreamFrame(seq=row.seq, type="steer", data=orjson.dumps(data).decode())
+            blob = _stored_blob(row.event)
+            if blob is not None:
+                data["text_blob"] = blob.to_avro()
+            yield StreamFrame(seq=row.seq, type="steer", data=orjson.dumps(data).decode(), blob=blob)
             continue
-        blob = _blob(orjson.loads(row.event)) if '"text_blob":' in row.event else None
+        blob = _stored_blob(row.event)
         yield StreamFrame(seq=row.seq, type=row.type, data=row.event, blob=blob)
 
 
@@ -45,13 +48,23 @@ def with_text(frame: StreamFrame, text: str) -> StreamFrame:
     """The frame with the text its blob held."""
     event = orjson.loads(frame.data)
     event.pop("text_blob", None)
-    event["text"] = text
+    text_place(event)["text"] = text
     return replace(frame, data=orjson.dumps(event).decode(), blob=None)
+
+
+def text_place(event: dict[str, Any]) -> dict[str, Any]:
+    """The part of a frame that holds its text: what a person said is one level down."""
+    place: dict[str, Any] = event.get("user_input", event)
+    return place
 
 
 def _blob(event: Mapping[str, Any]) -> BlobRef | None:
     found = event.get("text_blob")
     return None if found is None else BlobRef.from_avro(found)
+
+
+def _stored_blob(event: str) -> BlobRef | None:
+    return _blob(orjson.loads(event)) if '"text_blob":' in event else None
 
 
 def _user_text(payload: str | None) -> str:

@@ -25,6 +25,7 @@ CALLS_SHOWN_MAX = FRAMES_PER_EVENT - 3
 RETRY_AFTER = "retry-after header"
 BACKOFF = "exponential backoff"
 OWNER_LOST = "owner lost"
+NO_PLACE = "provider queue"
 """Reasons of a retry; the first two are known to clients."""
 SWITCHED = "fallback"
 """In place of such a reason: the next attempt is no retry, because another model makes it."""
@@ -41,6 +42,8 @@ def retry_reason(event: ModelCallFailed) -> str:
     """Why the attempt after this failure will be made."""
     if event.kind == "interrupted":
         return OWNER_LOST
+    if event.kind == "provider_concurrency_exhausted":
+        return NO_PLACE
     return RETRY_AFTER if event.retry_after_ms > 0 else BACKOFF
 
 

@@ -17,7 +17,7 @@ import orjson
 from sqlalchemy import ColumnElement, Index, select, text, tuple_
 
 from connectors.postgres import Reader
-from projections.frame import FrameMemory, Said
+from projections.frame import FrameMemory, Said, said_of
 from projections.frames_of_turns import SWITCHED, retry_reason
 from projections.history import EventAt
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
@@ -209,7 +209,7 @@ def frame_memory(row: RunRow) -> FrameMemory:
         provider=row.provider,
         model=row.model,
         retry_reason=row.memory_retry_reason,
-        waiting=tuple(Said._make(said) for said in orjson.loads(waiting)) if waiting else (),
+        waiting=tuple(Said(*said) for said in orjson.loads(waiting)) if waiting else (),
     )
 
 
@@ -275,7 +275,9 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             values["stop_reason"] = event.reason or CANCELLED
         case InputReceived():
             waiting = orjson.loads(values["memory_waiting_inputs"] or "[]")
-            waiting.append([event.text, event.source, envelope.at_ms])
+            said = said_of(event, envelope.at_ms)
+            # Without a blob as rows had it before texts could be one.
+            waiting.append(list(said if said.blob is not None else said[:3]))
             values["memory_waiting_inputs"] = orjson.dumps(waiting).decode()
         case RunStarted() | RunRefused() | CommandRefused():
             pass

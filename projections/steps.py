@@ -19,6 +19,7 @@ from connectors.sealing import has_tokens
 from projections.frame import OpenCall
 from projections.frames_of_turns import shown_calls
 from projections.history import EventAt
+from projections.masking import masked_input
 from projections.tables import Scope, table_of, within
 from schemas.run_events import (
     CompactionFailed,
@@ -260,7 +261,7 @@ def _tool(
         attempt=1 if isinstance(event, InterruptionOpened) else event.attempt,
         call_id=event.call_id,
         name=None if call is None else call.name,
-        input_preview=None if call is None else _preview(orjson.dumps(call.input).decode()),
+        input_preview=None if call is None else _preview(orjson.dumps(masked_input(call.input)).decode()),
         **more,
     )
 

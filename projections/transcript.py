@@ -1,4 +1,4 @@
-"""The transcript: every frame of every run, as it was streamed.
+"""The transcript: every frame of every run, as it was streamed but for what looks like a secret (masking.py).
 
 One row a frame (frames.py says which and in which place), written once and never changed: a second write of the same
 place would be a broken proof of exactly-once, so it is an error and not an upsert. What is read back goes to a client
@@ -22,6 +22,7 @@ from projections.frame import FRAMES_PER_EVENT, FrameMemory, OpenCall
 from projections.frame_shapes import plausible_ms
 from projections.frames import frames
 from projections.history import EventAt
+from projections.masking import masked
 from projections.runs import RunRow, frame_memory, runs
 from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
 
@@ -61,7 +62,7 @@ def apply(memory: FrameMemory, session_id: str, events: Sequence[EventAt]) -> tu
                         session_id,
                         plausible_ms(at.envelope.at_ms) * 1_000_000,
                         frame.type,
-                        orjson.dumps(frame.event).decode(),
+                        orjson.dumps(masked(frame.event)).decode(),
                         None if frame.payload is None else orjson.dumps(frame.payload).decode(),
                     )
                 )

@@ -493,6 +493,8 @@ class PostInput:
     """User text."""
     source: str = 'api'
     """api or webui."""
+    text_blob: BlobRef | None = None
+    """Where a long text lies; text is empty then."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -500,6 +502,7 @@ class PostInput:
             "run_id": self.run_id,
             "text": self.text,
             "source": self.source,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
         }
 
     @classmethod
@@ -509,6 +512,7 @@ class PostInput:
             run_id=value["run_id"],
             text=value["text"],
             source=value["source"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
         )
 
 

@@ -271,7 +271,7 @@ class CompactionFailed:
     trigger: str
     """manual, auto or self."""
     kind: str
-    """Kind of the failed call, no_gain, empty or interrupted."""
+    """Kind of the failed call, no_gain, empty, cut or interrupted."""
     usage: Usage
     """Tokens of the summary call."""
     provider: str
@@ -546,12 +546,15 @@ class InputReceived:
     """api or webui."""
     input_id: str = ''
     """Command id of the PostInput, so that the same text sent again is recognised by whoever owns the run."""
+    text_blob: BlobRef | None = None
+    """Where a long text lies; text is empty then."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
             "text": self.text,
             "source": self.source,
             "input_id": self.input_id,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
         }
 
     @classmethod
@@ -560,6 +563,7 @@ class InputReceived:
             text=value["text"],
             source=value["source"],
             input_id=value["input_id"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
         )
 
 
@@ -1663,7 +1667,9 @@ class ToolReturned:
     duration_ms: int = 0
     """Time of the call."""
     settled_by: str = ''
-    """Who knew the result when it is not the call's own: reconciler, operator, or empty."""
+    """Who knew the result when it is not the call's own: reconciler, operator, tool (which says itself that its
+    outcome is unknown), or empty.
+    """
     asks_compaction: bool = False
     """The run asked for a compaction with this call; it comes before the next turn."""
 

@@ -127,6 +127,144 @@ class AuditCheckpoint:
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientHostAlive:
+    """A process holds connections of clients and is alive. Its registrations count only as long as it says so."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ClientHostAlive"
+
+    host: str
+    """The process."""
+    at_ms: int
+    """UTC milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "host": self.host,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            host=value["host"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLeft:
+    """A connection is over; nothing can be asked of it any more."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ClientLeft"
+
+    connection_id: str
+    """The connection."""
+    host: str
+    """The process that held it."""
+    at_ms: int
+    """UTC milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "connection_id": self.connection_id,
+            "host": self.host,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            connection_id=value["connection_id"],
+            host=value["host"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTool:
+    """A tool that a client carries out."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ClientTool"
+
+    name: str
+    """As the client calls it; an agent sees it as client__<name>."""
+    description: str
+    """What the model is told of it."""
+    input_schema: str
+    """JSON Schema of its arguments, an object as text."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "description": self.description,
+            "input_schema": self.input_schema,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            name=value["name"],
+            description=value["description"],
+            input_schema=value["input_schema"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRegistered:
+    """A client is connected and offers tools to the runs of its principal; said again from time to time while it
+    is so.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ClientRegistered"
+
+    connection_id: str
+    """Its connection; begins with the host and a dot."""
+    host: str
+    """The process that holds the connection."""
+    tenant: str
+    """Tenant of the principal."""
+    subject: str
+    """Subject of the principal: only runs that it started see the tools."""
+    tools: tuple[ClientTool, ...]
+    """All that it offers; what an earlier record of the connection says is over."""
+    registered_at_ms: int
+    """When it said so, UTC milliseconds; of two that offer a tool the later one is asked."""
+    at_ms: int
+    """When this record was made, UTC milliseconds."""
+    client: str = ''
+    """What the client calls itself; may be empty."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "connection_id": self.connection_id,
+            "host": self.host,
+            "tenant": self.tenant,
+            "subject": self.subject,
+            "client": self.client,
+            "tools": [item.to_avro() for item in self.tools],
+            "registered_at_ms": self.registered_at_ms,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            connection_id=value["connection_id"],
+            host=value["host"],
+            tenant=value["tenant"],
+            subject=value["subject"],
+            client=value["client"],
+            tools=tuple(ClientTool.from_avro(item) for item in value["tools"]),
+            registered_at_ms=value["registered_at_ms"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CostTally:
     """Cost in one currency."""
 
@@ -754,6 +892,8 @@ class RemoteToolRequest:
     """End user of the run; may be empty."""
     subject: str = ''
     """Subject of the principal that started the run."""
+    connection_id: str = ''
+    """The connection of the client that is to carry it out; empty: whoever serves the tool."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -770,6 +910,7 @@ class RemoteToolRequest:
             "attempt": self.attempt,
             "issued_at_ms": self.issued_at_ms,
             "deadline_ms": self.deadline_ms,
+            "connection_id": self.connection_id,
         }
 
     @classmethod
@@ -788,6 +929,7 @@ class RemoteToolRequest:
             attempt=value["attempt"],
             issued_at_ms=value["issued_at_ms"],
             deadline_ms=value["deadline_ms"],
+            connection_id=value["connection_id"],
         )
 
 
@@ -810,6 +952,10 @@ class RemoteToolResult:
     """What the model is told."""
     is_error: bool = False
     """The call failed, and the text says why."""
+    outcome: str = ''
+    """Only the tools of clients say it. Empty: the call was carried out, or failed as is_error says. unknown:
+    nobody can say whether it had its effect. not_begun: it certainly had none.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -819,6 +965,7 @@ class RemoteToolResult:
             "tenant": self.tenant,
             "text": self.text,
             "is_error": self.is_error,
+            "outcome": self.outcome,
         }
 
     @classmethod
@@ -830,6 +977,7 @@ class RemoteToolResult:
             tenant=value["tenant"],
             text=value["text"],
             is_error=value["is_error"],
+            outcome=value["outcome"],
         )
 
 
@@ -1108,6 +1256,10 @@ class SubjectKeyMade:
 RECORDS = (
     AgentTally,
     AuditCheckpoint,
+    ClientHostAlive,
+    ClientLeft,
+    ClientRegistered,
+    ClientTool,
     CostTally,
     DeadLetter,
     DeadLetterReplayed,

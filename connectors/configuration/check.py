@@ -6,6 +6,7 @@ none stops, and each finding points to the line that should be changed.
 Before: model.py, routing.py. After: load.py.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -20,9 +21,13 @@ from connectors.configuration.routing import DEFAULT_USER_TIER, DeadEnd, choice_
 from connectors.configuration.shape import dotted
 from connectors.configuration.tree import Branch, Leaf, Path, mark_of
 from connectors.configuration.words import Tier
+from schemas.client_names import PREFIX as CLIENT_PREFIX
+from schemas.client_names import as_seen, is_clients
 
 PLACEHOLDERS = ("{{memory:", "{{tool:")
 """Parts of a prompt that the reference fills in."""
+CLIENT_GRANTED = re.compile(r"[A-Za-z0-9_-]{1,56}|[A-Za-z0-9_-]{0,56}\*", re.ASCII)
+CLIENT_SAID = "client: and 1 to 56 of A-Z, a-z, 0-9, _ and -, or the beginning of such a name and *"
 ALL_TOOLS = TOOLS_NOW | frozenset(LATER_TOOLS)
 
 
@@ -106,7 +111,7 @@ class _Checking:
     def remote_tools(self) -> None:
         for name, tool in self.configuration.remote_tools.items():
             path: Path = ("remote_tools", name)
-            if name in ALL_TOOLS or name.startswith(tuple(FOREIGN_TOOL_PREFIXES)):
+            if name in ALL_TOOLS or is_clients(name) or name.startswith(tuple(FOREIGN_TOOL_PREFIXES)):
                 self._error(
                     path, f"{name} is the name of another tool, or begins like those of another kind", of_key=True
                 )
@@ -192,10 +197,13 @@ class _Checking:
     def _tool(self, path: Path, tool: str) -> None:
         if tool in LATER_TOOLS or tool.startswith(tuple(FOREIGN_TOOL_PREFIXES)):
             self.later.setdefault(tool, path)
+        elif is_clients(tool):
+            if not CLIENT_GRANTED.fullmatch(as_seen(tool).removeprefix(CLIENT_PREFIX)):
+                self._error(path, f"{tool} is no tool that a client can offer: expected {CLIENT_SAID}")
         elif tool in TOOLS_NOW or tool in self.configuration.remote_tools or self._is_generated(tool):
             return
         elif tool.endswith("*") and "*" not in tool[:-1]:
-            known_names = (*ALL_TOOLS, *FOREIGN_TOOL_PREFIXES, *self.configuration.remote_tools)
+            known_names = (*ALL_TOOLS, *FOREIGN_TOOL_PREFIXES, CLIENT_PREFIX, *self.configuration.remote_tools)
             if not any(fnmatchcase(known, tool) for known in known_names):
                 self._error(path, f"{tool} matches no tool")
         else:

@@ -73,8 +73,6 @@ LATER_TOOLS: Mapping[str, str] = {
 FOREIGN_TOOL_PREFIXES: Mapping[str, str] = {
     "mcp__": "MCP servers",
     "a2a__": "agent-to-agent peers",
-    "client:": "tools that clients run",
-    "client__": "tools that clients run",
 }
 """Prefixes of tools whose names come from elsewhere, so they cannot be checked here."""
 
@@ -130,7 +128,6 @@ LATER_SETTINGS: Mapping[str, str] = {
         "DYNAMIC_AGENT_SWEEP_INTERVAL_MS",
     ),
     **_names("evaluations", "EVALUATION_MAX_JUDGEMENT_BYTES EVALUATION_MAX_RATIONALE_BYTES"),
-    **_names("host lists of callers that replace the operator's", "HTTP_CALLER_AUTHORITATIVE"),
     **_names("web search", "WEBSEARCH_PROVENANCE"),
     **_names(
         "the in-process shell",
@@ -138,7 +135,6 @@ LATER_SETTINGS: Mapping[str, str] = {
         "BASHBOX_ALLOWED_ENV BASHBOX_ALLOWED_CREDS",
     ),
     **_names("volumes made at run time", "EPHEMERAL_VOLUME_SWEEP_MS"),
-    **_names("tools that clients run", "CLIENT_TOOL_TIMEOUT_MS CLIENT_TOOL_MAX_BYTES CLIENT_TOOL_MAX_CONNS"),
     **_names("Anthropic by OAuth", "ANTHROPIC_OAUTH_DEV_ENABLED ANTHROPIC_OAUTH_CALLBACK_PORT"),
     **_names(
         "run supervision (the log does it here)",

@@ -25,6 +25,7 @@ from connectors.configuration.merge import merge
 from connectors.configuration.model import Configuration, Mistake, validate
 from connectors.configuration.settings import Settings
 from connectors.configuration.shape import dotted, paths_of, values_of
+from connectors.configuration.switched_off import switched_off
 from connectors.configuration.tree import Branch, Leaf, Mark, mark_of, read_tree, walk
 
 MAX_PROMPT_BYTES = 128 * 1024
@@ -138,6 +139,7 @@ def _built(
         found_errors, found_warnings = check(configuration, root)
         errors += found_errors
         warnings += found_warnings
+        warnings += switched_off(configuration, root, settings)
     return configuration
 
 

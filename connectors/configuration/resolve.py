@@ -26,6 +26,7 @@ from connectors.configuration.pricing import price_of
 from connectors.configuration.routing import CODE_DRIVER, Choice, DeadEnd, choices, user_tier_name
 from connectors.models.pricing import Price
 from connectors.protocols import VolumeBinding
+from schemas.client_names import as_seen
 from schemas.values import Compaction, Sampling
 
 MAX_RETRY_ATTEMPTS = 5
@@ -257,7 +258,7 @@ def _is_of_code(configuration: Configuration, choice: Choice) -> bool:
 
 def _tools(agent: Agent) -> tuple[str, ...]:
     extra = () if agent.disable_context else (CONTEXT_TOOL,)
-    return tuple(dict.fromkeys((*agent.tools, *extra)))
+    return tuple(dict.fromkeys((*map(as_seen, agent.tools), *extra)))
 
 
 def _sampling(block: SamplingBlock | None) -> Sampling | None:

@@ -121,7 +121,11 @@ class Settings:
         _S, TEXT, "", "The key before it, while it is changed: it still opens and signs too.", old=SAME, secret=True
     )
     redact_secrets: bool = setting(
-        _S, FLAG, True, "Mask known secrets before anything is appended to the log.", old=SAME
+        _S,
+        FLAG,
+        True,
+        "Mask known secrets before anything is appended to the log, and in results of tools whatever looks like one.",
+        old=SAME,
     )
 
     kafka: str = setting(_K, SERVERS, "", "Bootstrap servers; empty = the local broker that `loomlog up` starts.")
@@ -324,6 +328,13 @@ class Settings:
         "Hosts the network tools may reach, subdomains included; `*` = all public ones, empty = none.",
         old=SAME,
     )
+    http_caller_authoritative: bool = setting(
+        _T,
+        FLAG,
+        False,
+        "A run's own allowed_hosts replace that list instead of narrowing it; loopback names never do.",
+        old=SAME,
+    )
     hooks_permit_host_widen_owners: tuple[str, ...] = setting(
         _T,
         NAMES,
@@ -363,6 +374,23 @@ class Settings:
         1_800_000,
         "Idle time after which a resident sub-agent is closed, when its opener names none; milliseconds.",
         old=SAME,
+    )
+    client_tool_timeout_ms: int = setting(
+        _T,
+        whole(1_000, 1_800_000, "milliseconds"),
+        60_000,
+        "How long a client may take for a call of a tool it carries out; then its outcome is unknown.",
+        old=SAME,
+    )
+    client_tool_max_bytes: int = setting(
+        _T,
+        whole(1024, MIB, "bytes"),
+        MIB,
+        "Largest frame of a client that offers tools, in both directions; the connection is closed for a larger one.",
+        old=SAME,
+    )
+    client_tool_max_conns: int = setting(
+        _T, whole(1, 1_000), 8, "Connections of clients that offer tools, for one principal and API process.", old=SAME
     )
     tool_calls_per_process: int = setting(
         _T, whole(1, 10_000), 128, "Tool calls one process runs at once, all runs together."

@@ -20,6 +20,7 @@ import orjson
 from connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
 from connectors.tools.answers import Refusal, refused
 from connectors.tools.arguments import checked
+from schemas.client_names import PREFIX as CLIENT_PREFIX
 
 UNKNOWN = "unknown"
 COMPACT = "compact"
@@ -119,6 +120,11 @@ class Context:
             }
             for name in context.tools
             if name in self._catalogue
+        ]
+        told += [
+            {"name": name, "description": "Carried out by a client of yours.", "side_effect_class": UNKNOWN}
+            for name in context.tools
+            if name.startswith(CLIENT_PREFIX)
         ]
         return {"tools": told, "count": len(told)}
 

@@ -67,6 +67,9 @@ _CLOSED_INSIDE_PRIVATE = (ipaddress.ip_network("100.100.100.200/32"),)
 """Alibaba's metadata address lies in the carrier-grade NAT block."""
 
 
+_LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"})
+
+
 def canonical_host(host: str) -> str:
     """Lower case, IDNA, without a final dot or brackets; empty when it is no host name and no address."""
     bare = host.strip().removeprefix("[").removesuffix("]").rstrip(".")
@@ -109,6 +112,17 @@ def address_is_allowed(address: str, *, private: bool) -> bool:
     if _is_in(found, _PRIVATE):
         return private
     return isinstance(found, ipaddress.IPv4Address) or found in _PUBLIC_V6
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is a name or an address that machines have for themselves."""
+    name = canonical_host(host)
+    if not is_address(name):
+        return name in _LOOPBACK_NAMES or name.endswith(".localhost")
+    address = ipaddress.ip_address(name)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    found = mapped or address
+    return found.is_loopback or found.is_unspecified
 
 
 def is_address(host: str) -> bool:

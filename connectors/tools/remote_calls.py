@@ -36,6 +36,8 @@ KEPT_RESULTS = 10_000
 KEPT_BYTES = 64 * 1024 * 1024
 """Results that nobody waits for yet. Most belong to other processes and are never asked for; the oldest go first."""
 POLL_S = 1.0
+CONNECTION_HEADER = "ce_connection"
+"""The connection of the client that a request is for."""
 SEND_RETRY_S = 0.1
 """Pause after an append whose outcome is unknown; the request twice is the same request. The tool's time bounds it."""
 
@@ -180,6 +182,8 @@ class RemoteCalls:
             # A service that shares the topic with others finds its own without decoding.
             ("ce_subject", request.tool.encode()),
         ]
+        if request.connection_id:
+            headers.append((CONNECTION_HEADER, request.connection_id.encode()))
         record = Outgoing(key=key, value=self._codec.encode(request), headers=headers)
         partition = partition_of(key, await self._partitions(topic))
         while True:

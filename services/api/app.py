@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from services.api.answers import declined_answer, json_answer
 from services.api.documents import document, document_bytes, page
 from services.api.reading import TooLarge, drain
-from services.api.route import Access, Route
+from services.api.route import Access, Route, SocketHandler
 from services.api.routes import ROUTES
 from services.api.service import Service
 from services.commands.authentication import demand
@@ -53,9 +53,14 @@ class DirectApp(FastAPI):
 
     direct: Mapping[tuple[str, str], ASGIApp] = {}
     """By method and path; each answers as the route of the same name does."""
+    sockets: Mapping[str, ASGIApp] = {}
+    """WebSockets by path."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self.direct.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if scope["type"] == "websocket":
+            found = self.sockets.get(scope["path"])
+        else:
+            found = self.direct.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
         await (super().__call__ if found is None else found)(scope, receive, send)
 
 
@@ -86,6 +91,7 @@ def build_app(service: Service) -> DirectApp:
             response_model=None,
         )
     app.direct = direct
+    app.sockets = {route.path: _socket(service, route, route.socket) for route in ROUTES if route.socket is not None}
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(Exception, _unexpected)
     return app
@@ -113,6 +119,15 @@ def _endpoint(service: Service, route: Route) -> Answering:
         return given
 
     answer.__name__ = handler.__name__
+    return answer
+
+
+def _socket(service: Service, route: Route, handler: SocketHandler) -> ASGIApp:
+    """It checks its caller itself, who may not be able to send a header."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        service.metrics.count(route.method, route.path, await handler(service, scope, receive, send))
+
     return answer
 
 

@@ -329,6 +329,7 @@ ANSWERS: dict[str, Any] = {
             "runs_failed": NUMBER,
             "events_restored": NUMBER,
             "pauses_restored": NUMBER,
+            "limits_restored": NUMBER,
             "blobs_restored": NUMBER,
             "warnings": {"type": "array", "items": TEXT},
             "positions": {"type": "array", "items": TEXT},
@@ -386,7 +387,7 @@ def _operation(route: Route) -> dict[str, Any]:
     media = "text/event-stream" if route.streams else route.media_type
     schema = "EventStream" if route.streams else route.answer
     good: dict[str, Any] = {"description": "It is so."}
-    if route.status != NO_CONTENT:
+    if route.status != NO_CONTENT and route.socket is None:
         good["content"] = {media: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
     operation: dict[str, Any] = {
         "summary": route.says,

@@ -44,6 +44,8 @@ from services.stream.subject_keys import WrongKey
 
 log = logging.getLogger("loomlog.api")
 
+PING_S = 20.0
+"""Between two pings of a WebSocket, and for its pong: so long may a client be gone before it is noticed."""
 GRACE_S = 3
 """How long requests under way may take to finish after a stop; streams are ended at once."""
 CLOSE_WAIT_S = 1.5
@@ -94,7 +96,7 @@ async def run(loaded: Loaded) -> None:
             "at most %d open files are allowed (ulimit -Hn), %d are enough for every stream", allowed, OPEN_FILES
         )
     listening = _listen(settings)
-    server = Server(_config(service), stopping=lambda: _end_streams(service))
+    server = Server(_config(service, settings.places.client_bounds.frame_bytes), stopping=lambda: _end_streams(service))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _stop, server)
     where = "{}:{}".format(*listening.getsockname()[:2])
@@ -135,12 +137,16 @@ async def _work(service: Service, loaded: Loaded, settings: ApiSettings) -> None
             service.opened = None
 
 
-def _config(service: Service) -> uvicorn.Config:
+def _config(service: Service, frame_bytes: int) -> uvicorn.Config:
     return uvicorn.Config(
         build_app(service),
         http="httptools",
         loop="none",
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=frame_bytes,
+        ws_ping_interval=PING_S,
+        ws_ping_timeout=PING_S,
+        ws_per_message_deflate=False,  # a bomb would be unpacked up to the bound, again and again
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.api.bodies import (
     Body,
@@ -21,6 +21,8 @@ from services.core.access.decide import Caller
 Answer = Response | ASGIApp
 Handler = Callable[[Service, Caller, Request], Awaitable[Any]]
 """What it gives is a Response or any other ASGI answer."""
+SocketHandler = Callable[[Service, Scope, Receive, Send], Awaitable[int]]
+"""Serves a WebSocket to its end, and gives the status its handshake was answered with."""
 
 
 class Access(Enum):
@@ -60,6 +62,8 @@ class Route:
     """Of a good answer; 204 has no content."""
     other_status: int = 0
     """Of a good answer of the same shape; 0: there is none."""
+    socket: SocketHandler | None = None
+    """The path is a WebSocket; `handler` answers requests that ask for none."""
 
 
 WHOLE = {"type": "integer", "minimum": 1}

@@ -1,10 +1,11 @@
-"""The routes of what holds for many runs: hooks, spending and its limits, pauses.
+"""The routes of what holds for many runs: hooks, tools of clients, spending and its limits, pauses.
 
-Before: routes.py. After: hook_endpoints.py, budget_endpoints.py, pause_endpoints.py.
+Before: routes.py. After: hook_endpoints.py, client_endpoints.py, budget_endpoints.py, pause_endpoints.py.
 """
 
 from services.api import (
     budget_endpoints,
+    client_endpoints,
     hook_endpoints,
     pause_endpoints,
 )
@@ -15,7 +16,7 @@ from services.api.bodies import (
     ResumeBody,
 )
 from services.api.route import TENANT, Query, Route
-from services.core.access.scopes import ADMIN, RUNS_READ
+from services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
 from services.core.access.scopes import TENANT as TENANT_SCOPE
 
 RULE_ROUTES: tuple[Route, ...] = (
@@ -43,6 +44,15 @@ RULE_ROUTES: tuple[Route, ...] = (
         handler=hook_endpoints.remove,
         says="Remove a hook; calls under way end with it.",
         answer="HookRemoved",
+    ),
+    Route(
+        method="GET",
+        path="/v1/client-tools",
+        access=RUNS_CREATE,
+        handler=client_endpoints.upgrade,
+        socket=client_endpoints.connect,
+        says="A WebSocket over which a client offers tools and carries out the calls of its own runs.",
+        status=101,
     ),
     Route(
         method="GET",

@@ -11,6 +11,7 @@ from connectors.options import encryption_keys, installation_key, kafka_options,
 from connectors.sealing import KeyEncryptionKeys
 from connectors.secret_key import SecretKey
 from connectors.state_files import StateFiles
+from services.commands.clients import ClientBounds
 from services.commands.opening import Places
 
 STATE_FOLDER = "states"
@@ -52,6 +53,9 @@ def api_settings(settings: Settings) -> ApiSettings:
             postgres_min_connections=settings.postgres_min_connections,
             wrapping=_wrapping(settings),
             secret=_secret(settings),
+            client_bounds=ClientBounds(
+                frame_bytes=settings.client_tool_max_bytes, connections=settings.client_tool_max_conns
+            ),
         ),
         replica_id=settings.replica_id or f"{socket.gethostname()}-{os.getpid()}",
         max_request_bytes=settings.max_request_bytes,

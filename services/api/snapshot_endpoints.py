@@ -116,6 +116,7 @@ def _answer(found: Restored, body: RestoreBody | None) -> Response:
         "runs_failed": found.failed_runs,
         "events_restored": found.events,
         "pauses_restored": found.pauses,
+        "limits_restored": found.limits,
         "blobs_restored": found.blobs,
         "warnings": [*found.warnings, *([NO_EFFECT] if said_history else [])],
         "positions": positions,

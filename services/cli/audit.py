@@ -1,6 +1,7 @@
 """`loomlog audit verify` and `loomlog audit keygen`: is the log what was written and signed?
 
-    loomlog audit verify                      everything, against the checkpoints the auditor signed
+    loomlog audit verify                      everything, against the checkpoints the auditor signed, and the books
+                                              (loom.budget.events), which nobody signs, against their hash chain
     loomlog audit verify --run RUN            that run's chain and the checkpoints that cover it
     loomlog audit verify --since 24h          what was signed since then, and what nobody signed yet
     loomlog audit verify --topic COPY         a copy of the events topic against the same checkpoints
@@ -15,7 +16,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -43,8 +44,11 @@ from services.cli.failures import FAILED, Failure, Unreachable, WrongUse
 from services.cli.output import console, print_json
 from services.cli.settings import CLIENT, CliSettings, cli_settings
 from services.core.audit.verify import Report
+from services.stream.budget_family import PARTITION as BOOKS_PARTITION
+from services.stream.budget_family import topics_of
 
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
+BUDGETS_TOPIC = topics_of().events
 AGO = re.compile(r"(\d{1,6})([smhd])\Z")
 UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -61,6 +65,11 @@ class Wanted:
     topic: str = EVENTS_TOPIC
     max_unsigned_s: float | None = None
     follow_blobs: bool = True
+
+    @property
+    def concerns_everything(self) -> bool:
+        """Not a run, a partition, a copy or a time of them."""
+        return not self.run_id and self.partition is None and self.since_ms is None and self.topic == EVENTS_TOPIC
 
 
 @audit_app.command("verify")
@@ -160,7 +169,24 @@ async def _verified(cli: CliSettings, wanted: Wanted, keys: dict[str, PublicKey]
         run_id=wanted.run_id,
         max_unsigned_s=wanted.max_unsigned_s,
     )
-    return await verify_all(options, await codec_for(settings), task, partitions, place)
+    codec = await codec_for(settings)
+    reports = await verify_all(options, codec, task, partitions, place)
+    if wanted.concerns_everything and await topic_partitions(options, BUDGETS_TOPIC):
+        reports += await verify_all(options, codec, task_of_the_books(task), [BOOKS_PARTITION])
+    return reports
+
+
+def task_of_the_books(task: Task) -> Task:
+    """The same for the books: one hash chain from their first event on, which nobody signs."""
+    return replace(
+        task,
+        topic=BUDGETS_TOPIC,
+        records_topic=BUDGETS_TOPIC,
+        checkpoints_topic="",
+        blobs=None,
+        since_ms=None,
+        max_unsigned_s=None,
+    )
 
 
 async def verify_all(

@@ -56,11 +56,15 @@ def _facts(found: Mapping[str, Any]) -> Mapping[str, str]:
         "spent": f"{counted(found['turns'], 'turn')}, {number(usage['input_tokens'])} tokens in, "
         f"{number(usage['output_tokens'])} out, {money(found['cost_micros'], found['currency'] or '')}",
         "open": opened,
-        "waiting": ", ".join(one_line(text, INPUT_COLUMNS) for text in found["waiting_inputs"]),
+        "waiting": ", ".join(one_line(_waiting(said), INPUT_COLUMNS) for said in found["waiting_inputs"]),
         "quarantine": found["quarantined"] or "",
         "forked": "" if forked is None else f"from {forked['run_id']} at {forked['seq']}",
         "state": f"sha256 {found['state_sha256']}",
     }
+
+
+def _waiting(said: str | Mapping[str, Any]) -> str:
+    return said if isinstance(said, str) else _text({"text": "", **said})
 
 
 def _lines(message: Mapping[str, Any]) -> list[Text]:

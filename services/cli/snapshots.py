@@ -103,6 +103,7 @@ def export(
                 "live_runs": found.live_runs,
                 "events": found.events,
                 "pauses": found.pauses,
+                "limits": found.limits,
                 "blobs": found.blobs,
             }
         )
@@ -187,6 +188,7 @@ def _print_restored(out: Console, found: Mapping[str, Any]) -> None:
     out.print(
         f"{verb} {counted(found['runs_restored'], 'run')} ({found['runs_continued']} go on here), "
         f"{counted(found['events_restored'], 'event')}, {counted(found['pauses_restored'], 'pause')}, "
+        f"{counted(found['limits_restored'], 'limit')}, "
         f"{counted(found['blobs_restored'], 'payload')}; {counted(found['runs_skipped'], 'run')} here already"
     )
     for position in found["positions"]:

@@ -21,6 +21,7 @@ from services.commands.authentication import demand
 from services.commands.declined import RETRY_LATER_S, Declined, bad_request
 from services.commands.follow import Sources
 from services.commands.projection import scope_of
+from services.commands.stated_limits import as_command
 from services.core.access.decide import Caller, reach
 from services.core.access.scopes import ADMIN, RUNS_READ, TENANT
 from services.core.budget import state
@@ -30,6 +31,7 @@ from services.core.budget.months import day_of, first_day, month_of
 from services.core.budget.state import Account, Limit, account_key
 from services.stream.budget_clerk import BudgetClerk, ClerkBusy
 from services.stream.budget_family import PARTITION
+from services.stream.statefile import StatedLimit
 
 SOURCE = "operator"
 """Whose credential paid: every provider key is the operator's."""
@@ -113,6 +115,14 @@ class Budgets:
         if limit is None:
             raise Declined("not_found", f"the limit of {wanted.scope} {scope_id} was set, and has been removed since")
         return LimitView(limit=limit, account=account_at(books, key, self._clock_ms())), position
+
+    async def restore(self, caller: Caller, limit: StatedLimit, *, dry_run: bool) -> str | None:
+        """A limit of another installation is one here too; the place of its event, or None when its account has one."""
+        demand(caller, ADMIN)
+        if account_key(limit.scope, limit.tenant, limit.scope_id) in self._board.books.limits:
+            return None
+        envelope = self._clerk.envelope(limit.tenant, caller.subject)
+        return "" if dry_run else await self._ask(as_command(limit, envelope, self._clock_ms()))
 
     async def remove(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> str:
         """The place of the event; empty when there was no such limit."""

@@ -18,6 +18,7 @@ from connectors.sealing import MARK, has_tokens, is_token
 from projections.frame import Frame
 from projections.frame_shapes import parsed
 from projections.interrupts import InterruptRow
+from projections.masking import masked
 from projections.runs import RunRow
 from projections.transcript import TranscriptRow
 from services.commands.declined import away
@@ -86,7 +87,7 @@ class Content:
         await self.know([text for row in rows for text in (row.event, row.payload or "")])
         return tuple(
             [
-                row._replace(event=self._json(row.event, row.tenant), payload=self._json(row.payload, row.tenant))
+                row._replace(event=self._stored(row.event, row.tenant), payload=self._json(row.payload, row.tenant))
                 for row in rows
             ]
         )
@@ -120,6 +121,12 @@ class Content:
             context=self._opened(row.context, row.tenant),
             answer=self._opened(row.answer, row.tenant),
         )
+
+    def _stored(self, event: str, tenant: str) -> str:
+        """A stored frame in clear, with masked what could not be masked while it was a token."""
+        if MARK not in event:
+            return event
+        return orjson.dumps(masked(self._event(orjson.loads(event), tenant))).decode()
 
     def _json(self, text: Any, tenant: str) -> Any:
         if not isinstance(text, str) or MARK not in text:

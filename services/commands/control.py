@@ -44,6 +44,7 @@ from services.commands.authentication import demand
 from services.commands.declined import RETRY_SOON_S, Declined, refused
 from services.commands.follow import Sources
 from services.commands.items import EventItem
+from services.commands.payloads import text_or_blob
 from services.commands.publisher import Publisher
 from services.commands.reads import Reads
 from services.commands.requests import checked_input, checked_reason, checked_result
@@ -131,8 +132,8 @@ class Control:
         row = await self.running(caller, run_id)
         envelope = self.envelope(caller, row)
         seal = await self._sources.content.seal(row.tenant, row.user_id)
-        said = text if seal is None else seal(text, False)
-        command = PostInput(envelope=envelope, run_id=run_id, text=said, source=source)
+        said, blob = await text_or_blob(text if seal is None else seal(text, False), self._sources.blobs)
+        command = PostInput(envelope=envelope, run_id=run_id, text=said, source=source, text_blob=blob)
         item = await self.ordered(row, command)
         if item is None:
             raise await self.undecided("input_pending", row, "the text is in the log and will reach the run")

@@ -34,6 +34,7 @@ CODES = frozenset(
         "insufficient_scope",
         "tier_agent_not_available",
         "operator_key_restricted",
+        "forbidden_origin",
         # what it was asked of
         "not_found",
         "unknown_agent_id",
@@ -41,6 +42,7 @@ CODES = frozenset(
         "unknown_preset",
         "route_not_found",
         "method_not_allowed",
+        "upgrade_required",
         "session_busy",
         "agent_id_in_use",
         "run_quarantined",

@@ -22,7 +22,7 @@ import orjson
 from connectors.errors import OutsideError
 from connectors.protocols import Blobs
 from projections.frame import FrameMemory
-from projections.frames_going_out import replay_frames
+from projections.frames_going_out import replay_frames, text_place
 from projections.runs import RunRow
 from projections.tables import Scope
 from projections.transcript import TranscriptRow
@@ -222,7 +222,7 @@ class RunStream:
         try:
             text = (await self._sources.blobs.get(piece.blob)).decode()
             await self._sources.content.know(text)
-            event["text"] = self._sources.content.text(text, self._tenant)[piece.skip :]
+            text_place(event)["text"] = self._sources.content.text(text, self._tenant)[piece.skip :]
         except OutsideError as error:
             event["text_unavailable"] = error.kind
         else:

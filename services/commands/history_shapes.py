@@ -180,7 +180,7 @@ def _figures(state: State) -> dict[str, Any]:
         "definition": facts.definition.to_avro(),
         "system": list(facts.system),
         "inherited_messages": facts.inherited_messages,
-        "waiting_inputs": list(facts.waiting_inputs),
+        "waiting_inputs": [said if isinstance(said, str) else _blob(said) for said in facts.waiting_inputs],
         "interactive": facts.interactive,
         "quarantined": facts.quarantined or None,
     }

@@ -21,6 +21,7 @@ beside its transport. Whatever the transport, it asks `gate` who is calling and 
     pausing   pause, resume, state   (wider than a run; control has those of one run)
     budgets   limits, set, remove, usage
     probing   probe                  (of the providers of models)
+    clients   serve                  (a connection of a client that carries tools out)
     erasing   report, erase, subjects, wrap_anew
 
 and every one of them raises Declined and nothing else for what a caller can cause.
@@ -46,6 +47,7 @@ from services.commands.barrier import Barrier
 from services.commands.batch import Batches
 from services.commands.budgets import Budgets
 from services.commands.bulk import Bulk
+from services.commands.clients import ClientBounds, Clients
 from services.commands.compactions import Compactions
 from services.commands.content import Content
 from services.commands.control import Control
@@ -86,7 +88,7 @@ RANDOM_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTopics:
-    """The topics of the run family and of budgets, and of wider pauses, hooks, keys of subjects, providers."""
+    """The topics of the run family and of budgets, and of wider pauses, hooks, keys of subjects, providers, clients."""
 
     commands: str
     events: str
@@ -96,6 +98,7 @@ class RunTopics:
     subjects: str
     budgets: Topics
     providers: str
+    clients: str
 
     @classmethod
     def under(cls, prefix: str) -> "RunTopics":
@@ -108,6 +111,7 @@ class RunTopics:
             subjects=f"{prefix}.subject.keys",
             budgets=budget_topics(prefix),
             providers=f"{prefix}.provider.events",
+            clients=f"{prefix}.client.events",
         )
 
 
@@ -151,6 +155,7 @@ class CommandLayer:
         keys: SubjectKeys | None = None,
         secret: SecretKey | None = None,
         credentials: RunCredentials | None = None,
+        client_bounds: ClientBounds | None = None,
     ) -> None:
         """`keys` None: content is not encrypted. `secret` None: callbacks are not signed. `credentials` None: requests
         that bring some are refused."""
@@ -178,6 +183,14 @@ class CommandLayer:
         self.hooks = Hooks(self.hook_board, appender, codec, clock_ms=clock_ms, fresh_token=new_token, secret=secret)
         self.providers = ProviderBoard(codec, topics.providers)
         self.probing = Probing(self.providers, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
+        self.clients = Clients(
+            appender,
+            codec,
+            topic=topics.clients,
+            clock_ms=clock_ms,
+            fresh_token=new_token,
+            bounds=client_bounds or ClientBounds(),
+        )
         self.runs = Runs(
             sources,
             self.reads,
@@ -190,10 +203,19 @@ class CommandLayer:
         )
         self.forks = Forks(self.runs, self.reads, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = Imports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
-        self.snapshots = Snapshots(
-            sources, ranges, codec, self.pauses, state_files, events_topic=topics.events, clock_ms=clock_ms
+        family = BudgetFamily()
+        saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
+        self.books = BudgetBoard(codec, topics.budgets, saved, ranges)
+        self.clerk = BudgetClerk(
+            self.books, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
         )
-        self.restoring = Restoring(sources, self.publisher, self.pausing, clock_ms=clock_ms, wait_s=decision_wait_s)
+        self.budgets = Budgets(sources, self.clerk, clock_ms=clock_ms, wait_s=control_wait_s)
+        self.snapshots = Snapshots(
+            sources, ranges, codec, self.pauses, state_files, self.books, events_topic=topics.events, clock_ms=clock_ms
+        )
+        self.restoring = Restoring(
+            sources, self.publisher, self.pausing, self.budgets, clock_ms=clock_ms, wait_s=decision_wait_s
+        )
         self.control = Control(
             sources, self.reads, self.publisher, clock_ms=clock_ms, fresh_token=new_token, wait_s=control_wait_s
         )
@@ -202,13 +224,6 @@ class CommandLayer:
         self.compactions = Compactions(
             self.runs, self.control, self.reads, clock_ms=clock_ms, fresh_token=new_token, wait_s=compaction_wait_s
         )
-        family = BudgetFamily()
-        saved = BooksSnapshots(family, codec, appender=appender, ranges=ranges, topic=topics.budgets.snapshots)
-        self.books = BudgetBoard(codec, topics.budgets, saved, ranges)
-        self.clerk = BudgetClerk(
-            self.books, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
-        )
-        self.budgets = Budgets(sources, self.clerk, clock_ms=clock_ms, wait_s=control_wait_s)
         self.erasing = Erasing(sources, self.reads, self.control, fresh_token=new_token)
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = Bulk(self.reads, self.control, clock_ms=clock_ms)

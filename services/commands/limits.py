@@ -21,8 +21,10 @@ NAME_BYTES_MAX = 256
 """One tool name, host or tier."""
 STOPS_MAX = 8
 """Stop strings; providers take at most this many."""
-INPUT_BYTES_MAX = 512 * 1024
-"""One user text for a run under way; its event holds it inline and has to fit one append."""
+INPUT_BYTES_MAX = 1024 * 1024
+"""One user text for a run under way (parity: reference runtime 1.12). Over INLINE_BYTES it lies in the blob store."""
+RESULT_BYTES_MAX = 512 * 1024
+"""What somebody says that a call gave; its event holds it inline and has to fit one append."""
 ANSWER_BYTES_MAX = 256 * 1024
 """An answer to a question; the core bounds its characters."""
 REASON_CHARACTERS_MAX = 4_000

@@ -23,12 +23,14 @@ from connectors.run_credentials import PostgresRows, RunCredentials
 from connectors.sealing import KeyEncryptionKeys
 from connectors.secret_key import SecretKey
 from connectors.state_files import StateFiles
+from connectors.tools.remote_calls import REQUESTS_TOPIC
 from projections.builds import PREFIX
 from projections.positions import PositionWatch
 from projections.runs import RunFilter
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec
 from services.commands.authentication import Gate
+from services.commands.clients import ClientBounds
 from services.commands.declined import Declined
 from services.commands.hub import Hub, Start
 from services.commands.layer import TOPICS, CommandLayer, RunTopics, clock_ms
@@ -64,6 +66,7 @@ class Places:
     topics: RunTopics = TOPICS
     wrapping: KeyEncryptionKeys | None = None
     """None = content is not encrypted."""
+    client_bounds: ClientBounds = field(default_factory=ClientBounds)
     secret: SecretKey | None = field(default=None, repr=False)
     """None = callbacks are not signed, and runs take no credentials."""
 
@@ -138,6 +141,7 @@ async def opened(
             keys=keys,
             secret=places.secret,
             credentials=credentials,
+            client_bounds=places.client_bounds,
         )
         await layer.publisher.open()
 
@@ -153,6 +157,7 @@ async def opened(
             await following(layer.pauses),
             await following(layer.hook_board),
             await following(layer.providers),
+            partial(layer.clients.run, partial(_requests, places.kafka, ranges, appender)),
         ]
         if keys is not None:
             erasures = await tail(places.topics.subjects, {PARTITION: keys.next_offset})
@@ -230,6 +235,14 @@ async def _live_runs(projection: SqlProjection) -> list[str]:
         if not has_no_tables(declined):
             raise
     return found
+
+
+async def _requests(options: KafkaOptions, ranges: KafkaRanges, appender: KafkaAppender) -> KafkaTail:
+    """Requests for clients, from now on. Raises Transient."""
+    partitions = await appender.partitions(REQUESTS_TOPIC)
+    if not partitions:
+        raise Transient(f"there is no topic {REQUESTS_TOPIC}; run python -m redpanda.apply", kind="unavailable")
+    return await open_tail(options, REQUESTS_TOPIC, await _ends(ranges, REQUESTS_TOPIC, partitions))
 
 
 async def _ends(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from connectors.errors import OutsideError
 from connectors.protocols import Blobs
-from schemas.values import ContentBlock, Segment
+from schemas.values import BlobRef, ContentBlock, Segment
 from services.commands.declined import Declined, away
 from services.commands.limits import COMMAND_BYTES_MAX, INLINE_BYTES
 
@@ -66,14 +66,23 @@ async def offloaded(segments: tuple[Segment, ...], blobs: Blobs) -> tuple[Segmen
     )
 
 
+async def text_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
+    """One text for a command: itself when it is short, else where it lies. Raises Declined."""
+    data = text.encode()
+    return (text, None) if len(data) <= INLINE_BYTES else ("", await _put(data, blobs))
+
+
 def _size(block: ContentBlock) -> int:
     return len(block.data) if block.type == "image" else len(block.text.encode())
 
 
 async def _moved(block: ContentBlock, blobs: Blobs) -> ContentBlock:
+    # Of an image it is the base64 text that is stored: what a provider is sent.
+    return replace(block, text="", data="", blob=await _put((block.data or block.text).encode(), blobs))
+
+
+async def _put(data: bytes, blobs: Blobs) -> BlobRef:
     try:
-        # Of an image it is the base64 text that is stored: what a provider is sent.
-        ref = await blobs.put((block.data or block.text).encode())
+        return await blobs.put(data)
     except OutsideError as error:
         raise away("blobs", error) from error
-    return replace(block, text="", data="", blob=ref)

@@ -352,8 +352,8 @@ def checked_result(result: str, *, done: bool) -> None:
     """What somebody says that a call gave. Raises Declined."""
     if result and not done:
         raise bad_request("result: only a call that is done has one; leave it out, the call is made again")
-    if len(result.encode()) > limits.INPUT_BYTES_MAX:
-        raise Declined("payload_too_large", f"result: at most {limits.INPUT_BYTES_MAX} bytes")
+    if len(result.encode()) > limits.RESULT_BYTES_MAX:
+        raise Declined("payload_too_large", f"result: at most {limits.RESULT_BYTES_MAX} bytes")
 
 
 def checked_reason(reason: str) -> str:

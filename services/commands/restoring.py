@@ -2,6 +2,7 @@
 
     checked     the whole file, before anything of it is told (services/stream/state_checking.py)
     paused      what stands paused in it and not here, before the first run could go on
+    limited     what may be spent in it, where nothing is said here, before the first run could spend
     kept        payloads, where the same bytes are the same blob
     told        run by run, each by its partition's owner; one that is here already is left as it is
 
@@ -23,6 +24,7 @@ from schemas.stream_records import PauseSet
 from schemas.values import ImportOrigin
 from services.commands import limits
 from services.commands.authentication import demand
+from services.commands.budgets import Budgets
 from services.commands.declined import RETRY_LATER_S, Declined
 from services.commands.follow import Sources
 from services.commands.pausing import Pausing
@@ -37,6 +39,7 @@ from services.stream.state_reading import StateReader
 from services.stream.statefile import (
     BrokenState,
     StatedEvent,
+    StatedLimit,
     StatedRun,
     TooNewState,
     UnknownState,
@@ -55,6 +58,7 @@ class Restored:
     live_runs: int = 0
     events: int = 0
     pauses: int = 0
+    limits: int = 0
     blobs: int = 0
     skipped_runs: int = 0
     """Here already."""
@@ -92,12 +96,14 @@ class Restoring:
         sources: Sources,
         publisher: Publisher,
         pausing: Pausing,
+        budgets: Budgets,
         *,
         clock_ms: Callable[[], int],
         wait_s: float = limits.DECISION_WAIT_S,
     ) -> None:
         self._telling = Telling(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
         self._pausing = pausing
+        self._budgets = budgets
         self._busy = False
 
     async def restore(self, caller: Caller, file: IO[bytes], *, dry_run: bool = False) -> Restored:
@@ -110,7 +116,8 @@ class Restoring:
         self._busy = True
         try:
             checked = await asyncio.to_thread(check_state, file, bytes_max=limits.STATE_BYTES_MAX)
-            return await _Work(self._telling, self._pausing, caller, checked, dry_run=dry_run).through(file)
+            work = _Work(self._telling, self._pausing, self._budgets, caller, checked, dry_run=dry_run)
+            return await work.through(file)
         except TooNewState as error:
             raise Declined("snapshot_version_too_new", str(error)) from error
         except UnknownState as error:
@@ -125,10 +132,18 @@ class _Work:
     """One restore."""
 
     def __init__(
-        self, telling: Telling, pausing: Pausing, caller: Caller, checked: CheckedState, *, dry_run: bool
+        self,
+        telling: Telling,
+        pausing: Pausing,
+        budgets: Budgets,
+        caller: Caller,
+        checked: CheckedState,
+        *,
+        dry_run: bool,
     ) -> None:
         self._telling = telling
         self._pausing = pausing
+        self._budgets = budgets
         self._caller = caller
         self._checked = checked
         self._dry_run = dry_run
@@ -167,6 +182,8 @@ class _Work:
             match item:
                 case PauseSet():
                     await self._pause(item)
+                case StatedLimit():
+                    await self._limit(item)
                 case BlobPart():
                     await self._keep(item)
                 case StatedRun():
@@ -181,6 +198,12 @@ class _Work:
         position = await self._pausing.restore(self._caller, pause, dry_run=self._dry_run)
         if position is not None:
             self._found.pauses += 1
+            self._found.wrote(position)
+
+    async def _limit(self, limit: StatedLimit) -> None:
+        position = await self._budgets.restore(self._caller, limit, dry_run=self._dry_run)
+        if position is not None:
+            self._found.limits += 1
             self._found.wrote(position)
 
     async def _keep(self, item: BlobPart) -> None:

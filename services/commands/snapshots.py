@@ -4,7 +4,8 @@
     gathered    each partition once, sorted on disk (services/stream/state_gathering.py)
     written     in pieces to the folder of state files, which all replicas see; the manifest makes it exist
 
-What is in it: all runs (or a tenant's) with their payloads, and the pauses wider than a run. What is not: secrets
+What is in it: all runs (or a tenant's) with their payloads, the pauses wider than a run, and the limits on spending
+with what was spent under them. What is not: secrets
 (they are in no event), commands that no owner has decided about, dead letters, checkpoints of the audit (they are
 signed for the partitions they lie in), read models and caches (they come back from the events).
 
@@ -28,9 +29,11 @@ from services.commands import limits
 from services.commands.authentication import demand
 from services.commands.declined import RETRY_LATER_S, Declined, away, bad_request
 from services.commands.follow import Sources
+from services.commands.stated_limits import stated_limits
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN
 from services.core.run.evolve import REDUCER_VERSION
+from services.stream.budgets import BudgetBoard
 from services.stream.pauses import PauseBoard
 from services.stream.state_gathering import Gathering
 from services.stream.statefile import VERSION, StateHeader, StateWriter
@@ -60,6 +63,7 @@ class Snapshots:
         codec: Codec,
         board: PauseBoard,
         files: StateFiles | None,
+        books: BudgetBoard,
         *,
         events_topic: str,
         clock_ms: Callable[[], int],
@@ -70,6 +74,7 @@ class Snapshots:
         self._codec = codec
         self._board = board
         self._kept = files
+        self._books = books
         self._topic = events_topic
         self._clock_ms = clock_ms
         self._random_hex = random_hex
@@ -127,6 +132,10 @@ class Snapshots:
     async def _created(self, caller: Caller, wanted: Wanted) -> Mapping[str, Any]:
         now_ms = self._clock_ms()
         cut = await self._cut()
+        try:
+            await self._books.caught_up()
+        except OutsideError as error:
+            raise away("log", error) from error
         header = StateHeader(
             created_at=rfc3339(now_ms),
             label=wanted.label,
@@ -159,6 +168,7 @@ class Snapshots:
                     "events": out.events,
                     "blobs": out.blobs,
                     "pauses": out.pauses,
+                    "limits": out.limits,
                     "positions": [self._sources.barrier.token(number, end - 1) for number, end in cut.items() if end],
                     "warnings": warnings[: limits.WARNINGS_MAX],
                 }
@@ -189,6 +199,10 @@ class Snapshots:
             if not header.tenant or pause.tenant == header.tenant:
                 out.put(writer.pause(pause))
                 out.pauses += 1
+        for limit in stated_limits(self._books.books, self._clock_ms()):
+            if not header.tenant or limit.tenant == header.tenant:
+                out.put(writer.limit(limit))
+                out.limits += 1
         for schema_id, value in sorted(gathered.schemas.items()):
             out.put(writer.schema(self._codec, schema_id, value))
         refs = gathered.blobs()
@@ -230,6 +244,7 @@ class _Output:
         self.events = 0
         self.blobs = 0
         self.pauses = 0
+        self.limits = 0
         self.warnings: list[str] = []
         self._file = file
         self._size_max = size_max

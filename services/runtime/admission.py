@@ -8,10 +8,13 @@ Before: desk.py with a StartRun. After: core/admission.py says who goes in; desk
 """
 
 import asyncio
+import time
+from collections import Counter
 
 from connectors.configuration import Loaded
 from connectors.configuration.bounds import bounds_of
 from services.core.admission import PROVIDER_FULL, Admission, Bounds, Place, TurnedAway
+from services.stream.distribution import CALL_SECONDS, Distribution
 
 
 class Door:
@@ -21,6 +24,10 @@ class Door:
         self.admission = Admission(bounds)
         self.asks_for_providers = bool(bounds.providers)
         """Whether the provider of a run makes a difference."""
+        self.waited_s = Distribution(CALL_SECONDS)
+        """Of starts that had to wait and were let in."""
+        self.turned_away: Counter[str] = Counter()
+        """By code."""
         self._wait_s = wait_s
         self._provider_wait_s = provider_wait_s
         self._waiting: dict[str, asyncio.Future[None]] = {}
@@ -36,6 +43,15 @@ class Door:
 
     async def admitted(self, run_id: str, place: Place) -> TurnedAway | None:
         """Until the run may begin; then it is inside, and leaves by `rests`. Or why it may not."""
+        began = time.monotonic()
+        why = await self._let_in_or_not(run_id, place)
+        if why is None:
+            self.waited_s.observe(time.monotonic() - began)
+        else:
+            self.turned_away[why.code] += 1
+        return why
+
+    async def _let_in_or_not(self, run_id: str, place: Place) -> TurnedAway | None:
         turned_away = self.admission.queue(run_id, place)
         if turned_away is not None:
             return turned_away

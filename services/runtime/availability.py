@@ -83,6 +83,18 @@ class Availability:
             by=self._name,
         )
         self._say(mark)
+        return self._with_alternatives(state, order)
+
+    def crowded(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
+        """No place of the provider was free for a call, which says nothing of its model; the order as from `erred`,
+        with what other providers have."""
+        if retry_wait_ms(state, order) is not None:
+            return order
+        found = self._with_alternatives(state, order)
+        elsewhere = [one for one in found.alternatives if one.choice.provider != state.provider]
+        return replace(found, alternatives=tuple(elsewhere))
+
+    def _with_alternatives(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
         left = self._traits.get(state.provider)
         return replace(
             order, alternatives=self._alternatives(state, order.at_ms), leaves_cache=bool(left and left.keeps_cache)

@@ -1,27 +1,17 @@
-"""What the owner of a run partition knows besides the fold: which sessions and handles are live, what ended lately.
+"""What the owner of a run partition keeps for it: it watches decisions, and makes commands ready for the core.
 
-It makes commands ready for the core: resolves the agent, finds the run a session goes on with, and recognises commands
-that were handled before. What it cannot know from memory it asks the index (a projection), but only when the projection
-has come far enough; until then the command waits. So a look-up can be late, never wrong.
+What it remembers of runs is in known_runs.py; new runs are made ready in starts.py (forks and imports: relatives.py),
+orders between the runs of a tree in kin.py. Here is the rest: orders to runs that exist, pauses wider than a run, and
+what has to be done when a run has begun or ended.
 
-Memory is exact for everything that ended at or after `forgotten_until`. A command issued later than the newest
-forgotten end, and than every start of a forgotten run, cannot belong to a forgotten run, so the usual start needs no
-look-up. The end is told by the owner's clock and the start by the sender's: an owner whose clock goes back does not
-take an old start for a new one.
+Before: owner.py. After: the core decides on the orders.
 """
 
 import asyncio
-import re
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
-from connectors.errors import Transient
-from connectors.partitioner import partition_of
 from connectors.protocols import LogRecord
-from schemas.codec import read_envelope, read_text
-from schemas.ids import ID_PATTERN, hashed_token, partition_key
 from schemas.reader import RawEvent
 from schemas.run_commands import (
     CancelRun,
@@ -43,9 +33,8 @@ from schemas.run_commands import (
     StartRun,
 )
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunRestored, RunStarted
-from schemas.values import AgentDefinition, BlobRef, LimitNotice, RunPosition
+from schemas.values import BlobRef
 from services.core.pauses import PauseTable
-from services.core.run.conversation import conversation
 from services.core.run.facts import Pause
 from services.core.run.importing import is_import
 from services.core.run.orders import (
@@ -56,11 +45,9 @@ from services.core.run.orders import (
     Obey,
     PauseIt,
     Quarantine,
-    Refusal,
     Release,
     Resolve,
     ResumeIt,
-    Start,
     StopTurn,
 )
 from services.core.run.react import Kin
@@ -70,27 +57,21 @@ from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.doorway import Doorway
 from services.runtime.hand_over import order_of
 from services.runtime.kin import KinDesk
+from services.runtime.known_runs import KnownRuns
 from services.runtime.past_runs import PastRun, RunIndex
 from services.runtime.relatives import Relatives
 from services.runtime.responses import Answering, Responses
 from services.runtime.secrecy import IN_CLEAR, Secrecy
+from services.runtime.spending import StartBudgets
+from services.runtime.starts import Definitions, Starts
 from services.runtime.tally import Tallies
-from services.runtime.tracing import NO_TRACING, Tracing, traceparent_in
-from services.runtime.wishes import narrowed
-from services.stream.fold import KEEP_OVER
+from services.runtime.tracing import NO_TRACING, Tracing
 from services.stream.partition import Aggregate, Decision, Partition
 from services.stream.past import Past
 from services.stream.workplace import Prepared
 
-CLOCK_SKEW_MS = 10_000
-"""How far the clocks of senders and owners may differ before a start is looked up needlessly, or a repeat missed."""
-MAX_COMMAND_BYTES = 620_000
-"""A larger StartRun would not fit one append together with its definition; big blocks belong in the blob store."""
 CASCADED_MAX = 2_000
 """Handles of descendants that a cancel lists, 30 bytes each, so that it fits one append; all of them end."""
-KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
-"""Keys a producer may choose: what may follow r_ in a run id before the dash."""
-
 ToARun = (
     CancelRun
     | CancelTurn
@@ -110,19 +91,6 @@ ToARun = (
 
 SaidSoFar = Callable[[str, int, int], Coroutine[Any, Any, tuple[str, BlobRef | None]]]
 """What the model has said in that run, turn and attempt, if this process asks it; so_far.SoFar."""
-
-
-class Definitions(Protocol):
-    """Resolves an agent by name to what a run is pinned to."""
-
-    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal: ...
-
-
-class StartBudgets(Protocol):
-    """What the desk must know of limits on spending; services.runtime.spending.Spending."""
-
-    def applies(self, tenant: str, user_id: str) -> bool: ...
-    async def exhausted(self, tenant: str, user_id: str) -> LimitNotice | None: ...
 
 
 class RunDesk:
@@ -153,32 +121,24 @@ class RunDesk:
         self._secrecy = secrecy
         self._responses = responses or Responses(secrecy)
         self._so_far = so_far
-        self._budgets = budgets
         self._doorway = Doorway(door)
         self._credentials = credentials
         self._number = number
-        self._partitions = partitions
-        self.issued_until_ms = known_since_ms
-        self._issued: dict[str, int] = {}
-        """When the starts of live runs were issued, as far as this desk has seen them; the last of repeated ones."""
-        self._known_since_ms = known_since_ms
-        self._forgotten_until = forgotten_until
-        self._definitions = definitions
-        self._index = index
+        self._known = KnownRuns(
+            number=number, known_since_ms=known_since_ms, forgotten_until=forgotten_until, index=index, past=past
+        )
         self._past = past
         self._tallies = tallies
         self._clock_ms = clock_ms
-        self._absent = absent
-        self._tracing = tracing
         self._pauses = pauses
         self._timeline = tracing.timeline()
         self._relatives = Relatives(
             number=number,
             past=past,
             definitions=definitions,
-            find=self._position_of,
-            holder=lambda tenant, handle: self._live_handles.get((tenant, handle), ""),
-            speaker=lambda tenant, session: self._live_sessions.get((tenant, session), ""),
+            find=self._known.position_of,
+            holder=lambda tenant, handle: self._known.handles.get((tenant, handle), ""),
+            speaker=lambda tenant, session: self._known.sessions.get((tenant, session), ""),
             clock_ms=clock_ms,
             absent=absent,
             pauses=self._holding,
@@ -188,20 +148,32 @@ class RunDesk:
             number=number,
             past=past,
             definitions=definitions,
-            find=self._position_of,
-            is_ending=lambda run_id: run_id in self._ending,
-            is_over=lambda run_id: run_id in self._over,
-            holder=lambda tenant, handle: self._live_handles.get((tenant, handle), ""),
+            find=self._known.position_of,
+            is_ending=lambda run_id: run_id in self._known.ending,
+            is_over=lambda run_id: run_id in self._known.over,
+            holder=lambda tenant, handle: self._known.handles.get((tenant, handle), ""),
             pauses=self._holding,
             clock_ms=clock_ms,
             absent=absent,
+            budgets=budgets,
         )
-        self._live_sessions: dict[tuple[str, str], str] = {}
-        self._live_handles: dict[tuple[str, str], str] = {}
-        self._ending: dict[str, asyncio.Event | None] = {}
-        """Runs whose end is decided and not in the log yet; set when it is, for commands that wait for it."""
-        self._over: OrderedDict[str, PastRun] = OrderedDict()
-        self._last_of_session: dict[str, str] = {}
+        self._starts = Starts(
+            number=number,
+            partitions=partitions,
+            known=self._known,
+            definitions=definitions,
+            past=past,
+            relatives=self._relatives,
+            holding=self._holding,
+            clock_ms=clock_ms,
+            absent=absent,
+            tracing=tracing,
+            budgets=budgets,
+        )
+
+    @property
+    def issued_until_ms(self) -> int:
+        return self._known.issued_until_ms
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
@@ -212,14 +184,14 @@ class RunDesk:
         self._doorway.decided(aggregate, event)
         match event:
             case RunStarted(session_id=session, agent_id=handle, imported_from=None, parent=parent):
-                self._live_sessions[aggregate.tenant, session] = aggregate.id
-                self._live_handles[aggregate.tenant, handle] = aggregate.id
+                self._known.sessions[aggregate.tenant, session] = aggregate.id
+                self._known.handles[aggregate.tenant, handle] = aggregate.id
                 if parent is not None:
                     self._kin.began(aggregate.id, parent.run_id)
             case RunRestored() if not is_import(aggregate.state):
                 self._hold(aggregate)
             case RunRefused() | RunCompleted() | RunFailed() | RunCancelled():
-                self._ending[aggregate.id] = None
+                self._known.ending[aggregate.id] = None
 
     def durable(self, aggregate: Aggregate, decision: Decision) -> None:
         if any(isinstance(event, RunRestored) for event in decision.events):
@@ -229,7 +201,7 @@ class RunDesk:
             self._timeline.durable(aggregate.id, aggregate.tenant, aggregate.state, decision.events, self._clock_ms())
         if not decision.ends:
             return
-        awaited = self._ending.pop(aggregate.id, None)
+        awaited = self._known.ending.pop(aggregate.id, None)
         if awaited is not None:
             awaited.set()
         state = aggregate.state
@@ -239,13 +211,13 @@ class RunDesk:
             session = state.facts.session_id
             self._past.keep(aggregate.id, state)
             if not is_import(state):
-                self._live_sessions.pop((aggregate.tenant, session), None)
-                self._live_handles.pop((aggregate.tenant, state.facts.agent_id), None)
+                self._known.sessions.pop((aggregate.tenant, session), None)
+                self._known.handles.pop((aggregate.tenant, state.facts.agent_id), None)
                 if state.facts.parent is not None:
                     self._kin.ended(aggregate.id, state.facts.parent.run_id)
                 self._tallies.ended(aggregate, state, self._number)
                 self._credentials.ended(state.facts)
-        self._remember(
+        self._known.remember(
             PastRun(
                 run_id=aggregate.id,
                 tenant=aggregate.tenant,
@@ -253,7 +225,7 @@ class RunDesk:
                 first_offset=aggregate.first_offset,
                 last_offset=aggregate.last_offset,
                 ended_at_ms=self._clock_ms(),
-                issued_at_ms=self._issued.pop(aggregate.id, 0),
+                issued_at_ms=self._known.issued.pop(aggregate.id, 0),
             )
         )
 
@@ -271,10 +243,13 @@ class RunDesk:
         """Its session and its handle are its own while it lives."""
         facts = getattr(aggregate.state, "facts", None)
         if facts is not None:
-            self._live_sessions[aggregate.tenant, facts.session_id] = aggregate.id
-            self._live_handles[aggregate.tenant, facts.agent_id] = aggregate.id
+            self._known.sessions[aggregate.tenant, facts.session_id] = aggregate.id
+            self._known.handles[aggregate.tenant, facts.agent_id] = aggregate.id
             if facts.parent is not None:
                 self._kin.began(aggregate.id, facts.parent.run_id)
+
+    def found_over(self, first: RawEvent, last: RawEvent) -> None:
+        self._known.found_over(first, last)
 
     def carry_out(
         self, aggregate: Aggregate, effect: Kin, state: Any, partition: Partition
@@ -289,40 +264,6 @@ class RunDesk:
         table = self._pauses()
         wanted = table.holding(aggregate.tenant, facts.definition.name)
         return Obey(at_ms=self._clock_ms(), wanted=wanted, by=table.by)
-
-    def found_over(self, first: RawEvent, last: RawEvent) -> None:
-        envelope, at = read_envelope(first.value)
-        ended, _ = read_envelope(last.value)
-        if first.seq != 1:
-            # It began before the checkpoint, so its session is not in these bytes: the index knows.
-            self._forgotten_until = max(self._forgotten_until, last.offset + 1)
-            self._known_since_ms = max(self._known_since_ms, ended.at_ms)
-            return
-        # session_id is the first field of the body in RunStarted and RunRefused alike.
-        session, _ = read_text(first.value, at)
-        refused = first.offset == last.offset
-        self._remember(
-            PastRun(
-                run_id=first.aggregate,
-                tenant=envelope.tenant,
-                session_id="" if refused else session,
-                first_offset=first.offset,
-                last_offset=last.offset,
-                ended_at_ms=ended.at_ms,
-            )
-        )
-
-    def _remember(self, run: PastRun) -> None:
-        self._over[run.run_id] = run
-        self.issued_until_ms = max(self.issued_until_ms, run.issued_at_ms)
-        if run.session_id:
-            self._last_of_session[run.session_id] = run.run_id
-        if len(self._over) > KEEP_OVER:
-            name, oldest = self._over.popitem(last=False)
-            if self._last_of_session.get(oldest.session_id) == name:
-                del self._last_of_session[oldest.session_id]
-            self._forgotten_until = max(self._forgotten_until, oldest.last_offset + 1)
-            self._known_since_ms = max(self._known_since_ms, oldest.ended_at_ms + 1, oldest.issued_at_ms + 1)
 
     # --- preparing ---------------------------------------------------------------------------------------------------
 
@@ -348,14 +289,11 @@ class RunDesk:
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
         match command:
             case StartRun():
-                if self._budgets is not None and self._budgets.applies(command.envelope.tenant, command.user_id):
-                    starting = self._start_in_budget(self._budgets, record, command, partition)
-                    return self._doorway.through(starting, command, partition)
-                return self._doorway.through(self._start(record, command, partition), command, partition)
+                return self._doorway.through(self._starts.start(record, command, partition), command, partition)
             case ForkRun():
-                return self._fork(record, command, partition)
+                return self._starts.fork(record, command, partition)
             case ImportRun():
-                return self._import(record, command, partition)
+                return self._starts.take_in(record, command, partition)
             case CancelRun():
                 cancel = Cancel(
                     at_ms=self._clock_ms(), command=command, cascaded=self._descendants(command.run_id, partition)
@@ -484,229 +422,9 @@ class RunDesk:
 
         return Prepared(found, order, command.envelope.command_id, despite_quarantine=True)
 
-    async def _start_in_budget(
-        self, budgets: StartBudgets, record: LogRecord, command: StartRun, partition: Partition
-    ) -> Prepared:
-        """The start of a run to which limits apply, with the one under which nothing is left. Raises Transient."""
-        exhausted = await budgets.exhausted(command.envelope.tenant, command.user_id)
-        starting = self._start(record, command, partition)
-        prepared = starting if isinstance(starting, Prepared) else await starting
-        order = prepared.order
-        if exhausted is not None and order is not None:
-            prepared.order = lambda: replace(order(), exhausted=exhausted)
-        return prepared
-
-    def _start(
-        self, record: LogRecord, command: StartRun, partition: Partition
-    ) -> Prepared | Coroutine[Any, Any, Prepared]:
-        key = (record.key or b"").decode(errors="replace")
-        run_id = command.run_id or derived_run_id(key, command.envelope.tenant, command.envelope.command_id)
-        self._check_place(key, run_id, "session", command.session_id, record)
-        known = partition.aggregates.get(run_id)
-        if known is not None:
-            self._was_issued(run_id, command)
-            return Prepared(known, lambda: self._order(command, run_id, None, found=True), command.envelope.command_id)
-        if run_id in self._over or run_id in self._ending:
-            return Prepared(None)
-        ending = self._holder_that_ends(command)
-        if ending:
-            ended = self._ending[ending] or asyncio.Event()
-            self._ending[ending] = ended
-            return self._start_after(ended, record, command, partition)
-        may_be_forgotten = self._may_be_forgotten(command)
-        if may_be_forgotten or (command.session_id and not self._session_in_memory(command)):
-            return self._look_up(record, command, run_id, look_for_run=may_be_forgotten)
-        return self._ready(record, command, run_id, self._session_from_memory(command))
-
-    def _may_be_forgotten(self, command: StartRun | ForkRun) -> bool:
-        """Whether the command may have been handled so long ago that only the index knows."""
-        if self._known_since_ms == 0:
-            return False  # nothing was ever forgotten
-        return bool(command.idempotency_key) or command.envelope.issued_at_ms < self._known_since_ms + CLOCK_SKEW_MS
-
-    def _was_issued(self, run_id: str, command: StartRun | ForkRun) -> None:
-        self._issued[run_id] = max(self._issued.get(run_id, 0), command.envelope.issued_at_ms)
-
-    def _holder_that_ends(self, command: StartRun) -> str:
-        """The run that has the session or the handle asked for, when its end is on its way to the log; else empty."""
-        tenant = command.envelope.tenant
-        holders = (
-            self._live_sessions.get((tenant, command.session_id), ""),
-            self._live_handles.get((tenant, command.agent_id), ""),
-        )
-        return next((run_id for run_id in holders if run_id in self._ending), "")
-
-    async def _start_after(
-        self, ended: asyncio.Event, record: LogRecord, command: StartRun, partition: Partition
-    ) -> Prepared:
-        # Its end may be read in the log before its acknowledgement reaches us, so whoever asks now is not too early.
-        await ended.wait()
-        prepared = self._start(record, command, partition)
-        return prepared if isinstance(prepared, Prepared) else await prepared
-
-    def _check_place(self, key: str, run_id: str, kind: str, other: str, record: LogRecord) -> None:
-        """`other` is the session or run (`kind`) whose partition the new run must share; empty: none."""
-        if not ID_PATTERN.match(run_id):
-            raise ValueError(f"run_id {run_id!r}: expected 1 to 128 of A-Z a-z 0-9 _ -")
-        if key != partition_key(run_id):
-            raise ValueError(
-                f"the record's key is {key!r}, but the run {run_id} belongs under {partition_key(run_id)!r}"
-            )
-        if other and partition_key(other) != key:
-            raise ValueError(
-                f"the record's key is {key!r}, but the {kind} {other} belongs under {partition_key(other)!r}"
-            )
-        expected = partition_of(record.key or b"", self._partitions)
-        if record.partition != expected:
-            raise ValueError(
-                f"the record lies in partition {record.partition}, but its key belongs in {expected}: "
-                "produce with the murmur2 partitioner"
-            )
-        if len(record.value or b"") > MAX_COMMAND_BYTES:
-            raise ValueError(f"the command has {len(record.value or b'')} bytes, at most {MAX_COMMAND_BYTES}")
-
-    def _session_in_memory(self, command: StartRun) -> bool:
-        return self._session_is_live(command) or self._kept_session(command) is not None
-
-    def _session_is_live(self, command: StartRun) -> bool:
-        # By tenant: what another tenant has is not found, and never named in an answer.
-        return (command.envelope.tenant, command.session_id) in self._live_sessions
-
-    def _session_from_memory(self, command: StartRun) -> PastRun | None:
-        run_id = self._last_of_session.get(command.session_id)
-        return self._over.get(run_id) if run_id is not None else None
-
-    def _kept_session(self, command: StartRun) -> PastRun | None:
-        """The session's last run when its state is at hand too, so that nothing has to be read."""
-        found = self._session_from_memory(command)
-        return found if found is not None and self._past.kept(found.run_id) is not None else None
-
-    async def _reach_index(self) -> None:
-        """Raises Transient while the index lacks something that memory has forgotten."""
-        reached = await self._index.reached(self._number)
-        if reached < self._forgotten_until:
-            raise Transient(
-                f"the index of partition {self._number} is at {reached}, {self._forgotten_until} is needed",
-                kind="unavailable",
-            )
-
-    async def _look_up(self, record: LogRecord, command: StartRun, run_id: str, *, look_for_run: bool) -> Prepared:
-        await self._reach_index()
-        if look_for_run and await self._index.find_run(run_id) is not None:
-            return Prepared(None)
-        last = self._session_from_memory(command)
-        if command.session_id and last is None and not self._session_is_live(command):
-            last = await self._index.last_run_of_session(command.session_id)
-        if last is not None and last.tenant == command.envelope.tenant:
-            await self._past.state(self._number, last.position)
-        return self._ready(record, command, run_id, last)
-
-    def _ready(self, record: LogRecord, command: StartRun, run_id: str, last: PastRun | None) -> Prepared:
-        tenant = command.envelope.tenant
-        self._was_issued(run_id, command)
-        if last is not None and last.tenant != tenant:
-            last = None
-        ended = self._past.kept(last.run_id) if last is not None else None
-        history = conversation(ended) if ended is not None else None
-        found = not command.session_id or last is not None or self._session_is_live(command)
-        aggregate = Aggregate(
-            id=run_id,
-            state=self._absent(run_id, history),
-            key=record.key or b"",
-            tenant=tenant,
-        )
-        trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
-
-        def order() -> Start:
-            return self._order(command, run_id, last, found=found, traceparent=trace)
-
-        return Prepared(aggregate, order, command.envelope.command_id)
-
-    def _order(
-        self, command: StartRun, run_id: str, last: PastRun | None, *, found: bool, traceparent: str = ""
-    ) -> Start:
-        tenant = command.envelope.tenant
-        session = command.session_id or f"s_{run_id[2:]}"
-        handle = command.agent_id or f"a_{run_id[2:]}"
-        resolved = self._definitions.resolve(command.agent, tenant=tenant, user_tier=command.user_tier)
-        definition = narrowed(resolved, command) if isinstance(resolved, AgentDefinition) else None
-        return Start(
-            at_ms=self._clock_ms(),
-            command=command,
-            session_id=session,
-            agent_id=handle,
-            definition=definition,
-            unresolved=resolved if isinstance(resolved, Refusal) else None,
-            session_found=found,
-            session_live_run=self._live_sessions.get((tenant, session), ""),
-            handle_live_run=self._live_handles.get((tenant, handle), ""),
-            continues=last.position if last is not None else None,
-            traceparent=traceparent,
-            pauses=self._holding(tenant, command.agent),
-        )
-
     def _holding(self, tenant: str, agent: str) -> tuple[Pause, ...]:
         """What holds runs of that tenant and agent now, wider than a run."""
         return self._pauses().holding(tenant, agent) if self._pauses is not None else ()
-
-    # --- forks and imports -------------------------------------------------------------------------------------------
-
-    def _fork(
-        self, record: LogRecord, command: ForkRun, partition: Partition
-    ) -> Prepared | Coroutine[Any, Any, Prepared]:
-        key = (record.key or b"").decode(errors="replace")
-        run_id = command.run_id or derived_run_id(key, command.envelope.tenant, command.envelope.command_id)
-        self._check_place(key, run_id, "run", command.origin_run_id, record)
-        if run_id in partition.aggregates or run_id in self._over or run_id in self._ending:
-            return Prepared(None)
-        return self._fork_from_log(record, command, run_id, partition)
-
-    async def _fork_from_log(self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition) -> Prepared:
-        if command.origin_run_id in self._ending:
-            ended = self._ending[command.origin_run_id] or asyncio.Event()
-            self._ending[command.origin_run_id] = ended
-            await ended.wait()
-        if self._may_be_forgotten(command) and await self._is_in_index(run_id):
-            return Prepared(None)
-        self._was_issued(run_id, command)
-        trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
-        return await self._relatives.fork(record, command, run_id, partition, traceparent=trace)
-
-    def _import(
-        self, record: LogRecord, command: ImportRun, partition: Partition
-    ) -> Prepared | Coroutine[Any, Any, Prepared]:
-        key = (record.key or b"").decode(errors="replace")
-        self._check_place(key, command.run_id, "run", "", record)
-        known = partition.aggregates.get(command.run_id)
-        if known is not None:
-            is_theirs = known.tenant == command.envelope.tenant
-            return self._relatives.further_part(command, known) if is_theirs else Prepared(None)
-        if command.run_id in self._over or command.run_id in self._ending or command.first_seq != 1:
-            return Prepared(None)
-        return self._import_first(record, command, partition)
-
-    async def _import_first(self, record: LogRecord, command: ImportRun, partition: Partition) -> Prepared:
-        # A run that happened long ago may have been imported at any time since.
-        if self._forgotten_until and await self._is_in_index(command.run_id):
-            return Prepared(None)
-        return await self._relatives.first_part(record, command, partition)
-
-    async def _is_in_index(self, run_id: str) -> bool:
-        await self._reach_index()
-        return await self._index.find_run(run_id) is not None
-
-    async def _position_of(self, run_id: str, tenant: str, partition: Partition) -> RunPosition | None:
-        """Where the run lies as far as it is in the log; None when this tenant has none of that id."""
-        live = partition.aggregates.get(run_id)
-        if live is not None:
-            if live.tenant != tenant or live.first_offset < 0:
-                return None
-            return RunPosition(run_id=run_id, first_offset=live.first_offset, last_offset=live.last_offset)
-        found = self._over.get(run_id)
-        if found is None:
-            await self._reach_index()
-            found = await self._index.find_run(run_id)
-        return found.position if found is not None and found.tenant == tenant else None
 
 
 def _subject_of(command: Command, partition: Partition) -> str | None:
@@ -716,12 +434,3 @@ def _subject_of(command: Command, partition: Partition) -> str | None:
     aggregate = partition.aggregates.get(command.run_id)
     facts = None if aggregate is None else getattr(aggregate.state, "facts", None)
     return None if facts is None else str(facts.user_id)
-
-
-def derived_run_id(key: str, tenant: str, command_id: str) -> str:
-    """The run id of a StartRun that names none: the record's key and a hash of the command id."""
-    if not KEY_PATTERN.match(key):
-        raise ValueError(
-            f"the record's key is {key!r}; expected 1 to 64 letters and digits, or a run_id in the command"
-        )
-    return f"r_{key}-{hashed_token('command', tenant, command_id)}"

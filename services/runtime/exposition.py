@@ -7,22 +7,34 @@ Before: metrics.py, host.py. After: web.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from services.runtime.admission import Door
 from services.runtime.metrics import Labels, RunMetrics
+from services.runtime.provider_queues import ProviderQueue
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.distribution import Distribution
 from services.stream.host import Host
 
 
-def exposition(metrics: RunMetrics, host: Host, calls: Calls, dead_letters: DeadLetters) -> Callable[[], bytes]:
-    """A function that gives the text of this moment."""
+def exposition(
+    metrics: RunMetrics,
+    host: Host,
+    calls: Calls,
+    dead_letters: DeadLetters,
+    *,
+    queues: Mapping[str, ProviderQueue] = MappingProxyType({}),
+    door: Door | None = None,
+) -> Callable[[], bytes]:
+    """A function that gives the text of this moment. `queues` are those of the providers, `door` that of starts."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RuntimeCollector(metrics, host, calls, dead_letters))
+    registry.register(QueueCollector(queues, door))
     ProcessCollector(registry=registry)
     return lambda: generate_latest(registry)
 
@@ -93,6 +105,42 @@ class RuntimeCollector(Collector):
         yield _histogram("event_loop_lag_seconds", "How late the event loop woke a sleeper.", self._metrics.loop_lag_s)
 
 
+class QueueCollector(Collector):
+    """Who waits for a place: starts of runs at the door of the process, model calls at their provider."""
+
+    def __init__(self, queues: Mapping[str, ProviderQueue], door: Door | None) -> None:
+        self._queues = queues
+        self._door = door
+
+    def collect(self) -> Iterator[Metric]:
+        if self._door is not None:
+            yield from self._starts(self._door)
+        named = [((name,), queue) for name, queue in sorted(self._queues.items())]
+        label = ("provider",)
+        yield _gauges("provider_places", "Calls at once.", label, {key: queue.places for key, queue in named})
+        yield _gauges("provider_places_in_use", "Calls under way.", label, {key: queue.in_use for key, queue in named})
+        yield _gauges("provider_queue_depth", "Calls that wait.", label, {key: queue.waiting for key, queue in named})
+        yield _histograms(
+            "provider_queue_wait_seconds",
+            "How long calls waited that had to and got a place.",
+            label,
+            {key: queue.waited_s for key, queue in named},
+        )
+        away: dict[Labels, int] = {
+            (*key, why): count for key, queue in named for why, count in queue.turned_away.items()
+        }
+        yield _counters(
+            "provider_queue_turned_away", "Calls without a place: full or late.", ("provider", "reason"), away
+        )
+
+    def _starts(self, door: Door) -> Iterator[Metric]:
+        yield _gauge("runs_at_work", "Runs that have a place here.", len(door.admission.inside))
+        yield _gauge("starts_waiting", "Starts that wait for one.", len(door.admission.waiting))
+        yield _histogram("start_wait_seconds", "How long starts waited that had to and began.", door.waited_s)
+        away: dict[Labels, int] = {(code,): count for code, count in door.turned_away.items()}
+        yield _counters("starts_turned_away", "Starts refused for a bound that is met.", ("code",), away)
+
+
 def _counter(name: str, help_text: str, value: float) -> Metric:
     family = CounterMetricFamily(f"loomlog_{name}", help_text)
     family.add_metric((), value)
@@ -109,6 +157,13 @@ def _counters(name: str, help_text: str, labels: Labels, counts: Mapping[Labels,
 def _gauge(name: str, help_text: str, value: float) -> Metric:
     family = GaugeMetricFamily(f"loomlog_{name}", help_text)
     family.add_metric((), value)
+    return family
+
+
+def _gauges(name: str, help_text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
+    family = GaugeMetricFamily(f"loomlog_{name}", help_text, labels=labels)
+    for label_values, value in values.items():
+        family.add_metric(label_values, value)
     return family
 
 

@@ -4,15 +4,19 @@ A child is started, asked and told of by orders between aggregates that one owne
 is looked for: ids tell where everybody is. Only after a take-over it may be unknown whether a child is over or was
 never begun; then the log is asked, by way of the index for what memory has forgotten.
 
+A child is a run like any other where spending is concerned: with a limit under which nothing is left it is not begun,
+and the call that wanted it is told so.
+
 Before: desk.py, for an effect of services/core/run/react.py that concerns kin. After: the owner gives the orders.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
 from schemas.run_commands import CancelRun, CancelTurn, CloseResident, PostInput
 from schemas.run_events import RunRefused
-from schemas.values import CommandEnvelope, RunPosition
+from schemas.values import CommandEnvelope, LimitNotice, RunPosition
 from services.core.run import delegation, limits
 from services.core.run.children import PARENT_ENDED, last_words, start_of, status_of, text_id
 from services.core.run.decide import decide
@@ -23,6 +27,7 @@ from services.core.run.react import EndChildren, Kin, SeeToChild, SeeToParent, T
 from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, State
 from services.core.run.unknown import open_call
 from services.runtime.forks import Definitions
+from services.runtime.spending import StartBudgets
 from services.stream.fold import BrokenHistory
 from services.stream.partition import Aggregate, Partition
 from services.stream.past import Past
@@ -54,6 +59,7 @@ class KinDesk:
         pauses: Callable[[str, str], tuple[Pause, ...]],
         clock_ms: Callable[[], int],
         absent: Callable[[str, Any], Any],
+        budgets: StartBudgets | None = None,
     ) -> None:
         """`is_ending`: its end is decided and not in the log yet; `is_over`: it is remembered to be over. `holder`
         gives the live run of a tenant that has a handle, `pauses` what holds runs of a tenant and agent now."""
@@ -67,6 +73,7 @@ class KinDesk:
         self._pauses = pauses
         self._clock_ms = clock_ms
         self._absent = absent
+        self._budgets = budgets
         self._children: dict[str, dict[str, None]] = {}
         """Live children by their parent, in the order they began."""
 
@@ -127,7 +134,7 @@ class KinDesk:
             if self._is_ending(child.run_id):
                 return NOTHING  # its own end tells the parent
             if effect.is_new and not self._is_over(child.run_id):
-                return [self._start(parent, effect, wanted, child)]
+                return self._begin(parent, effect, wanted, child, partition)
             return self._missed(parent, effect, partition)
         if live is not None:
             return self._ask(parent, live, effect, wanted, child)
@@ -146,7 +153,36 @@ class KinDesk:
         child = opened.delegation.children[effect.number]
         return (opened.delegation, child) if child.phase == delegation.RUNNING else None
 
-    def _start(self, parent: Aggregate, effect: SeeToChild, wanted: Delegation, child: Child) -> Prepared:
+    def _begin(
+        self, parent: Aggregate, effect: SeeToChild, wanted: Delegation, child: Child, partition: Partition
+    ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
+        """The start of a child that is known not to have begun."""
+        user_id = _facts(parent.state).user_id
+        if self._budgets is None or not self._budgets.applies(parent.tenant, user_id):
+            return [self._start(parent, effect, wanted, child)]
+        return self._begin_in_budget(self._budgets, user_id, parent, effect, partition)
+
+    async def _begin_in_budget(
+        self, budgets: StartBudgets, user_id: str, parent: Aggregate, effect: SeeToChild, partition: Partition
+    ) -> Sequence[Prepared]:
+        """The start of a child to which limits apply, refused by one under which nothing is left. Raises Transient."""
+        exhausted = await budgets.exhausted(parent.tenant, user_id)
+        found = self._awaited(parent, effect, partition)
+        if found is None or found[1].run_id in partition.aggregates or self._is_ending(found[1].run_id):
+            return NOTHING  # not wanted any more, or begun meanwhile: its own end tells the parent
+        if self._is_over(found[1].run_id):
+            return await self._missed(parent, effect, partition)  # and over already
+        return [self._start(parent, effect, *found, exhausted=exhausted)]
+
+    def _start(
+        self,
+        parent: Aggregate,
+        effect: SeeToChild,
+        wanted: Delegation,
+        child: Child,
+        *,
+        exhausted: LimitNotice | None = None,
+    ) -> Prepared:
         facts, agent = _facts(parent.state), child.spawn.agent
         if child.spawn.def_id:
             text = f"def_id {child.spawn.def_id}: this server keeps no versions of definitions; leave def_id out"
@@ -168,6 +204,7 @@ class KinDesk:
             pauses=self._pauses(parent.tenant, agent),
             at_ms=self._clock_ms(),
         )
+        order = replace(order, exhausted=exhausted)
         state = self._absent(child.run_id, None)
         first = decide(state, order)[0]
         if isinstance(first, RunRefused):  # nobody would wait for a run that never was
@@ -234,7 +271,8 @@ class KinDesk:
             return [self._refused(parent, child, broken)]
         if state is None:
             if wanted.op in delegation.STARTING:
-                return [self._start(parent, effect, wanted, child)]
+                begun = self._begin(parent, effect, wanted, child, partition)
+                return begun if isinstance(begun, Sequence) else await begun
             return [self._refused(parent, child, UNKNOWN_CHILD.format(child.run_id))]
         theirs = state.facts.parent if isinstance(state, Ended) else None
         if theirs is None or theirs.run_id != parent.id:

@@ -91,6 +91,7 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
         hooks=outside.hooks.hooks,
         credentials=outside.credentials,
         more_tools=remote.tools if remote is not None else NO_TOOLS,
+        clients=outside.clients.tools,
     )
 
     door = door_of(loaded)
@@ -125,8 +126,9 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
     dead_letters = DeadLetters(
         codec, appender, topic=topic_names.TOPICS.dead_letters, service="runtime", clock_ms=clock_ms, **letters
     )
-    if remote is not None:
-        remote.calls.unreadable = lambda record, error: dead_letters.park(record, kind="undecodable", error=error)
+    for results in (remote.calls if remote is not None else None, outside.clients.results):
+        if results is not None:
+            results.unreadable = lambda record, error: dead_letters.park(record, kind="undecodable", error=error)
     hand_over = HandOver(
         codec,
         appender,
@@ -188,6 +190,7 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
             tasks.create_task(tallies.run(), name="tallies"),
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.watch_loop(), name="event loop lag"),
+            *outside.clients.begin(tasks),
             # Whoever owns the first partition probes, so somebody does as long as any runtime works.
             *outside.routing.begin(tasks, outside.providers, is_prober=lambda: term_of(0) >= 0),
         ]
@@ -199,7 +202,7 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
         if settings.metrics_port is not None:
             listening = bound_socket(settings.metrics_port)
             where = f"http://{ADDRESS}:{listening.getsockname()[1]}/metrics"
-            page = exposition(metrics, host, calls, dead_letters)
+            page = exposition(metrics, host, calls, dead_letters, queues=work.queues, door=door)
             running.append(tasks.create_task(serve(listening, page), name="metrics"))
         log.info(
             "runtime %s is up, %d partitions in all, metrics %s",

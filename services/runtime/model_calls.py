@@ -27,7 +27,10 @@ from connectors.protocols import (
     Tool,
     ToolSpec,
 )
+from schemas.client_names import PREFIX as CLIENT_PREFIX
+from schemas.conversation import ToolUseBlock
 from schemas.values import AgentDefinition, InterruptionWish, ToolCall, Usage
+from services.core.admission import PROVIDER_FULL
 from services.core.run import interrupting
 from services.core.run.facts import Facts
 from services.core.run.limits import FALLBACK_CAUSE_MAX
@@ -38,12 +41,14 @@ from services.runtime.availability import Availability
 from services.runtime.context_plugins import ContextPlugins, Outbound
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
+from services.runtime.provider_queues import ProviderQueue, Waiting
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
 from services.runtime.so_far import SoFar
 from services.runtime.spending import (
     MAX_TOKENS_UNSAID,
     Budgets,
     CallPlace,
+    Hold,
     NoBudgets,
     Worst,
     tokens_of,
@@ -52,9 +57,6 @@ from services.runtime.spending import (
 from services.runtime.tracing import Tracing
 from services.stream.subject_keys import Sealer
 
-DEFAULT_MODEL_CALLS = 256
-"""Model calls at once for a provider whose configuration names no bound; more wait for a slot."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
@@ -62,15 +64,20 @@ class Provider:
 
     model: Model
     max_concurrent: int = 0
-    """0 = DEFAULT_MODEL_CALLS."""
+    """0 = nobody named a bound."""
     is_outside: bool = True
-    """Context plugins apply; not for code agents, which run here."""
+    """Context plugins and budgets apply; not for code agents, which run here and spend nothing."""
     retries_rate_limits: bool = True
 
 
 class ToolShelf(Protocol):
     """What the tools look like to a model, and what their calls may do."""
 
+    def of(self, tenant: str, subject: str) -> "ToolShelf":
+        """With what clients of that principal offer to its runs."""
+        ...
+
+    def grants(self, names: tuple[str, ...], name: str) -> bool: ...
     def specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]: ...
     def effect_class(self, name: str, input_json: str) -> str: ...
     def is_reconcilable(self, name: str) -> bool: ...
@@ -97,11 +104,12 @@ class ModelCalls:
         budgets: Budgets | None = None,
         availability: Availability | None = None,
         plugins: ContextPlugins | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
         """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it.
 
         `availability` is told how calls went and knows what else could be called; without it nothing falls back.
-        `plugins` change what providers are sent (context_plugins.py).
+        `plugins` change what providers are sent (context_plugins.py). `waiting` bounds how calls wait for a place.
         """
         self._plugins = plugins
         self._availability = availability
@@ -118,8 +126,8 @@ class ModelCalls:
         self._tracing = tracing
         self._clock_ms = clock_ms
         self._sleep = sleep
-        self._slots = {
-            name: asyncio.Semaphore(provider.max_concurrent or DEFAULT_MODEL_CALLS)
+        self.queues: Mapping[str, ProviderQueue] = {
+            name: ProviderQueue(name, places=provider.max_concurrent, waiting=waiting)
             for name, provider in self._providers.items()
         }
 
@@ -138,7 +146,7 @@ class ModelCalls:
         is_with_provider = False
         user_id = state.facts.user_id
         place = CallPlace(effect.run_id, str(effect.turn), effect.attempt)
-        hold = self._budgets.hold(place, tenant, user_id)
+        hold = self._hold(provider, place, tenant, user_id)
         try:
             sealer = await self._secrecy.sealer(tenant, user_id)
             request: ModelRequest | None = None
@@ -148,7 +156,7 @@ class ModelCalls:
                 refused = await hold.reserve(worst)
                 if refused is not None:
                     return OverBudget(at_ms=self._clock_ms(), turn=effect.turn, attempt=effect.attempt, notice=refused)
-            async with self._slots[effect.provider]:
+            async with self.queues[effect.provider].place(tenant, user_id):
                 began = time.monotonic()
                 if hold is not None:
                     hold.begun = True
@@ -160,7 +168,7 @@ class ModelCalls:
                     span.answered(reply)
                 if self._availability is not None:
                     self._availability.answered(effect.provider, effect.model)
-            hold = hold or self._budgets.hold(place, tenant, user_id)  # the first limit may be younger than the call
+            hold = hold or self._hold(provider, place, tenant, user_id)  # the first limit may be younger than the call
             spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
             notices = await hold.settle(tokens_of(reply.usage), spent_micros) if hold is not None else ()
             definition = state.facts.definition
@@ -170,10 +178,12 @@ class ModelCalls:
             if hold is not None:
                 hold.failed(error)
             order = self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
-            # A blob store, a key or a budget that is away says nothing of the model, and is no better at another one.
-            if self._availability is None or not is_with_provider:
+            if self._availability is None:
                 return order
-            return self._availability.erred(state, order)
+            if error.kind == PROVIDER_FULL:
+                return self._availability.crowded(state, order)
+            # A blob store, a key or a budget that is away says nothing of the model, and is no better at another one.
+            return self._availability.erred(state, order) if is_with_provider else order
         finally:
             if hold is not None:
                 hold.close()
@@ -184,14 +194,14 @@ class ModelCalls:
         if provider is None:
             raise self._unknown(effect.provider)
         place = CallPlace(effect.run_id, f"compact.{effect.number}", effect.attempt)
-        hold = self._budgets.hold(place, tenant, state.facts.user_id)
+        hold = self._hold(provider, place, tenant, state.facts.user_id)
         try:
             if hold is not None:
                 request, worst = self._worst(effect.provider, request)
                 refused = await hold.reserve(worst)
                 if refused is not None:
                     raise Permanent(f"token_limit_exceeded: {refused.message}", kind="refused")
-            async with self._slots[effect.provider]:
+            async with self.queues[effect.provider].place(tenant, state.facts.user_id):
                 if hold is not None:
                     hold.begun = True
                 reply = await self._summary(provider, effect, request, state, tenant)
@@ -223,6 +233,11 @@ class ModelCalls:
                         return item
         raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
 
+    def _hold(self, provider: Provider, place: CallPlace, tenant: str, user_id: str) -> Hold | None:
+        """None when no limit applies, or nothing can be spent: a script uses no tokens, and a reservation for one would
+        only keep others from what is left."""
+        return self._budgets.hold(place, tenant, user_id) if provider.is_outside else None
+
     def _worst(self, provider: str, request: ModelRequest) -> tuple[ModelRequest, Worst]:
         """The request with a bound, and the most it may cost."""
         request = replace(request, max_tokens=request.max_tokens or MAX_TOKENS_UNSAID)
@@ -252,7 +267,7 @@ class ModelCalls:
             model=effect.model,
             system=tuple(SystemBlock(text=text, cacheable=index == 0) for index, text in enumerate(system)),
             messages=messages,
-            tools=self._tools.specs(definition.tools),
+            tools=self._shown(provider, facts, tenant),
             max_tokens=definition.max_tokens,
             effort=facts.current.effort,
             sampling=definition.sampling,
@@ -260,6 +275,21 @@ class ModelCalls:
             if provider.model.capabilities.metadata_via_input
             else None,
         )
+
+    def _shown(self, provider: Provider, facts: Facts, tenant: str) -> tuple[ToolSpec, ...]:
+        """The tools that the model is shown.
+
+        A script is executed again from its beginning: what it names or has called exists, also when its client left.
+        """
+        granted = facts.definition.tools
+        specs = self._tools.of(tenant, facts.subject).specs(granted)
+        if not provider.model.capabilities.metadata_via_input:
+            return specs
+        blocks = (block for message in facts.messages for block in message.blocks if isinstance(block, ToolUseBlock))
+        wanted = (*(name for name in granted if not name.endswith("*")), *(block.name for block in blocks))
+        there = {spec.name for spec in specs}
+        lost = [name for name in dict.fromkeys(wanted) if name.startswith(CLIENT_PREFIX) and name not in there]
+        return (*specs, *(ToolSpec(name=name, description="", input_schema={"type": "object"}) for name in lost))
 
     async def _call(self, model: Model, effect: CallModel, request: ModelRequest, sealer: Sealer | Clear) -> Reply:
         reply: Reply | None = None

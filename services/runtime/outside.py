@@ -31,6 +31,7 @@ from projections.builds import PREFIX
 from schemas.codec import Codec
 from services.runtime import topic_names
 from services.runtime.budgets import HostedBudgets, hosted_budgets
+from services.runtime.client_tools import OpenedClients, open_clients
 from services.runtime.clock import clock_ms
 from services.runtime.credentials import Credentials
 from services.runtime.definitions import stored_scripts
@@ -78,6 +79,7 @@ class Outside:
     registrations: KafkaTail
     credentials: Credentials
     remote: Remote | None
+    clients: OpenedClients
 
 
 async def connected(kafka: KafkaOptions) -> KafkaAppender:
@@ -151,6 +153,9 @@ async def opened(loaded: Loaded) -> AsyncIterator[Outside]:
             clock_ms=clock_ms,
             name=settings.name,
         )
+        clients = await open_clients(
+            stack, settings, codec, appender, ranges, remote, topic=topic_names.CLIENTS_TOPIC, clock_ms=clock_ms
+        )
         life = token_hex(8)
         beside = await standing_by(stack, settings, topic_names.TOPICS.events, partitions, life)
         group = KafkaGroup(
@@ -200,4 +205,5 @@ async def opened(loaded: Loaded) -> AsyncIterator[Outside]:
             registrations=registrations,
             credentials=credentials,
             remote=remote,
+            clients=clients,
         )

@@ -1,13 +1,21 @@
-"""Known secrets are masked before anything is appended: what is in the log stays there.
+"""Secrets are masked before anything is appended: what is in the log stays there.
 
-The values are those of the environment that settings and files name as secrets (provider keys, tokens, passwords), at
-least 8 characters long, longest first, so that a secret that contains another is masked whole. Tool results, answers
-and error texts pass through here; reasoning does not, because its signature would no longer fit and providers refuse
-that. Tool inputs do not either: the call itself needs them as they are.
+    known       wherever a text comes from                   [redacted:NAME]
+    lookalikes  in results of tools, which bring in what nobody here knows (connectors/lookalikes.py)
+
+The model is shown a result as the log has it, so that every fold of it, after a crash or in a later run of the session,
+is the conversation the model has had.
+
+The known values are those of the environment that settings and files name as secrets (provider keys, tokens,
+passwords), at least 8 characters long, longest first, so that a secret that contains another is masked whole. Tool
+results, answers and error texts pass through here; reasoning does not, because its signature would no longer fit and
+providers refuse that. Tool inputs do not either: the call itself needs them as they are (projections/masking.py).
 """
 
 import re
 from collections.abc import Iterable, Mapping
+
+from connectors.lookalikes import without_lookalikes
 
 CREDENTIAL_CHARACTERS_MIN = 4
 """Shorter ones are not masked: they would also hide innocent text (runtime parity 5.9)."""
@@ -27,6 +35,10 @@ class Redaction:
         if self._pattern is None or not text:
             return text
         return self._pattern.sub(lambda found: f"[redacted:{self._names[found.group()]}]", text)
+
+    def result(self, text: str) -> str:
+        """What a tool gave, without known secrets and without what looks like one."""
+        return without_lookalikes(self.text(text))
 
 
 def without(credentials: Iterable[str], text: str) -> str:

@@ -39,13 +39,27 @@ async def open_remote(
     """Everything open, to be closed with the stack; None without such tools in the configuration. Raises Transient."""
     if not configuration.remote_tools:
         return None
+    calls, results = await open_calls(stack, kafka, codec, appender, clock_ms=clock_ms, name=name)
+    return Remote(calls=calls, results=results, tools=remote_tools(configuration, calls, clock_ms=clock_ms))
+
+
+async def open_calls(
+    stack: AsyncExitStack,
+    kafka: KafkaOptions,
+    codec: Codec,
+    appender: LogAppender,
+    *,
+    clock_ms: Callable[[], int],
+    name: str,
+) -> tuple[RemoteCalls, KafkaTail]:
+    """Calls over the log, and the tail of their results. Raises Transient."""
     ranges = KafkaRanges(kafka)
     await ranges.start()
     stack.push_async_callback(ranges.close)
     calls = RemoteCalls(codec, appender, ranges, clock_ms=clock_ms, source=name)
     results = await open_tail(kafka, RESULTS_TOPIC, await calls.catch_up())
     stack.push_async_callback(results.close)
-    return Remote(calls=calls, results=results, tools=remote_tools(configuration, calls, clock_ms=clock_ms))
+    return calls, results
 
 
 def remote_tools(configuration: Configuration, calls: RemoteCalls, *, clock_ms: Callable[[], int]) -> dict[str, Tool]:

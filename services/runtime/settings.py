@@ -41,7 +41,11 @@ class RuntimeSettings:
     start_paused: str
     """Pause everything before the first partition is taken, once for each value; empty = no."""
     tool_parallelism: int
+    client_tool_s: float
+    """How long a client may take for a call."""
     http_hosts: tuple[str, ...]
+    callers_choose_hosts: bool
+    """Theirs replace `http_hosts`."""
     widening_owners: tuple[str, ...]
     """Whose hooks may open hosts for a call, beside those the files name."""
     metrics_port: int | None
@@ -69,7 +73,9 @@ def runtime_settings(settings: Settings) -> RuntimeSettings:
         drain_timeout_s=settings.drain_timeout_ms / 1000,
         start_paused=settings.start_paused,
         tool_parallelism=settings.tool_parallelism,
+        client_tool_s=settings.client_tool_timeout_ms / 1000,
         http_hosts=settings.http_host_allowlist,
+        callers_choose_hosts=settings.http_caller_authoritative,
         widening_owners=settings.hooks_permit_host_widen_owners,
         metrics_port=settings.runtime_metrics_port if settings.metrics_enabled else None,
         tracing=_tracing_settings(settings),

@@ -123,6 +123,13 @@ class Budgets(Protocol):
     def hold(self, place: CallPlace, tenant: str, user_id: str) -> "Hold | None": ...
 
 
+class StartBudgets(Protocol):
+    """What the start of a run needs of Spending, a child's like any other."""
+
+    def applies(self, tenant: str, user_id: str) -> bool: ...
+    async def exhausted(self, tenant: str, user_id: str) -> LimitNotice | None: ...
+
+
 class NoBudgets:
     """Without limits."""
 

@@ -60,7 +60,8 @@ class SummaryCalls:
                 message=sealer.short(storable(self._mask(str(error)))),
                 duration_ms=_since_ms(began),
             )
-        summary = storable(self._mask(reply.text)).strip()[: limits.SUMMARY_CHARACTERS_MAX]
+        whole = storable(self._mask(reply.text)).strip()
+        summary = whole[: limits.SUMMARY_CHARACTERS_MAX]
         cost_micros, currency = self._models.cost(effect.provider, effect.model, reply.usage)
         return Summarised(
             at_ms=self._clock_ms(),
@@ -74,6 +75,7 @@ class SummaryCalls:
             cost_micros=cost_micros,
             currency=currency,
             duration_ms=_since_ms(began),
+            is_cut=reply.stop_reason == "max_tokens" or len(summary) < len(whole),
         )
 
     async def _request(self, effect: Summarise, state: Compacting, tenant: str) -> ModelRequest:

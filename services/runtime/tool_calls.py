@@ -43,7 +43,7 @@ from services.core.run.orders import (
     ToolDone,
 )
 from services.core.run.react import CallTool, ReconcileTool
-from services.core.run.state import AwaitingTools
+from services.core.run.state import OUTCOME_UNKNOWN, AwaitingTools
 from services.core.run.unknown import open_call
 from services.runtime.credentials import NO_CREDENTIALS, NOTHING, Credentials
 from services.runtime.hooks import Chain, HookedCall, Hooks
@@ -77,14 +77,19 @@ class ToolCalls:
         secrecy: Secrecy = IN_CLEAR,
         hooks: Hooks | None = None,
         credentials: Credentials = NO_CREDENTIALS,
+        mask_results: Callable[[str], str] | None = None,
+        callers_choose_hosts: bool = False,
     ) -> None:
-        """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it."""
+        """`mask` and `mask_results` as ToolResults takes them, `callers_choose_hosts` as ToolContexts; `secrecy`
+        encrypts what goes to the log."""
         self._hooks = hooks
         self._credentials = credentials
         self._secrecy = secrecy
         self._tools = tools
-        self._contexts = ToolContexts(tools, volumes=volumes, operator_hosts=operator_hosts)
-        self._results = ToolResults(blobs=blobs, clock_ms=clock_ms, mask=mask)
+        self._contexts = ToolContexts(
+            tools, volumes=volumes, operator_hosts=operator_hosts, callers_choose_hosts=callers_choose_hosts
+        )
+        self._results = ToolResults(blobs=blobs, clock_ms=clock_ms, mask=mask, mask_results=mask_results)
         self._parallelism = parallelism
         self._blobs = blobs
         self._tracing = tracing
@@ -103,7 +108,7 @@ class ToolCalls:
             return await self._gathered(effect, state, opened.delegation, sealer, tenant)
         # By the name of the method: a look at a runtime protocol takes 10 microseconds.
         tool: Any = self._tools.find(effect.name)
-        if hasattr(tool, "plan") and effect.name in self._contexts.granted(state.facts):
+        if hasattr(tool, "plan") and effect.name in self._contexts.granted(state.facts, tenant):
             return await self._planned(effect, state, tool, sealer, tenant)
         if len(state.asked) <= self._parallelism:
             called = await self._called(effect, state, tenant)  # all calls of the turn fit at once
@@ -240,10 +245,10 @@ class ToolCalls:
     async def _asked(
         self, effect: ReconcileTool, facts: Facts, tenant: str, credentials: Mapping[str, str]
     ) -> ToolResult | DidNotHappen | CannotTell:
-        tool: Tool | None = self._tools.find(effect.name)
+        tool: Tool | None = self._contexts.shelf(facts, tenant).find(effect.name)
         if tool is None or not isinstance(tool, Reconciler):
             return CannotTell(reason=f"this process has no tool {effect.name} that could be asked")
-        granted = self._contexts.granted(facts)
+        granted = self._contexts.granted(facts, tenant)
         context = replace(self._contexts.context(effect, facts, tenant, granted), credentials=credentials)
         async with asyncio.timeout(tool.timeout_s):
             return await tool.reconcile(parsed(effect.input), context)
@@ -277,9 +282,10 @@ class ToolCalls:
     async def _bounded(self, effect: CallTool, state: AwaitingTools, tenant: str) -> Returned:
         """The policy floor, then the hooks around the tool."""
         facts = state.facts
-        tool = self._tools.find(effect.name)
-        granted = self._contexts.granted(facts)
-        if tool is None or effect.name not in granted:
+        shelf = self._contexts.shelf(facts, tenant)
+        tool = shelf.find(effect.name)
+        granted = self._contexts.granted(facts, tenant)
+        if tool is None or not shelf.grants(facts.definition.tools, effect.name):
             return error_result(f"tool not found: {effect.name}")
         try:
             arguments = json.loads(effect.input or "{}")
@@ -331,6 +337,8 @@ class ToolCalls:
             result = ToolResult(text=str(error), is_error=True)
         if context.credentials:
             result = replace(result, text=without(context.credentials.values(), result.text))
+        if result.is_unknown:
+            return Returned(result=result, outcome=OUTCOME_UNKNOWN)
         return Returned(result=result, outcome="error" if result.is_error else "ok")
 
 

@@ -12,28 +12,41 @@ from connectors.protocols import (
 from services.core.run.conversation import used_tokens
 from services.core.run.facts import Facts
 from services.core.run.react import CallTool, ReconcileTool
+from services.runtime.caller_hosts import chosen_hosts
 from services.runtime.model_calls import ToolShelf
 
 
 class ToolContexts:
-    """Makes them. `volumes` are this process's folders, `operator_hosts` what the operator lets anybody reach."""
+    """Makes them. `volumes` are this process's folders, `operator_hosts` what the operator lets anybody reach;
+    `callers_choose_hosts`: the hosts of a caller replace these (caller_hosts.py)."""
 
     def __init__(
-        self, tools: ToolShelf, *, volumes: Mapping[str, VolumeBinding], operator_hosts: tuple[str, ...]
+        self,
+        tools: ToolShelf,
+        *,
+        volumes: Mapping[str, VolumeBinding],
+        operator_hosts: tuple[str, ...],
+        callers_choose_hosts: bool = False,
     ) -> None:
         self._tools = tools
         self._volumes = volumes
         self._operator_hosts = operator_hosts
+        self._callers_choose_hosts = callers_choose_hosts
 
-    def granted(self, facts: Facts) -> tuple[str, ...]:
+    def shelf(self, facts: Facts, tenant: str) -> ToolShelf:
+        """The tools that the run may use, with those that clients of its principal offer."""
+        return self._tools.of(tenant, facts.subject)
+
+    def granted(self, facts: Facts, tenant: str) -> tuple[str, ...]:
         """Names of the tools that the run may call."""
-        return tuple([spec.name for spec in self._tools.specs(facts.definition.tools)])
+        return tuple([spec.name for spec in self.shelf(facts, tenant).specs(facts.definition.tools)])
 
     def context(
         self, effect: CallTool | ReconcileTool, facts: Facts, tenant: str, granted: tuple[str, ...]
     ) -> ToolContext:
         """What the tool is told; without credentials, which are looked up when a call is made."""
         definition = facts.definition
+        hosts, source = self._hosts(facts.allowed_hosts)
         return ToolContext(
             run_id=effect.run_id,
             session_id=facts.session_id,
@@ -47,8 +60,8 @@ class ToolContexts:
             model=facts.current.model,
             tools=granted,
             volumes=self._bound_volumes(facts),
-            allowed_hosts=allowed_hosts(self._operator_hosts, facts.allowed_hosts),
-            hosts_source="operator_default" if facts.allowed_hosts is None else "caller",
+            allowed_hosts=hosts,
+            hosts_source=source,
             idempotency_key=f"{effect.run_id}:{effect.turn}.{effect.index}",
             started_at_ms=facts.started_at_ms,
             used_tokens=used_tokens(facts),
@@ -58,6 +71,14 @@ class ToolContexts:
             attempt=effect.attempt,
             compaction=definition.compaction,
         )
+
+    def _hosts(self, caller: tuple[str, ...] | None) -> tuple[tuple[str, ...], str]:
+        """The hosts of a run, and whose choice they are."""
+        if caller is None or (self._callers_choose_hosts and not caller):
+            return self._operator_hosts, "operator_default"
+        if self._callers_choose_hosts:
+            return chosen_hosts(self._operator_hosts, caller), "caller"
+        return allowed_hosts(self._operator_hosts, caller), "caller"
 
     def _bound_volumes(self, facts: Facts) -> tuple[VolumeBinding, ...]:
         found: list[VolumeBinding] = []

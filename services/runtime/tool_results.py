@@ -40,12 +40,21 @@ class Returned:
 
 
 class ToolResults:
-    """`mask` hides secrets in what goes to the log (redaction.py)."""
+    """`mask` hides secrets in what goes to the log, `mask_results` in what tools give (redaction.py); left out it is
+    the same."""
 
-    def __init__(self, *, blobs: Blobs, clock_ms: Callable[[], int], mask: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        *,
+        blobs: Blobs,
+        clock_ms: Callable[[], int],
+        mask: Callable[[str], str],
+        mask_results: Callable[[str], str] | None = None,
+    ) -> None:
         self._blobs = blobs
         self._clock_ms = clock_ms
         self._mask = mask
+        self._mask_result = mask if mask_results is None else mask_results
 
     async def done(self, effect: CallTool, called: Returned, sealer: Sealer | Clear) -> ToolDone:
         """The order for a result: masked, bounded, sealed, and in the blob store when it is long."""
@@ -84,7 +93,7 @@ class ToolResults:
 
     def kept(self, text: str, credentials: Mapping[str, str] = NOTHING) -> str:
         """What of a result goes to the log, and to hooks; the credentials are those of its run."""
-        text = self._mask(without(credentials.values(), text) if credentials else text)
+        text = self._mask_result(without(credentials.values(), text) if credentials else text)
         if len(text) > MAX_RESULT_CHARACTERS:
             text = text[:MAX_RESULT_CHARACTERS] + f"\n[cut after {MAX_RESULT_CHARACTERS} characters]"
         return text

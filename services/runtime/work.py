@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from connectors.blobs import FileBlobs
 from connectors.configuration import Loaded
 from connectors.configuration import price_of as configured_price
+from connectors.configuration.bounds import bounds_of
 from connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
 from connectors.tools.context import ServerInfo
 from connectors.tools.registry import ToolOptions, build_tools
@@ -16,12 +17,14 @@ from schemas.codec import Codec
 from services.core.run.orders import EffectResult
 from services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
+from services.runtime.client_tools import ClientTools
 from services.runtime.clock import clock_ms
 from services.runtime.context_plugins import ContextPlugins, Redact, secrets_of
 from services.runtime.credentials import Credentials
 from services.runtime.deltas import Previews
 from services.runtime.hooks import Hooks
 from services.runtime.model_calls import ModelCalls, Provider
+from services.runtime.provider_queues import Waiting
 from services.runtime.redaction import Redaction
 from services.runtime.routing import Routing
 from services.runtime.secrecy import Secrecy
@@ -46,6 +49,7 @@ class Work:
         self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls, mask: Callable[[str], str] = str
     ) -> None:
         self.so_far = models.so_far
+        self.queues = models.queues
         self.mask = mask
         self._models = models
         self._tools = tools
@@ -116,12 +120,13 @@ def calls_of(
     hooks: Hooks,
     credentials: Credentials,
     more_tools: Mapping[str, Tool] = NO_TOOLS,
+    clients: ClientTools | None = None,
 ) -> Work:
     """The effects of this process."""
     configuration = loaded.configuration
     tools = tools_of(loaded)
     tools.update(more_tools)  # into the dict that Context holds
-    shelf = Shelf(tools)
+    shelf = Shelf(tools) if clients is None else Shelf(tools, offers=clients.offers, gone=clients.gone)
     blobs = FileBlobs(loaded.settings.blobs)
     redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})
     priced = {tuple(name.split("/", 1)) for name in configuration.pricing.models}
@@ -152,6 +157,7 @@ def calls_of(
         budgets=budgets,
         availability=routing.availability,
         plugins=plugins_of(loaded, credentials),
+        waiting=waiting_of(loaded),
     )
     return Work(
         model_calls,
@@ -167,10 +173,18 @@ def calls_of(
             secrecy=secrecy,
             hooks=hooks,
             credentials=credentials,
+            callers_choose_hosts=settings.callers_choose_hosts,
+            mask_results=redaction.result if loaded.settings.redact_secrets else None,
         ),
         SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),
         redaction.text,
     )
+
+
+def waiting_of(loaded: Loaded) -> Waiting:
+    """How long, and how many, model calls wait for a place of their provider."""
+    found = bounds_of(loaded.configuration, loaded.settings)
+    return Waiting(depth=found.provider_queue_depth, wait_s=found.provider_queue_timeout_ms / 1000)
 
 
 def plugins_of(loaded: Loaded, credentials: Credentials) -> ContextPlugins | None:

@@ -99,7 +99,7 @@ class Calls:
             # Nobody stopped this call: something inside it was cancelled, and the run would wait for ever.
             order = self._family.crashed(effect, "it was cancelled from inside", self._clock_ms())
         except Exception as error:
-            log.exception("call %s of %s crashed", effect.key, aggregate)
+            log.exception("call %s of %s %s crashed", effect.key, self._family.name, aggregate)
             order = self._family.crashed(effect, self._told(error), self._clock_ms())
         running = self._tasks.get(aggregate)
         if running is None or running.get(effect.key) is not task:
@@ -117,7 +117,9 @@ class Calls:
             async with asyncio.timeout(HAND_OVER_S):
                 await self._hand_over(aggregate, tenant, order)
         except TimeoutError:
-            log.warning("%s: a late result could not be handed over within %.0f s", aggregate, HAND_OVER_S)
+            log.warning(
+                "%s %s: a late result could not be handed over in %.0f s", self._family.name, aggregate, HAND_OVER_S
+            )
         finally:
             self._handing_over -= 1
 

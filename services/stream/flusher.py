@@ -126,7 +126,7 @@ class Flusher:
         if owner.partition is not partition:
             return  # dropped meanwhile; the next claim reads what became of the batch
         if isinstance(outcome, UnknownOutcome) or outcome < partition.next_offset:
-            log.warning("partition %d: unknown outcome: %s", partition.number, outcome)
+            log.warning("%s partition %d: unknown outcome: %s", self._work.family.name, partition.number, outcome)
             self._lost(owner, "unknown_outcome")
             return
         try:
@@ -148,7 +148,9 @@ class Flusher:
         try:
             claimed = await claimed_in(work.ranges, work.codec, work.topics.events, partition, gap.start, gap.end)
         except Transient as error:
-            log.warning("partition %d: what came between cannot be read: %s", partition, error)
+            log.warning(
+                "%s partition %d: what came between cannot be read: %s", self._work.family.name, partition, error
+            )
             return "unknown_outcome"
         return "fenced" if claimed else ""
 

@@ -299,10 +299,10 @@ class Host:
         """Before a Claim over somebody who may be at work."""
         assert self._ask_for is not None
         answer = await self._ask_for(lifeline, number, timeout_s=self._drain_s + NOTE_S + ASSIGNED_TOO_S)
-        log.info("partition %d: asked %s for it: %s", number, lifeline, answer)
+        log.info("%s partition %d: asked %s for it: %s", self._work.family.name, number, lifeline, answer)
 
     def _release(self, number: int) -> None:
-        log.info("partition %d given up", number)
+        log.info("%s partition %d given up", self._work.family.name, number)
         owner = self.owners.pop(number)
         self._commands.pause([number])
         task = self._claiming.pop(number, None)
@@ -346,7 +346,7 @@ class Host:
                 before = partial(self._ask, number) if reason == "assigned" and self._ask_for is not None else None
                 commands_from = await owner.claim(reason, first, before)
             except Transient as error:
-                log.warning("partition %d cannot be taken yet: %s", number, error)
+                log.warning("%s partition %d cannot be taken yet: %s", self._work.family.name, number, error)
                 await self._back_off(number)
                 continue
             self._commands.seek(number, commands_from)
@@ -441,7 +441,7 @@ class Host:
                 issued_until_ms=owner.issued_until_ms,
             )
         except Transient as error:
-            log.warning("partition %d: no checkpoint: %s", owner.number, error)
+            log.warning("%s partition %d: no checkpoint: %s", self._work.family.name, owner.number, error)
             return False
 
     # --- liveness ----------------------------------------------------------------------------------------------------

@@ -84,7 +84,9 @@ class Owner:
         fold = folded.fold
         term = fold.reader.term
         for problem in fold.problems:
-            log.error("partition %d offset %d: %s", self.number, problem.record.offset, problem.error)
+            log.error(
+                "%s partition %d offset %d: %s", work.family.name, self.number, problem.record.offset, problem.error
+            )
             work.dead_letters.park(problem.record, kind="undecodable", error=problem.error)
         desk = work.desk(self.number, term, folded.known_since_ms, folded.forgotten_until)
         partition = Partition(
@@ -120,7 +122,8 @@ class Owner:
         self._figures.stale_records += fold.reader.stale
         self._figures.take_over_s.observe(took_s)
         log.info(
-            "partition %d taken (%s) in %.0f ms: term %d, %d events folded, %d live",
+            "%s partition %d taken (%s) in %.0f ms: term %d, %d events folded, %d live",
+            work.family.name,
             self.number,
             reason,
             took_s * 1000,
@@ -140,7 +143,7 @@ class Owner:
         desk.found_live(aggregate)
         if aggregate.quarantined:
             self._figures.quarantined += 1
-            log.error("%s is quarantined: %s", aggregate.id, aggregate.quarantined)
+            log.error("%s %s is quarantined: %s", work.family.name, aggregate.id, aggregate.quarantined)
             return frozenset()
         aggregate.quarantined = work.family.quarantined(aggregate.state)
         if aggregate.quarantined:
@@ -353,7 +356,7 @@ class Owner:
                 prepared = await found
                 break
             except OutsideError as error:
-                log.warning("%s: %s waits: %s", aggregate.id, type(effect).__name__, error)
+                log.warning("%s %s: %s waits: %s", self._work.family.name, aggregate.id, type(effect).__name__, error)
                 await asyncio.sleep(LOOKUP_RETRY_S)
             except Exception as error:  # noqa: BLE001 - as in carry_out
                 self._quarantine(aggregate, error, self._work.clock_ms(), None, "")
@@ -451,7 +454,7 @@ class Owner:
         before, now = aggregate.quarantined, self._work.family.quarantined(aggregate.state)
         if now and not before:
             self._figures.quarantined += 1
-            log.error("%s is quarantined: %s", aggregate.id, now)
+            log.error("%s %s is quarantined: %s", self._work.family.name, aggregate.id, now)
         aggregate.quarantined = now or (before if aggregate.unfolded else "")
 
     def _quarantine(
@@ -463,7 +466,7 @@ class Owner:
             self._refuse(record, "refused" if too_large else "fold_bug", text)
             if too_large:
                 return  # the command is at fault; nothing has changed and the aggregate is well
-        log.error("%s is quarantined: %s", aggregate.id, text, exc_info=error)
+        log.error("%s %s is quarantined: %s", self._work.family.name, aggregate.id, text, exc_info=error)
         self._figures.quarantined += 1
         partition = self.partition
         if partition is None or aggregate.id not in partition.aggregates:
@@ -475,7 +478,7 @@ class Owner:
             parked = self._work.family.quarantine(text, topic, offset)
             partition.append(aggregate, [parked], at_ms=at_ms, cause_id=cause_id)
         except Exception:
-            log.exception("%s: its quarantine cannot be recorded", aggregate.id)
+            log.exception("%s %s: its quarantine cannot be recorded", self._work.family.name, aggregate.id)
         self._wake()
 
     def _refuse(self, record: LogRecord, kind: str, error: str) -> None:

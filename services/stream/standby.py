@@ -155,7 +155,7 @@ class Standby:
                     found = await self._tail.poll(timeout_s=POLL_S, max_records=POLL_RECORDS_MAX) if self._folds else {}
                 except Transient as error:
                     if not is_away:
-                        log.warning("the standby waits for the broker: %s", error)
+                        log.warning("the standby of %s waits for the broker: %s", self._work.family.name, error)
                     is_away = True
                     await asyncio.sleep(BROKER_PAUSE_S)
                     continue
@@ -205,7 +205,8 @@ class Standby:
         if folded is None or records[0].offset < folded.next_offset:
             return  # polled before it was dropped or begun anew
         if records[0].offset > folded.next_offset:
-            log.warning("partition %d: records from %d to %d are gone", number, folded.next_offset, records[0].offset)
+            name, gone = self._work.family.name, (folded.next_offset, records[0].offset)
+            log.warning("%s partition %d: records from %d to %d are gone", name, number, *gone)
             self._drop(number)
             return
         lifeline = folded.lifeline
@@ -245,7 +246,7 @@ class Standby:
         self._met.discard(lifeline)
         if not gone:
             return
-        log.warning("the process at %s has died", lifeline)
+        log.warning("%s: the process at %s has died", self._work.family.name, lifeline)
         self._dead[lifeline] = set()
         if len(self._dead) > MAX_DEAD:
             del self._dead[next(iter(self._dead))]

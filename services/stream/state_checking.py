@@ -13,12 +13,13 @@ from typing import IO
 
 from schemas.ids import ID_PATTERN
 from schemas.stream_records import PauseSet
+from services.core.budget.decide import wrong_account
 from services.core.pauses import WrongPause, check
 from services.core.run.replaying import Folding
 from services.core.run.state import Ended, Refused
 from services.stream.bundle import BlobPart
 from services.stream.state_reading import StateReader, check_digest
-from services.stream.statefile import BrokenState, StatedEvent, StatedRun, StateHeader
+from services.stream.statefile import BrokenState, StatedEvent, StatedLimit, StatedRun, StateHeader
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class CheckedState:
     live_runs: int = 0
     events: int = 0
     pauses: int = 0
+    limits: int = 0
     blobs: int = 0
 
 
@@ -50,6 +52,9 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
             case PauseSet():
                 found.pauses += 1
                 _check_pause(item, tenant)
+            case StatedLimit():
+                found.limits += 1
+                _check_limit(item, tenant)
             case BlobPart():
                 blob.update(item.data)
                 if item.is_last:
@@ -107,3 +112,11 @@ def _check_pause(pause: PauseSet, tenant: str) -> None:
         raise BrokenState(f"a pause: {error}") from error
     if tenant and pause.tenant != tenant:
         raise BrokenState("a pause reaches beyond the tenant of the file")
+
+
+def _check_limit(limit: StatedLimit, tenant: str) -> None:
+    wrong = wrong_account(limit.scope, limit.tenant, limit.scope_id)
+    if wrong:
+        raise BrokenState(f"a limit: {wrong}")
+    if tenant and limit.tenant != tenant:
+        raise BrokenState("a limit reaches beyond the tenant of the file")

@@ -14,6 +14,7 @@ from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from types import UnionType
 from typing import IO, Any
 
 from schemas.codec import Codec, Undecodable, peek
@@ -26,6 +27,7 @@ from services.stream.statefile import (
     CLOSES,
     ENDS,
     FORMAT,
+    LIMITS,
     OPENS,
     PAUSES,
     SCHEMAS,
@@ -34,13 +36,29 @@ from services.stream.statefile import (
     BrokenState,
     Item,
     StatedEvent,
+    StatedLimit,
     StatedRun,
     StateHeader,
     TooNewState,
     UnknownState,
+    sections_of,
 )
 
 GZIP_MAGIC = b"\x1f\x8b"
+LIMIT_FIELDS: Mapping[str, type | UnionType] = {
+    "scope": str,
+    "tenant": str,
+    "scope_id": str,
+    "soft_tokens": int | None,
+    "hard_tokens": int | None,
+    "soft_micros": int | None,
+    "hard_micros": int | None,
+    "strict": bool,
+    "currency": str,
+    "month": str,
+    "used_tokens": int,
+    "used_micros": int,
+}
 RUN_FIELDS: Mapping[str, type] = {
     "run_id": str,
     "tenant": str,
@@ -68,10 +86,10 @@ class StateReader:
         self._left = bytes_max or None
         self._number = 0
         self._counts: dict[str, int] = {}
-        self.header = _header(self._next())
+        self.header, self._version = _header(self._next())
 
     def __iter__(self) -> Iterator[Item]:
-        for name, known in SECTIONS.items():
+        for name, known in sections_of(self._version).items():
             self._check_section(self._next(), name, known)
             is_first = True
             while (line := self._next()) != CLOSES:
@@ -100,6 +118,8 @@ class StateReader:
     def _item(self, section: str, entry: Mapping[str, Any]) -> Item | None:
         if section == PAUSES:
             return PauseSet.from_avro(entry)
+        if section == LIMITS:
+            return StatedLimit(**{name: _typed(entry, name, kind) for name, kind in LIMIT_FIELDS.items()})
         if section == SCHEMAS:
             self.codec.learn(entry["id"], entry["name"], entry["version"], entry["schema"])
             return None
@@ -190,7 +210,8 @@ def plain(file: IO[bytes]) -> IO[bytes]:
     return gzip.GzipFile(fileobj=file, mode="rb") if is_gzip else file  # type: ignore[return-value]  # reads alike
 
 
-def _header(line: bytes) -> StateHeader:
+def _header(line: bytes) -> tuple[StateHeader, int]:
+    """What the first line says, and the version it is written in."""
     try:
         found = json.loads(line.removesuffix(OPENS) + b"}")
     except (ValueError, RecursionError) as error:
@@ -199,9 +220,10 @@ def _header(line: bytes) -> StateHeader:
         raise BrokenState("the first line does not say that this is a state of loomlog")
     _check_version("the file", found.get("schema_version"), VERSION)
     try:
-        return StateHeader(**{field.name: found[field.name] for field in fields(StateHeader)})
+        header = StateHeader(**{field.name: found[field.name] for field in fields(StateHeader)})
     except KeyError as error:
         raise BrokenState(f"the first line lacks {error}") from error
+    return header, found["schema_version"]
 
 
 def _check_version(what: str, found: Any, known: int) -> None:
@@ -211,8 +233,8 @@ def _check_version(what: str, found: Any, known: int) -> None:
         raise TooNewState(f"{what} has version {found}, this loomlog reads up to {known}: use a newer one")
 
 
-def _typed(entry: Mapping[str, Any], name: str, kind: type) -> Any:
+def _typed(entry: Mapping[str, Any], name: str, kind: type | UnionType) -> Any:
     value = entry[name]
-    if not isinstance(value, kind):
-        raise TypeError(f"{name} is {str(value)[:80]!r}, expected {kind.__name__}")
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{name} is {str(value)[:80]!r}, expected {getattr(kind, '__name__', kind)}")
     return value

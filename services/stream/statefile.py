@@ -1,4 +1,4 @@
-"""A state file: every run of an installation or of one tenant, and what is paused, in one file.
+"""A state file: every run of an installation or of one tenant, what is paused, and what may be spent, in one file.
 
 The content is one JSON document, laid out in lines so that it can be written and read once through, a line at a time:
 
@@ -6,6 +6,7 @@ The content is one JSON document, laid out in lines so that it can be written an
     "pauses":{"version":1,"entries":[      what is paused wider than a run
     ...                                    an entry a line, from the second on with a comma before it
     ]}
+    ,"limits":{...                         limits on spending, with what was spent under them
     ,"schemas":{...   ,"blobs":{...        Avro schemas of the records; payloads that events refer to, in parts
     ,"runs":{...                           of each run a head, then its events from seq 1 as they lie in the log
     },"counts":{...},"sha256":"..."}       the hash of all lines before this one
@@ -34,11 +35,14 @@ from schemas.values import BlobRef
 from services.stream.bundle import BLOB_PART_BYTES, GZIP, BlobPart
 
 FORMAT = "loomlog.state"
-VERSION = 1
+VERSION = 2
+"""1 had no limits."""
 SUFFIX = ".loomlog-state.gz"
-PAUSES, SCHEMAS, BLOBS, RUNS = "pauses", "schemas", "blobs", "runs"
-SECTIONS: Mapping[str, int] = {PAUSES: 1, SCHEMAS: 1, BLOBS: 1, RUNS: 1}
+PAUSES, LIMITS, SCHEMAS, BLOBS, RUNS = "pauses", "limits", "schemas", "blobs", "runs"
+SECTIONS: Mapping[str, int] = {PAUSES: 1, LIMITS: 1, SCHEMAS: 1, BLOBS: 1, RUNS: 1}
 """The sections in their order, each with its version."""
+SINCE: Mapping[str, int] = {LIMITS: 2}
+"""The version of the file from which on it has a section; the others it always had."""
 OPENS = b',"sections":{\n'
 CLOSES = b"]}\n"
 ENDS = b"},"
@@ -72,6 +76,25 @@ class StateHeader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatedLimit:
+    """What an account may spend in a month, as SetLimit says it, and what was spent or set aside in `month`."""
+
+    scope: str
+    tenant: str
+    scope_id: str
+    soft_tokens: int | None
+    hard_tokens: int | None
+    soft_micros: int | None
+    hard_micros: int | None
+    strict: bool
+    currency: str
+    month: str
+    """UTC, YYYY-MM."""
+    used_tokens: int
+    used_micros: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatedRun:
     """The head of a run; its events follow."""
 
@@ -92,7 +115,12 @@ class StatedEvent:
     event: RawEvent
 
 
-Item = PauseSet | BlobPart | StatedRun | StatedEvent
+Item = PauseSet | StatedLimit | BlobPart | StatedRun | StatedEvent
+
+
+def sections_of(version: int) -> Mapping[str, int]:
+    """Those of a file of that version."""
+    return {name: known for name, known in SECTIONS.items() if version >= SINCE.get(name, 1)}
 
 
 class StateWriter:
@@ -115,6 +143,9 @@ class StateWriter:
 
     def pause(self, pause: PauseSet) -> bytes:
         return self._entry(PAUSES, pause.to_avro())
+
+    def limit(self, limit: StatedLimit) -> bytes:
+        return self._entry(LIMITS, {field.name: getattr(limit, field.name) for field in fields(limit)})
 
     def schema(self, codec: Codec, schema_id: int, value: bytes) -> bytes:
         """The schema that a record was written with."""

@@ -78,13 +78,19 @@ class TakeOver:
         first = await work.ranges.beginning_offset(work.topics.events, self.number)
         start = await work.snapshots.load(self.number, first)
         if start.ignored:
-            log.warning("partition %d: folding from offset %d because %s", self.number, first, start.ignored)
+            log.warning(
+                "%s partition %d: folding from offset %d because %s",
+                work.family.name,
+                self.number,
+                first,
+                start.ignored,
+            )
         return PartitionFold(work.family, work.codec, start)
 
     async def _from_start(self, because: str) -> PartitionFold:
         work = self._work
         first = await work.ranges.beginning_offset(work.topics.events, self.number)
-        log.warning("partition %d: folding from offset %d because %s", self.number, first, because)
+        log.warning("%s partition %d: folding from offset %d because %s", work.family.name, self.number, first, because)
         return PartitionFold(work.family, work.codec, Start(first))
 
     def _claim_record(self, term: int, reason: str) -> Outgoing:

@@ -44,8 +44,10 @@ class Intake(Protocol):
 class Desk(Watcher, Intake, Protocol):
     """What a family keeps for each partition it owns: it watches decisions and prepares commands."""
 
-    issued_until_ms: int
-    """No aggregate that is over is known to have been ordered after this, by the clock of who ordered it."""
+    @property
+    def issued_until_ms(self) -> int:
+        """No aggregate that is over is known to have been ordered after this, by the clock of who ordered it."""
+        ...
 
     def carry_out(
         self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition

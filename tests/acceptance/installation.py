@@ -66,12 +66,19 @@ agents:
         return said.join(" | ");
       }
   unlucky: { provider: down, model: mock-generic, retry_attempts: 0 }
+  secretary:
+    provider: code-js
+    tools: ["client:add_note"]
+    code_body: |
+      function run(input) {
+        try { return client__add_note({ text: input.prompt }) } catch (error) { return "failed: " + error.message }
+      }
 pricing:
   models:
     lab/lab-1: { input: 3.00, output: 15.00 }
 """
-"""Some on models of somebody else's, one that can be cancelled in peace, one that fails, one that falls back, and one
-whose prompt is the list of its calls."""
+"""Some on models of somebody else's, one that can be cancelled in peace, one that fails, one that falls back, one whose
+prompt is the list of its calls, one that uses a tool of a client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

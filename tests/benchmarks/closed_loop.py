@@ -1,7 +1,10 @@
 """A closed loop: C workers, each starting its next run when the last one has ended, for a while; and what it took.
 
-The clock of a run starts before its command is made and stops when its end is seen. Runs that began during the warm-up
-count for nothing; runs still open at the end of the time are waited for and not counted.
+The clock of a run starts before its command is made and stops when its end is seen. A row counts the runs that END
+while it is counted, wherever they began: a system whose runs take seconds would otherwise lose most of what it did.
+Runs tend to end in waves of C, so counting begins where a wave is over, the first at least, and ends where one is,
+after WAVES of them at least: a moment cut anywhere else would count one wave or two by chance. Runs still open at the
+end are waited for and not counted.
 """
 
 import asyncio
@@ -9,10 +12,15 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
+WAVES = 2
+"""However slow they are."""
+WAVE_MOST_S = 60.0
+"""Waiting longer for a wave tells of a system that does not answer; its row then has few runs and says so itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One row: runs in `seconds` with `in_flight` at once; latencies in milliseconds."""
+    """One row: runs that ended in `seconds` with `in_flight` at once; latencies in milliseconds."""
 
     in_flight: int
     seconds: float
@@ -23,9 +31,12 @@ class Measured:
     errors: int
     client_cpu_s: float
     """What this process used meanwhile, warm-up included."""
+    took_ms: list[float]
+    """Every latency, in order: for who puts rows of several processes together."""
 
     def as_json(self) -> dict[str, float]:
-        return asdict(self)
+        """Without the single latencies."""
+        return {name: value for name, value in asdict(self).items() if name != "took_ms"}
 
 
 def percentile(ordered: list[float], share: float) -> float:
@@ -33,36 +44,79 @@ def percentile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
+def tell(mark: str) -> None:
+    """Marks for whoever started this process: it reads its meters when they come (tests/benchmarks/slot.py)."""
+    print(mark, flush=True)
+
+
 async def measure(
-    one_run: Callable[[], Awaitable[None]], *, in_flight: int, warm_up_s: float, seconds: float
+    one_run: Callable[[], Awaitable[None]],
+    *,
+    in_flight: int,
+    warm_up_s: float,
+    seconds: float,
+    mark: Callable[[str], None] = lambda _: None,
 ) -> Measured:
-    """Drive `one_run` from `in_flight` workers. An exception counts as an error and ends nothing."""
+    """Drive `one_run` from `in_flight` workers for at least `seconds`. An exception is an error and ends nothing.
+
+    `mark` is called with "counting" and "counted" where the counted time begins and ends.
+    """
     took_ms: list[float] = []
-    errors = 0
-    began, cpu_before_s = time.perf_counter(), time.process_time()
-    counting_from, until = began + warm_up_s, began + warm_up_s + seconds
+    ended = errors = 0
+    counting = over = False
+    awaited = 0
+    wave = asyncio.Event()
+    cpu_before_s = time.process_time()
 
     async def worker() -> None:
-        nonlocal errors
-        while (start := time.perf_counter()) < until:
+        nonlocal ended, errors
+        while not over:
+            start = time.perf_counter()
             try:
                 await one_run()
             except (OSError, RuntimeError, TimeoutError):
                 errors += 1
+                await asyncio.sleep(0)  # one that fails at once must not keep the clock from its turn
                 continue
-            end = time.perf_counter()
-            if start >= counting_from and end <= until:
-                took_ms.append((end - start) * 1000)
+            ended += 1
+            if counting:
+                took_ms.append((time.perf_counter() - start) * 1000)
+            if ended >= awaited:
+                wave.set()
 
-    await asyncio.gather(*(worker() for _ in range(in_flight)))
+    async def wave_is_over(*, since: int, least: int) -> None:
+        nonlocal awaited
+        awaited = since + in_flight * max(least, -(-(ended - since) // in_flight))
+        if ended >= awaited:
+            return
+        wave.clear()
+        try:
+            async with asyncio.timeout(WAVE_MOST_S):
+                await wave.wait()
+        except TimeoutError:
+            pass  # the row tells it
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(in_flight):
+            group.create_task(worker())
+        await asyncio.sleep(warm_up_s)
+        await wave_is_over(since=0, least=1)
+        mark("counting")
+        before, began, counting = ended, time.perf_counter(), True
+        await asyncio.sleep(seconds)
+        await wave_is_over(since=before, least=WAVES)
+        counting, counted_s = False, time.perf_counter() - began
+        mark("counted")
+        over = True
     took_ms.sort()
     return Measured(
         in_flight=in_flight,
-        seconds=seconds,
+        seconds=counted_s,
         runs=len(took_ms),
-        runs_per_s=len(took_ms) / seconds,
+        runs_per_s=len(took_ms) / counted_s,
         p50_ms=percentile(took_ms, 0.50),
         p99_ms=percentile(took_ms, 0.99),
         errors=errors,
         client_cpu_s=time.process_time() - cpu_before_s,
+        took_ms=took_ms,
     )

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 from connectors.kafka import KafkaOptions, KafkaRanges, topic_partitions
-from projections.frames import FRAMES_PER_EVENT
+from projections.frame import FRAMES_PER_EVENT
 from schemas.codec import Undecodable, local_codec
 from schemas.reader import TermReader
 

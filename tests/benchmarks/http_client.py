@@ -3,7 +3,7 @@
 A raw HTTP/1.1 protocol over keep-alive connections: a general client in Python would take more of the two cores than
 the server it measures.
 
-    python -m tests.benchmarks.http_client HOST:PORT IN_FLIGHT WARM_UP_S SECONDS      one JSON line on stdout
+    python -m tests.benchmarks.http_client HOST:PORT IN_FLIGHT WARM_UP_S SECONDS      marks, then one JSON line
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import cast
 
 import uvloop
 
-from tests.benchmarks.closed_loop import measure
+from tests.benchmarks.closed_loop import measure, tell
 from tests.benchmarks.workload import AGENT, PROMPT
 
 RUN_TIMEOUT_S = 30.0
@@ -80,7 +80,7 @@ class HttpClient:
 async def main(address: str, in_flight: int, warm_up_s: float, seconds: float) -> None:
     host, _, port = address.rpartition(":")
     client = HttpClient(host, int(port), os.environ.get("LOOMLOG_AUTH_TOKEN", ""))
-    measured = await measure(client.run_once, in_flight=in_flight, warm_up_s=warm_up_s, seconds=seconds)
+    measured = await measure(client.run_once, in_flight=in_flight, warm_up_s=warm_up_s, seconds=seconds, mark=tell)
     print(json.dumps(measured.as_json()), flush=True)
 
 

@@ -189,7 +189,7 @@ def client(
         timeout=warm_up_s + seconds + 60,
         check=True,
     )
-    row: dict[str, Any] = json.loads(done.stdout)
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return row
 
 

@@ -1,6 +1,6 @@
 """The microservice side: StartRun records to the commands topic, ends read from the events topic. A process of its own.
 
-python -m tests.benchmarks.topic_client BOOTSTRAP IN_FLIGHT WARM_UP_S SECONDS     one JSON line on stdout
+python -m tests.benchmarks.topic_client BOOTSTRAP IN_FLIGHT WARM_UP_S SECONDS     marks, then one JSON line
 """
 
 import asyncio
@@ -8,6 +8,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import uvloop
 
@@ -20,7 +22,7 @@ from schemas.reader import TermReader
 from schemas.run_commands import StartRun
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused
 from schemas.values import CommandEnvelope
-from tests.benchmarks.closed_loop import measure
+from tests.benchmarks.closed_loop import measure, tell
 from tests.benchmarks.workload import AGENT, PROMPT
 
 COMMANDS, EVENTS = "loom.run.commands", "loom.run.events"
@@ -88,6 +90,14 @@ class TopicClient:
 
 
 async def main(bootstrap: str, in_flight: int, warm_up_s: float, seconds: float) -> None:
+    async with open_client(bootstrap) as client:
+        measured = await measure(client.run_once, in_flight=in_flight, warm_up_s=warm_up_s, seconds=seconds, mark=tell)
+    print(json.dumps(measured.as_json()), flush=True)
+
+
+@asynccontextmanager
+async def open_client(bootstrap: str) -> AsyncIterator[TopicClient]:
+    """A client that reads from the present end of the events topic on."""
     options = KafkaOptions(bootstrap=bootstrap, client_id="bench-client")
     appender = KafkaAppender(options)
     await appender.start()
@@ -100,12 +110,14 @@ async def main(bootstrap: str, in_flight: int, warm_up_s: float, seconds: float)
         readers[partition] = TermReader(term=await current_term(options, partition, end), next_offset=end)
     client = TopicClient(appender, tail, readers)
     tasks = [asyncio.create_task(client.read()), asyncio.create_task(client.write())]
-    measured = await measure(client.run_once, in_flight=in_flight, warm_up_s=warm_up_s, seconds=seconds)
-    for task in tasks:
-        task.cancel()
-    await appender.close()
-    await tail.close()
-    print(json.dumps(measured.as_json()), flush=True)
+    try:
+        yield client
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await appender.close()
+        await tail.close()
 
 
 async def current_term(options: KafkaOptions, partition: int, end: int) -> int:

@@ -4,6 +4,9 @@ The model is the mock `mock-a3x2`, the tool is `Bench`; both run in the owner wi
 loomlog and its log. Every step is durable (fsync for each flush) before the next begins.
 """
 
+import base64
+import os
+
 AGENT = "bench"
 PROMPT = "measure"
 CONFIGURATION = """\
@@ -24,3 +27,13 @@ ENVIRONMENT = {
     "LOOMLOG_MOCK_LATENCY_JITTER_MS": "0",
     "LOOMLOG_LOG_LEVEL": "warning",
 }
+STEPS = 5
+"""Three model turns and two tool calls."""
+STEP_CHARACTERS = 1_000
+PAYLOAD_BYTES = STEPS * STEP_CHARACTERS
+"""What the steps of one run return; every system stores at least that."""
+
+
+def step_text() -> str:
+    """What a model turn or a tool call of a system that is not ours returns: as random as ours, made as cheaply."""
+    return base64.b64encode(os.urandom(STEP_CHARACTERS * 3 // 4)).decode("ascii")

@@ -28,6 +28,7 @@ from schemas.run_events import (
     TurnCancelled,
 )
 from schemas.values import AgentDefinition, BlobRef, ContentBlock, Envelope, HookAct, Segment, Usage
+from services.core.admission import PROVIDER_FULL
 from tests.projections.stories import (
     COMPACTED,
     COMPACTING,
@@ -146,6 +147,7 @@ def test_a_failed_result_says_so_and_one_of_an_unknown_call_keeps_its_id():
     ("failure", "reason"),
     [
         (failed(1, retry_after_ms=700), "retry-after header"),
+        (failed(1, kind=PROVIDER_FULL, message="full", retry_after_ms=5_000), "provider queue"),
         (failed(1), "exponential backoff"),
         (failed(1, kind="interrupted", message="lost"), "owner lost"),
     ],
@@ -298,6 +300,18 @@ def test_input_has_one_place_with_a_stored_and_a_live_face():
     assert (live.seq, live.type, live.stored, live.live) == (512, "steer", False, True)
     assert live.event["user_input"] == {"text": "more", "source": "webui", "seen_at": "2026-05-28T20:26:40.123Z"}
     assert stored.payload == [{"role": "user", "content": [{"type": "trusted-text", "text": "more"}]}]
+
+
+def test_a_long_input_names_where_it_lies_live_and_in_a_replay_and_has_its_text_put_in_its_place():
+    events = [InputReceived(text="", source="webui", text_blob=BLOB), requested(2)]
+    kept, live = shown(*events)
+    assert kept.payload == [{"role": "user", "content": [{"type": "trusted-text", "text": "", "blob": BLOB.to_avro()}]}]
+    [replayed] = replay_frames(stored(*events))
+    for frame in (stream_frame(live), replayed):
+        assert (frame.type, frame.blob) == ("steer", BLOB)
+        full = with_text(frame, "the whole text")
+        assert (full.blob, orjson.loads(full.data)["user_input"]["text"]) == (None, "the whole text")
+        assert "text_blob" not in full.data
 
 
 def test_a_text_in_the_middle_of_a_turn_is_shown_where_it_joins_the_conversation():

@@ -15,6 +15,7 @@ from projections.problems import list_problems
 from projections.run_projection import RunProjection
 from projections.runs import run_by_id
 from schemas.values import Usage
+from tests.projections.locks import until_held_up
 from tests.projections.stories import TOPIC, Partition, completed, eventful, many_runs, replied, requested, started
 from tests.projections.test_folding import RECORDS
 from tests.projections.twin import cut, cut_at_random, projected
@@ -190,8 +191,8 @@ async def test_a_claim_waits_for_the_transaction_of_its_predecessor(connection, 
         async with connection.transaction():
             await slow.apply({0: BUSY[:50]})
             claim = asyncio.create_task(quick.claim([0]))
-            done, _ = await asyncio.wait({claim}, timeout=0.2)
-            assert not done
+            await until_held_up(connection, other)
+            assert not claim.done()
         async with asyncio.timeout(5):
             assert await claim == {0: 50}
 
@@ -206,8 +207,8 @@ async def test_a_lost_connection_in_the_middle_leaves_rows_and_cursor_together(c
         # Whoever writes a run has to wait here, in the middle of its transaction.
         await connection.execute(f"LOCK TABLE {builds.build(1).schema}.runs IN SHARE MODE")
         applying = asyncio.create_task(projection.apply({0: BUSY[200:]}))
-        done, _ = await asyncio.wait({applying}, timeout=0.2)
-        assert not done
+        await until_held_up(connection, own)
+        assert not applying.done()
         await connection.execute("SELECT pg_terminate_backend(%s)", (own.info.backend_pid,))
         with pytest.raises(psycopg.OperationalError):
             await applying

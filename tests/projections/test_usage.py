@@ -10,6 +10,7 @@ from schemas.values import Usage
 from tests.projections.stories import COMPACTED, NOT_COMPACTED, Partition, a3x2, completed, failed, replied, started
 from tests.projections.test_folding import records_of
 from tests.projections.twin import projected
+from tests.services.core.run.given import cancel, compact, erred, says, summarised, talked
 
 DAY_MS = 86_400_000
 
@@ -53,6 +54,21 @@ def test_a_summary_is_spent_like_an_answer_and_a_failed_one_only_when_it_answere
     assert rows_of(started(), NOT_COMPACTED) == []
     (row,) = rows_of(started(), replace(NOT_COMPACTED, usage=Usage(input_tokens=5)))
     assert (row.calls, row.input_tokens) == (1, 5)
+
+
+def test_a_run_costs_what_its_rows_of_usage_add_up_to():
+    run = talked()
+    run.give(compact())
+    run.give(summarised(run.state))
+    run.give(says("and now?"))
+    run.give(erred(run.state, "overloaded", transient=True))
+    run.give(cancel())
+    ended = run.events[-1]
+    rows = rows_of(*run.events)
+    assert ended.cost_micros == sum(row.cost_micros for row in rows) > 0
+    assert ended.usage.input_tokens == sum(row.input_tokens for row in rows) > 0
+    assert ended.usage.output_tokens == sum(row.output_tokens for row in rows) > 0
+    assert {row.user_id for row in rows} == {run.events[0].user_id}
 
 
 def test_a_failed_call_costs_nothing():

@@ -6,7 +6,7 @@ from schemas.producing import CommandRecord, start_run_record
 from schemas.run_commands import StartRun
 from schemas.values import ContentBlock, Segment
 from services.commands.names import names_of_continuation, names_of_run
-from services.runtime.desk import KEY_PATTERN
+from services.runtime.starts import KEY_PATTERN
 
 
 def command(record: CommandRecord) -> StartRun:

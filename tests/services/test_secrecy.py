@@ -287,6 +287,20 @@ async def test_a_summary_is_encrypted_and_shown_fenced() -> None:
         assert SAID.encode() not in on.stored()
 
 
+async def test_a_long_text_of_a_person_is_encrypted_where_it_lies_and_the_model_reads_it() -> None:
+    long = f"{INPUT} " * 9_000
+    async with stage() as on:
+        accepted = await on.layer.runs.start(IVY, replace(REQUEST, interactive=True))
+        await until_type(accepted.stream, "awaiting_input")
+        await on.layer.control.post_input(IVY, accepted.run_id, long)
+        shown = await until_type(accepted.stream, "awaiting_input")
+        steer = next(orjson.loads(piece.data) for piece in shown if piece.type == "steer")
+        assert steer["user_input"]["text"] == long
+        assert any(long in repr(message) for message in on.model.requests[-1].messages)
+        accepted.stream.close()
+        assert INPUT.encode() not in on.stored()
+
+
 async def test_data_of_a_trigger_is_encrypted_and_shown_fenced() -> None:
     async with stage() as on:
         await ran(on, replace(REQUEST, payload_metadata={"body": f"<b>{META}"}))

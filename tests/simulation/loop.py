@@ -300,7 +300,7 @@ async def sleep(delay: float, result: Any = None) -> Any:
     if delay <= 0:
         await _turn()
         return result
-    future = asyncio.Future(loop=loop)
+    future: asyncio.Future[Any] = asyncio.Future(loop=loop)
     handle = loop.call_for(loop.current, delay, _wake, future, result)
     try:
         return await future

@@ -13,7 +13,6 @@ from schemas.run_events import (
 )
 from services.core.changing import changed
 from services.core.run import (
-    code_agents,
     falling_back,
     interrupting,
     limits,
@@ -115,7 +114,7 @@ def erred(state: State, order: ModelErred) -> list[Event]:
     facts = state.facts
     wait_ms = retry_wait_ms(state, order)
     passed_over, switched = falling_back.switch(state, order) if wait_ms is None else ([], None)
-    takes_iteration = switched is not None or (wait_ms is not None and not _is_rate_limit_wait(order))
+    takes_iteration = switched is not None or (wait_ms is not None and not _is_waited_for(order))
     if takes_iteration and not has_iterations(facts, state.turn):
         wait_ms, passed_over, switched, takes_iteration = None, [], None, False
     failed = ModelCallFailed(
@@ -135,19 +134,18 @@ def erred(state: State, order: ModelErred) -> list[Event]:
     if switched is not None:
         there = changed(state, provider=switched.provider, model=switched.model)
         return [failed, *passed_over, switched, next_attempt(there, 0)]
-    return [failed, *passed_over, run_failed(facts, code_agents.failure_code(order.kind), order.message)]
+    return [failed, *passed_over, run_failed(facts, falling_back.end_code(order.kind), order.message)]
 
 
-def _is_rate_limit_wait(order: ModelErred) -> bool:
-    """Whether a retry is a wait for a rate limit, which is between us and the provider and no try of the run's."""
-    return order.kind == "rate_limited" and order.retries_rate_limits
+def _is_waited_for(order: ModelErred) -> bool:
+    return falling_back.is_waited_for(order.kind, retries_rate_limits=order.retries_rate_limits)
 
 
 def retry_wait_ms(state: AwaitingModel, order: ModelErred) -> int | None:
     """How long to wait before the next attempt; None when the turn has failed (runtime parity 1.8)."""
     if not order.transient:
         return None
-    if _is_rate_limit_wait(order):
+    if _is_waited_for(order):
         if state.rate_limits + 1 >= limits.RATE_LIMIT_ATTEMPTS:
             return None
         wait_ms = order.retry_after_ms or limits.RATE_LIMIT_BACKOFF_MS[state.rate_limits]

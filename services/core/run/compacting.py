@@ -49,7 +49,7 @@ BUSY = "run_busy"
 NOTHING = "nothing_to_compact"
 EMPTY_SOURCE = "empty_source"
 """Codes of refusals."""
-NO_GAIN, EMPTY, INTERRUPTED = "no_gain", "empty", "interrupted"
+NO_GAIN, EMPTY, CUT, INTERRUPTED = "no_gain", "empty", "cut", "interrupted"
 """Kinds of failure that are no failure of the provider."""
 
 
@@ -208,6 +208,9 @@ def summarised(state: State, order: Summarised) -> ContextCompacted | Compaction
         return None
     assert isinstance(state, Compacting)
     facts = state.facts
+    if order.is_cut:
+        # Its end is what would be missed most, and nobody could ever tell.
+        return _failed(state, order, CUT, "the summary was cut off at the bound of its length")
     summary = order.summary
     shorter = compacted(facts.messages, summary, state.split) if summary else ()
     after = estimate_tokens(shorter)

@@ -9,6 +9,7 @@ Before: the facts of a state. After: evolve at turn boundaries, the runs that go
 from typing import assert_never
 
 from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
+from schemas.values import BlobRef
 from services.core.changing import changed
 from services.core.run import code_agents
 from services.core.run.facts import Facts, wishing
@@ -70,8 +71,12 @@ def at_boundary(facts: Facts) -> Facts:
         facts = wishing(facts, is_wished=False)
     if not facts.waiting_inputs:
         return facts
-    texts = tuple(Message(role="user", blocks=(TextBlock(text=text),)) for text in facts.waiting_inputs)
+    texts = tuple(Message(role="user", blocks=(_said(text),)) for text in facts.waiting_inputs)
     return changed(facts, messages=(*facts.messages, *texts), waiting_inputs=())
+
+
+def _said(text: str | BlobRef) -> TextBlock:
+    return TextBlock(text=text) if isinstance(text, str) else TextBlock(text="", blob=text)
 
 
 def next_to_read(state: State, facts: Facts) -> Facts:

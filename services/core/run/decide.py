@@ -69,6 +69,7 @@ from services.core.run.orders import (
 from services.core.run.recovering import reconciled, recover, release
 from services.core.run.starting import start
 from services.core.run.state import (
+    OUTCOME_UNKNOWN,
     Absent,
     AwaitingModel,
     AwaitingTools,
@@ -194,7 +195,12 @@ def _close(state: State, order: Close) -> list[Event]:
 
 def _input(state: State, order: Input) -> list[Event]:
     command = order.command
-    received = InputReceived(text=command.text, source=command.source, input_id=command.envelope.command_id)
+    received = InputReceived(
+        text=command.text,
+        source=command.source,
+        input_id=command.envelope.command_id,
+        text_blob=command.text_blob,
+    )
     match state:
         case Absent() | Refused() | Ended():
             return []
@@ -239,6 +245,11 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
     opened = next((call for call in state.open if call.index == order.index), None)
     if opened is None or opened.attempt != order.attempt or unknown.waits_for_children(opened):
         return []
+    acts = hooking.acted(order.turn, opened, order.hook_acts)
+    if order.outcome == OUTCOME_UNKNOWN:
+        if opened.is_waiting:
+            return []  # a person is asked already
+        return with_what_follows(state, [*acts, unknown.told_by_the_tool(state, opened, order)], order.at_ms)
     returned = ToolReturned(
         turn=order.turn,
         index=order.index,
@@ -251,7 +262,6 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
         duration_ms=order.duration_ms,
         asks_compaction=order.asks_compaction,
     )
-    acts = hooking.acted(order.turn, opened, order.hook_acts)
     return [*acts, returned, *after_tools(state, [returned], order.at_ms)]
 
 

@@ -14,6 +14,7 @@ from schemas.run_events import (
     TurnCancelled,
 )
 from schemas.values import ModelChoice
+from services.core.admission import PROVIDER_FULL
 from services.core.changing import changed
 from services.core.run.conversation import next_to_read, without_reasoning
 from services.core.run.evolve_boundaries import check_not_compacting
@@ -109,7 +110,7 @@ def model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
     )
     if event.kind == "interrupted":
         return changed(state, facts=facts, interruptions=state.interruptions + 1)
-    if event.kind == "rate_limited":
+    if event.kind in ("rate_limited", PROVIDER_FULL):
         return changed(state, facts=facts, rate_limits=state.rate_limits + 1)
     return changed(state, facts=facts, failures=state.failures + 1)
 

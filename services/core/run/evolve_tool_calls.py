@@ -21,7 +21,7 @@ from services.core.run import delegation
 from services.core.run.conversation import result_block
 from services.core.run.evolve_questions import looked_at
 from services.core.run.facts import Losses, wishing, without_resident
-from services.core.run.state import OUTCOME_UNKNOWN, Answer, AwaitingTools, IllegalEvent, OpenCall, State
+from services.core.run.state import OUTCOME_UNKNOWN, TOLD_BY_TOOL, Answer, AwaitingTools, IllegalEvent, OpenCall, State
 
 
 def tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> AwaitingTools:
@@ -126,7 +126,7 @@ def tool_returned(state: State, event: ToolReturned, at_ms: int) -> AwaitingTool
         raise IllegalEvent(f"a second result of tool call {event.index} of turn {event.turn}")
     if any(question.index == event.index for question in state.questions):
         raise IllegalEvent(f"a result of tool call {event.index} of turn {event.turn}, whose question still waits")
-    if event.outcome == OUTCOME_UNKNOWN:
+    if event.outcome == OUTCOME_UNKNOWN and event.settled_by != TOLD_BY_TOOL:
         state = _with_loss(state, event.index, at_ms)
     if event.asks_compaction:
         state = changed(state, facts=wishing(state.facts, is_wished=True))

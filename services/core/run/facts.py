@@ -13,7 +13,7 @@ from schemas.quick import quick
 from schemas.run_events import (
     InputReceived,
 )
-from schemas.values import AgentDefinition, ModelChoice, ParentCall, Usage
+from schemas.values import AgentDefinition, BlobRef, ModelChoice, ParentCall, Usage
 from services.core.changing import changed
 from services.core.run import limits
 from services.core.run.questions import Settled
@@ -106,7 +106,7 @@ class Facts:
     cost_micros: int = 0
     currency: str = ""
     model_errors: int = 0
-    waiting_inputs: tuple[str, ...] = ()
+    waiting_inputs: tuple[str | BlobRef, ...] = ()
     """User texts that join the conversation at the next turn boundary."""
     input_ids: tuple[str, ...] = ()
     """Command ids of the latest texts, newest last, to recognise one that is sent again."""
@@ -183,7 +183,8 @@ def time_went_on(facts: Facts, since_ms: int, at_ms: int) -> Facts:
 
 def with_input(facts: Facts, event: InputReceived) -> Facts:
     ids = (*facts.input_ids, event.input_id)[-limits.INPUT_IDS_KEPT :] if event.input_id else facts.input_ids
-    return changed(facts, waiting_inputs=(*facts.waiting_inputs, event.text), input_ids=ids)
+    said = event.text if event.text_blob is None else event.text_blob
+    return changed(facts, waiting_inputs=(*facts.waiting_inputs, said), input_ids=ids)
 
 
 def wishing(facts: Facts, *, is_wished: bool) -> Facts:

@@ -17,7 +17,8 @@ Before: decide.py, after the retries. After: state.py folds the switch; frames.p
 
 from schemas.conversation import ImageBlock, Message
 from schemas.run_events import Event, FallbackSuppressed, ModelSwitched
-from services.core.run import limits
+from services.core.admission import PROVIDER_FULL
+from services.core.run import code_agents, limits
 from services.core.run.conversation import has_reasoning
 from services.core.run.facts import Facts
 from services.core.run.orders import Alternative, ModelErred
@@ -28,6 +29,7 @@ DEADLINE_EXCEEDED, DEPRECATED, UNKNOWN = "deadline_exceeded", "deprecated", "unk
 """Classes of failures, as clients know them."""
 CLASSES = {
     **dict.fromkeys(("rate_limited", "overloaded", "unavailable", "timeout", "network", "interrupted"), RETRYABLE),
+    PROVIDER_FULL: RETRYABLE,
     **dict.fromkeys(("invalid", "unauthorised", "forbidden", "not_found", "unsupported", "refused"), PERMANENT),
     **dict.fromkeys(("code_agent_load", "code_agent_threw", "code_agent_replay_divergence"), PERMANENT),
     "deprecated": DEPRECATED,
@@ -46,6 +48,16 @@ PINNED, NO_VISION = "pinned_after_success", "no_vision"
 def class_of(kind: str) -> str:
     """The class of a kind of failure."""
     return CLASSES.get(kind, UNKNOWN)
+
+
+def is_waited_for(kind: str, *, retries_rate_limits: bool) -> bool:
+    """Whether a failure is between us and the provider, waited for and no try of the run's."""
+    return kind == PROVIDER_FULL or (kind == "rate_limited" and retries_rate_limits)
+
+
+def end_code(kind: str) -> str:
+    """The code of a run that ends because of a failed model call: clients know that of a provider without a place."""
+    return PROVIDER_FULL if kind == PROVIDER_FULL else code_agents.failure_code(kind)
 
 
 def switch(state: AwaitingModel, order: ModelErred) -> tuple[list[Event], ModelSwitched | None]:

@@ -337,7 +337,7 @@ class OverBudget:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDone:
-    """A tool call returned; outcome is ok, error, timeout, cancelled or denied (by a hook)."""
+    """A tool call returned; outcome is ok, error, timeout, cancelled, denied (by a hook) or outcome_unknown."""
 
     at_ms: int
     turn: int
@@ -425,7 +425,7 @@ class Reconciled:
 @frozen_on_paper
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summarised:
-    """A summary call returned; `summary` is empty when the model gave none."""
+    """A summary call returned; `summary` is empty when the model gave none, and without its end when it `is_cut`."""
 
     at_ms: int
     number: int
@@ -437,6 +437,7 @@ class Summarised:
     cost_micros: int
     currency: str
     duration_ms: int
+    is_cut: bool = False
 
     @property
     def key(self) -> CallKey:

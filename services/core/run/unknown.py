@@ -26,8 +26,16 @@ from schemas.run_events import (
 )
 from services.core.run import limits
 from services.core.run.delegation import is_complete
-from services.core.run.orders import DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, NotBegun, Reconciled
-from services.core.run.state import OUTCOME_UNKNOWN, AwaitingModel, AwaitingTools, Compacting, OpenCall, State
+from services.core.run.orders import DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, NotBegun, Reconciled, ToolDone
+from services.core.run.state import (
+    OUTCOME_UNKNOWN,
+    TOLD_BY_TOOL,
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    OpenCall,
+    State,
+)
 
 REPEATABLE = frozenset({"pure", "read", "idempotent"})
 """Effect classes of calls that may be made again when their result is lost; any other is treated as unsafe."""
@@ -79,6 +87,30 @@ def reconciled(state: AwaitingTools, opened: OpenCall, order: Reconciled) -> Eve
         wait_ms = limits.RECONCILE_BACKOFF_MS[opened.asks - 1]
         return _question(turn, opened, not_before_ms=order.at_ms + wait_ms, reason=order.text)
     return _unknown(state, opened, f"{LOST}, and the tool could not say more: {order.text}")
+
+
+def told_by_the_tool(state: AwaitingTools, opened: OpenCall, order: ToolDone) -> Event:
+    """The tool itself says that nobody can know: whoever carried the call out went away in the middle of it."""
+    if state.facts.definition.unknown_outcome == ASK:
+        return ToolOutcomeAsked(
+            turn=state.turn,
+            index=opened.index,
+            call_id=opened.call.id,
+            attempt=opened.attempt,
+            reason=order.text[: limits.ERROR_TEXT_MAX],
+        )
+    return ToolReturned(
+        turn=state.turn,
+        index=opened.index,
+        call_id=opened.call.id,
+        attempt=opened.attempt,
+        text=order.text,
+        text_blob=order.text_blob,
+        is_error=True,
+        outcome=OUTCOME_UNKNOWN,
+        duration_ms=order.duration_ms,
+        settled_by=TOLD_BY_TOOL,
+    )
 
 
 def resolved(turn: int, opened: OpenCall, command: ResolveCall) -> Event:

@@ -111,9 +111,20 @@ def test_tools_of_later_versions_are_accepted_with_one_warning(folder: Folder):
     """
     (line,) = folder.warnings(text)
     assert line == (
-        "loomlog.yaml:3: Channel, Memory, a2a__*, client:z, mcp__* and mcp__x__y are granted to agents but not in this "
-        "version (MCP servers, agent-to-agent peers, channels, memory, tools that clients run); agents run without"
+        "loomlog.yaml:3: Channel, Memory, a2a__*, mcp__* and mcp__x__y are granted to agents but not in this "
+        "version (MCP servers, agent-to-agent peers, channels, memory); agents run without"
     )
+
+
+@pytest.mark.parametrize("tool", ["client:z", "client__z", "client:*", "client:browser_*", "client*"])
+def test_tools_that_clients_name_themselves_are_granted_unseen(folder: Folder, tool: str):
+    assert folder.warnings(f'agents: {{a: {{{PIN}, tools: ["{tool}"]}}}}') == []
+
+
+@pytest.mark.parametrize("tool", ["client:", "client:a.b", "client:*a", "client__", f"client:{'a' * 57}"])
+def test_a_name_that_no_client_can_give_is_refused(folder: Folder, tool: str):
+    (line,) = folder.problems(f'agents: {{a: {{{PIN}, tools: ["{tool}"]}}}}')
+    assert "is no tool that a client can offer" in line
 
 
 def test_tools_from_an_openapi_file_have_names_nobody_can_know_yet(folder: Folder):

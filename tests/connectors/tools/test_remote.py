@@ -212,7 +212,8 @@ async def test_results_of_others_are_left_alone() -> None:
         task = asyncio.create_task(tool.call({}, context()))
         await scene.until_sent()
         scene.answers("not this", key="r_two:1.0", idempotency_key="r_two:1.0")
-        await asyncio.sleep(0.01)
+        scene.log.put(RESULTS_TOPIC, partition_of(b"r_two:1.0", PARTITIONS), [Outgoing(key=b"", value=b"?")])
+        await until(lambda: bool(scene.unreadable))  # so what lies before it has been read
         assert not task.done()
         scene.answers("this")
         assert (await task).text == "this"

@@ -36,6 +36,7 @@ RESTORED = {
     "runs_failed": 0,
     "events_restored": 9,
     "pauses_restored": 1,
+    "limits_restored": 0,
     "blobs_restored": 0,
     "warnings": [],
     "positions": ["control.events/0:3", "run.events/1:9"],
@@ -92,7 +93,7 @@ def test_a_restore_shows_every_position_it_wrote(fake: FakeApi) -> None:
     fake.answers["POST", "/v1/_snapshots/snap_1_0123abcd/restore"] = Scripted(body=RESTORED)
     result = invoke("snapshot", "restore", "snap_1_0123abcd")
     assert result.stdout.splitlines() == [
-        "Restored 2 runs (1 go on here), 9 events, 1 pause, 0 payloads; 1 run here already",
+        "Restored 2 runs (1 go on here), 9 events, 1 pause, 0 limits, 0 payloads; 1 run here already",
         "event control.events/0:3",
         "event run.events/1:9",
     ]

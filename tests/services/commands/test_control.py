@@ -1,13 +1,17 @@
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
 from projections.cursors import Position
 from projections.positions import Arrival
+from schemas.conversation import TextBlock
 from schemas.run_commands import CancelRun, PostInput
 from schemas.run_events import CommandRefused, InputReceived, RunCompleted, RunFailed, RunQuarantined
 from schemas.values import Usage
+from services.commands import limits
+from services.commands.items import Piece
 from services.commands.requests import RunRequest
 from services.commands.runs import Accepted
 from services.core.access.decide import Caller
@@ -65,6 +69,30 @@ async def test_input_reaches_a_run_in_the_middle_of_a_turn() -> None:
         await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "wait")
         assert made.states[run.run_id].facts.waiting_inputs == ("wait",)  # type: ignore[union-attr]
         run.stream.close()
+
+
+async def test_a_long_text_lies_in_the_blob_store_and_is_shown_whole() -> None:
+    text = "go on " * 174_762  # 4 bytes less than the bound
+    async with world() as made:
+        run = await start(made, "parker", interactive=True)
+        await until_type(run.stream, "awaiting_input")
+        await made.layer.control.post_input(ADMIN_CALLER, run.run_id, text)
+        pieces = await until_type(run.stream, "awaiting_input")
+        run.stream.close()
+        [command] = [command for command in made.commands() if isinstance(command, PostInput)]
+        said = made.states[run.run_id].facts.messages[-2].blocks[0]  # type: ignore[union-attr]
+        again = await made.layer.reads.stream(ADMIN_CALLER, run.run_id)
+        stored: list[Piece] = []
+        while types_of(stored).count("awaiting_input") < 2:
+            stored += await until_type(again, "awaiting_input")
+        again.close()
+    assert len(text) > limits.INPUT_BYTES_MAX - 8
+    assert (command.text, command.text_blob.size_bytes) == ("", len(text))
+    assert said == TextBlock(text="", blob=command.text_blob)
+    for shown in (pieces, stored):
+        steer = orjson.loads([piece for piece in shown if piece.type == "steer"][-1].data)
+        assert steer["user_input"]["text"] == text
+        assert "text_blob" not in steer
 
 
 async def test_a_full_queue_is_said_with_when_to_come_again() -> None:

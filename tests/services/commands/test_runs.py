@@ -376,6 +376,16 @@ async def test_a_further_run_is_in_the_same_session_by_the_same_agent() -> None:
     assert command.continues.run_id == first.run_id
 
 
+@pytest.mark.parametrize("hosts", [None, (), ("docs.example",)])
+async def test_a_further_run_is_bound_to_the_hosts_its_own_request_names(hosts: tuple[str, ...] | None) -> None:
+    async with world() as made:
+        first = await finished(made, allowed_hosts=("other.example",))
+        request = RunRequest(prompt="more", allowed_hosts=hosts)
+        second = await made.layer.runs.continue_session(ADMIN_CALLER, first.session_id, request)
+        assert types_of(await pieces_of(second.stream))[-1] == "done"
+        assert made.commands()[-1].allowed_hosts == hosts
+
+
 async def test_a_start_with_a_session_continues_it_by_the_agent_of_the_request() -> None:
     async with world() as made:
         first = await finished(made)

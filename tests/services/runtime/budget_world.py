@@ -61,7 +61,9 @@ class BudgetWorld:
         self.partitions = partitions
         self.log = MemoryLog({TOPICS.commands: partitions, TOPICS.events: partitions, BUDGETS.commands: 1})
         self.tokens = count(1)
-        self.model = Scripted()
+        self.model: Scripted = Scripted()
+        self.parts: dict[str, Any] = {}
+        """What runtimes are made of besides, as SmallRuntime takes it."""
         self.later_ms = 0
 
     def clock(self) -> int:
@@ -117,6 +119,7 @@ class BudgetWorld:
                 budgets=books.spending,
                 prices=PRICES,
                 held=held,
+                **self.parts,
             )
             await stack.enter_async_context(running(runtime))
             owners = runtime.host.owners

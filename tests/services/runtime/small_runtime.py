@@ -37,7 +37,7 @@ from services.runtime.availability import Availability
 from services.runtime.clock import clock_ms
 from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.deltas import Previews
-from services.runtime.desk import Definitions, RunDesk
+from services.runtime.desk import RunDesk
 from services.runtime.hooks import Hooks
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.past_runs import PastRun
@@ -45,6 +45,7 @@ from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.shelf import Shelf
 from services.runtime.spending import Spending
+from services.runtime.starts import Definitions
 from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls

@@ -12,6 +12,7 @@ from connectors.models.mock import MockKnobs, MockModel
 from schemas.run_events import ModelReplied, ModelSwitched, RunCompleted
 from schemas.stream_records import ModelMarked
 from schemas.values import AgentDefinition, ModelChoice
+from services.core.admission import PROVIDER_FULL
 from services.core.run.orders import Alternative, Refusal
 from services.core.run.state import AwaitingModel
 from services.runtime.availability import Availability, Traits
@@ -110,6 +111,19 @@ async def test_a_failure_that_is_retried_shuts_a_model_for_nobody(log: MemoryLog
     assert one.availability.erred(failing, order) is order
     waits = erred(failing, "rate_limited", transient=True)
     assert one.availability.erred(failing, waits) is waits
+    assert not one.why_not()
+
+
+async def test_a_call_without_a_place_marks_nothing_and_goes_to_another_provider_once_its_waits_are_over(
+    log: MemoryLog,
+) -> None:
+    both = (*CANDIDATES, ModelChoice(provider="acme", model="small"))
+    one, crowded = Replica(log, "one"), state(candidates=both)
+    waits = erred(crowded, PROVIDER_FULL, transient=True, retry_after_ms=5_000)
+    assert one.availability.crowded(crowded, waits) is waits
+    late = erred(crowded, PROVIDER_FULL, transient=True, retry_after_ms=400_000)
+    found = one.availability.crowded(crowded, late)
+    assert [alternative.choice.provider for alternative in found.alternatives] == ["blind", "deep"]
     assert not one.why_not()
 
 

@@ -1,5 +1,6 @@
 """Limits on spending, through runtimes that share the books: nobody overspends, whoever dies."""
 
+import logging
 from contextlib import AsyncExitStack
 
 import pytest
@@ -9,6 +10,7 @@ from schemas.budget_commands import ReserveBudget
 from schemas.run_events import LimitReached, ModelReplied, RunFailed, RunRefused
 from schemas.values import Usage
 from services.runtime import spending
+from services.runtime.model_calls import Provider
 from tests.services.runtime.budget_world import ACME, BudgetWorld, until
 
 SPENDERS = 100
@@ -120,6 +122,18 @@ async def test_without_any_limit_nobody_asks_the_books() -> None:
     assert world.history() == []
 
 
+async def test_a_script_spends_nothing_so_no_limit_holds_it_up_and_it_keeps_nothing_from_others() -> None:
+    world = BudgetWorld()
+    world.model.turns = (Reply(text="done", stop_reason="end_turn", usage=Usage(), model="m-1"),)
+    world.parts = {"providers": {"mock": Provider(model=world.model, is_outside=False)}}
+    async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
+        await world.limit(books, hard_tokens=1, strict=True)
+        world.start("r_one")
+        await until(lambda: world.ends().total() == 1)
+    assert world.ends() == {"RunCompleted": 1}
+    assert world.kinds() == ["BudgetMonthBegan", "LimitSet"]
+
+
 async def test_the_first_limit_counts_a_call_that_is_under_way() -> None:
     world = BudgetWorld()
     world.model.held = True
@@ -206,3 +220,12 @@ async def test_a_call_has_failed_when_nobody_ever_answers_for_the_books(monkeypa
     assert world.ends() == {"RunFailed": 1}
     assert world.model.holding.is_set() is False
     assert world.spent() == 0
+
+
+async def test_both_families_of_a_process_say_whose_partition_they_speak_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "services.stream")
+    world = BudgetWorld()
+    async with world.owner_of_the_books("books"), world.runtime("a"):
+        pass
+    taken = {record.getMessage().split(" taken ")[0] for record in caplog.records if " taken " in record.getMessage()}
+    assert taken == {"run partition 0", "budget partition 0"}

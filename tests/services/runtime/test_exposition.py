@@ -1,10 +1,16 @@
+import asyncio
 from collections.abc import Mapping
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from connectors.errors import Transient
 from connectors.protocols import Outgoing
+from services.core.admission import Bounds, Place
+from services.runtime.admission import Door
 from services.runtime.exposition import exposition
 from services.runtime.metrics import RunMetrics
+from services.runtime.provider_queues import ProviderQueue, Waiting
 from services.runtime.tracing import NO_TRACING
 from tests.services.runtime.small_runtime import TOPICS, Stage
 
@@ -97,6 +103,37 @@ async def test_buckets_count_everything_below_their_bound() -> None:
     assert by_bound["10.0"] == 3
     assert by_bound["+Inf"] == 4
     assert value(found, "loomlog_tool_call_seconds_sum", tool="Echo") == 1007.21
+
+
+async def test_who_waits_for_a_place_shows_at_the_door_and_at_the_providers() -> None:
+    stage, metrics = Stage(), RunMetrics()
+    queue = ProviderQueue("acme", places=1, waiting=Waiting(depth=1))
+    door = Door(Bounds(runs=1, queue=1), wait_s=30.0, provider_wait_s=30.0)
+    somebody = Place(tenant="acme", user_id="ada")
+    door.at_work("r_one", somebody)
+    await queue.enter("acme", "ada")
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(queue.enter("acme", "ada")), loop.create_task(door.admitted("r_two", somebody))]
+    await asyncio.sleep(0)
+    with pytest.raises(Transient):
+        await queue.enter("acme", "ada")
+    assert await door.admitted("r_three", somebody) is not None
+    async with stage.owner("a") as runtime:
+        page = exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters, queues={"acme": queue}, door=door)
+        found = samples(page())
+        queue.leave()
+        door.rests("r_one")
+        await asyncio.wait(tasks)
+        later = samples(page())
+    of = {"provider": "acme"}
+    assert value(found, "loomlog_provider_places", **of) == value(found, "loomlog_provider_places_in_use", **of) == 1
+    assert value(found, "loomlog_provider_queue_depth", **of) == 1
+    assert value(found, "loomlog_provider_queue_turned_away_total", reason="full", **of) == 1
+    assert (value(found, "loomlog_runs_at_work"), value(found, "loomlog_starts_waiting")) == (1, 1)
+    assert value(found, "loomlog_starts_turned_away_total", code="backpressure") == 1
+    assert value(later, "loomlog_provider_queue_depth", **of) == value(later, "loomlog_starts_waiting") == 0
+    assert value(later, "loomlog_provider_queue_wait_seconds_count", **of) == 1
+    assert value(later, "loomlog_start_wait_seconds_count") == 1
 
 
 async def test_a_quarantined_run_shows() -> None:

@@ -135,6 +135,15 @@ async def test_a_pre_hook_is_told_everything_that_names_the_call() -> None:
     assert (order.text, order.outcome, order.hook_acts) == ("found", "ok", ())
 
 
+async def test_a_hook_judges_the_arguments_as_the_tool_will_get_them_however_they_were_written() -> None:
+    written = '{"path": "harmless", "\\u0070ath": "/etc/shadow", "more": {"path": "{\\"path\\": \\"a\\"}"}}'
+    work = Work(hook("a"))
+    await work.run(input=written)
+    (told,) = work.told.asked
+    assert told["tool_call"]["input"] == {"path": "/etc/shadow", "more": {"path": '{"path": "a"}'}}
+    assert work.tool.calls[0][0] == told["tool_call"]["input"]
+
+
 async def test_a_post_hook_is_told_the_result_as_well() -> None:
     work = Work(hook("a", "post"))
     await work.run()

@@ -10,15 +10,17 @@ from connectors.blobs import MemoryBlobs
 from connectors.errors import Permanent, Transient
 from connectors.memory_log import MemoryLog
 from connectors.models.pricing import Price
-from connectors.protocols import ModelItem, Reply, SystemBlock, TextDelta
+from connectors.protocols import Capabilities, ModelItem, Reply, SystemBlock, TextDelta
 from schemas.conversation import Message, TextBlock, ToolResultBlock
 from schemas.stream_records import ModelDelta
 from schemas.values import BlobRef, Sampling, ToolCall, Usage
+from services.core.admission import PROVIDER_FULL
 from services.core.run.orders import ModelAnswered, ModelErred
 from services.core.run.react import CallModel
 from services.core.run.state import AwaitingModel
 from services.runtime.deltas import Previews
 from services.runtime.model_calls import ModelCalls, Provider
+from services.runtime.provider_queues import Waiting
 from services.runtime.shelf import Shelf
 from services.runtime.tracing import NoTracing
 from tests.services.core.run.given import (
@@ -71,11 +73,15 @@ class Heard:
         self.told.append(f"{state.provider}/{state.model} {order.kind}")
         return order
 
+    def crowded(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
+        self.told.append(f"{state.provider}/{state.model} has no place")
+        return order
+
 
 class Work:
     """Model calls with one provider."""
 
-    def __init__(self, *items: ModelItem | Exception, **provider: Any) -> None:
+    def __init__(self, *items: ModelItem | Exception, waiting: Waiting | None = None, **provider: Any) -> None:
         self.model = ToldModel(items=items)
         self.clock = Clock()
         self.blobs = MemoryBlobs()
@@ -93,7 +99,8 @@ class Work:
             tracing=NoTracing(),
             clock_ms=self.clock,
             sleep=self.clock.sleep,
-            availability=self.heard,  # type: ignore[arg-type]  # it hears the two things calls say
+            availability=self.heard,  # type: ignore[arg-type]  # it hears the three things calls say
+            waiting=waiting,
         )
 
     async def run(self, state: Any = None, **effect: Any) -> ModelAnswered | ModelErred:
@@ -216,6 +223,19 @@ async def test_the_request_is_what_the_run_is_pinned_to() -> None:
     assert [block.cacheable for block in request.system] == [True, False]
     assert (request.max_tokens, request.effort, request.sampling) == (99, "high", Sampling(seed=1))
     assert [spec.name for spec in request.tools] == ["Read"]
+
+
+async def test_a_script_keeps_the_tools_of_clients_that_it_names_or_has_called() -> None:
+    """It is executed again from its beginning, also after the client has left."""
+    granted = replace(DEFINITION, tools=("Read", "client__add", "client__page_*"))
+    run = at_tools("client__page_read", "Bash", definition=granted)
+    run.give(returned(run.state, 0, "a page"))
+    run.give(returned(run.state, 1, "no"))
+    for is_script, shown in ((False, ["Read"]), (True, ["Read", "client__add", "client__page_read"])):
+        work = Work(REPLY)
+        work.model.capabilities = Capabilities(metadata_via_input=is_script)
+        await work.run(run.live)
+        assert [spec.name for spec in work.model.requests[0].tools] == shown
 
 
 async def test_the_key_of_a_call_is_another_one_for_each_attempt() -> None:
@@ -355,6 +375,20 @@ async def test_calls_of_one_provider_are_bounded() -> None:
     opened.set()
     await asyncio.wait(tasks, timeout=5)
     assert len(work.model.requests) == 5
+
+
+async def test_a_call_without_a_place_has_failed_for_now_and_says_nothing_of_the_model() -> None:
+    work = Work(REPLY, waiting=Waiting(depth=0), max_concurrent=1)
+    opened = asyncio.Event()
+    work.model.before = opened.wait
+    first = asyncio.get_running_loop().create_task(work.run())
+    await asyncio.sleep(0)
+    order = await work.erred()
+    opened.set()
+    await first
+    assert (order.kind, order.transient, order.retry_after_ms) == (PROVIDER_FULL, True, 5_000)
+    assert work.heard.told == ["acme/large has no place", "acme/large answered"]
+    assert len(work.model.requests) == 1
 
 
 async def test_what_streams_is_previewed_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,3 +19,10 @@ def test_characters_of_patterns_are_nothing_special_in_a_secret() -> None:
 
 def test_without_secrets_nothing_changes() -> None:
     assert Redaction({}).text("anything") == "anything"
+
+
+def test_a_result_is_masked_of_what_is_known_and_of_what_looks_like_a_secret() -> None:
+    mask = Redaction({"MAIL": "correct-horse"})
+    text = "mail correct-horse, api_key=abcdefgh1"
+    assert mask.result(text) == "mail [redacted:MAIL], api_key=[redacted:value]"
+    assert mask.text(text) == "mail [redacted:MAIL], api_key=abcdefgh1"

@@ -111,6 +111,21 @@ async def test_every_attempt_of_a_summary_has_the_same_key_and_another_compactio
 
 
 @pytest.mark.parametrize(
+    ("reply", "is_cut"),
+    [
+        (REPLY, False),
+        (replace(REPLY, stop_reason="max_tokens"), True),
+        (replace(REPLY, text="a" * limits.SUMMARY_CHARACTERS_MAX), False),
+        (replace(REPLY, text="a" * (limits.SUMMARY_CHARACTERS_MAX + 1)), True),
+    ],
+)
+async def test_a_summary_without_its_end_says_so(reply: Reply, is_cut: bool) -> None:
+    order = await Work(reply).run()
+    assert isinstance(order, Summarised)
+    assert order.is_cut == is_cut
+
+
+@pytest.mark.parametrize(
     ("items", "kind"),
     [
         ((Transient("acme 529: busy", kind="overloaded", status=529),), "overloaded"),

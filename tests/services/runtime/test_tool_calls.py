@@ -30,7 +30,9 @@ FOLDERS = {
 class Work:
     """Tool calls with one tool."""
 
-    def __init__(self, tool: ToldTool | None = None, *, hosts: tuple[str, ...] = ("*",), parallelism: int = 8) -> None:
+    def __init__(
+        self, tool: ToldTool | None = None, *, hosts: tuple[str, ...] = ("*",), parallelism: int = 8, **more: Any
+    ) -> None:
         self.tool = tool or ToldTool()
         self.blobs = MemoryBlobs()
         self.calls = ToolCalls(
@@ -41,6 +43,9 @@ class Work:
             blobs=self.blobs,
             tracing=NoTracing(),
             clock_ms=lambda: NOW,
+            mask=lambda text: text.replace("known", "[known]"),
+            mask_results=lambda text: text.replace("known", "[known]").replace("alike", "[alike]"),
+            **more,
         )
 
     async def run(self, run: Run | None = None, **effect: Any) -> ToolDone:
@@ -229,6 +234,29 @@ def test_the_hosts_of_a_run_in_all_three_states(
     assert allowed_hosts(operator, caller) == allowed
 
 
+@pytest.mark.parametrize(
+    ("caller", "allowed"),
+    [
+        (None, (("a.example",), "operator_default")),
+        ((), (("a.example",), "operator_default")),
+        (("b.example", "=c.example"), (("b.example", "=c.example"), "caller")),
+        (("b.example", "*"), (("b.example", "a.example"), "caller")),
+        (
+            ("b.example", "LOCALHOST.", "x.localhost", "=127.0.0.9", "[::1]", "::ffff:127.0.0.1"),
+            (("b.example",), "caller"),
+        ),
+        (("localhost",), ((), "caller")),
+    ],
+)
+async def test_where_callers_choose_hosts_theirs_replace_the_operators_but_for_this_machine(
+    caller: tuple[str, ...] | None, allowed: tuple[tuple[str, ...], str]
+) -> None:
+    work = Work(hosts=("a.example",), callers_choose_hosts=True)
+    await work.run(at_tools("Read", allowed_hosts=caller))
+    [(_, context)] = work.tool.calls
+    assert (context.allowed_hosts, context.hosts_source) == allowed
+
+
 async def test_a_tool_is_told_who_chose_its_hosts() -> None:
     work = Work(hosts=("a.example",))
     await work.run()
@@ -334,3 +362,9 @@ async def test_a_tool_that_does_not_say_in_time_has_not_answered() -> None:
 async def test_a_tool_that_is_gone_or_cannot_be_asked_any_more_leaves_it_open() -> None:
     assert (await about(ToldTool())).verdict == "cannot_tell"
     assert (await about(Asked(DidNotHappen()), name="Gone")).verdict == "cannot_tell"
+
+
+async def test_a_result_goes_to_the_log_without_secrets_and_what_looks_like_one() -> None:
+    for answer in (ToolResult(text="known and alike"), Permanent("known and alike", kind="refused")):
+        done = await Work(ToldTool(answer=answer)).run()
+        assert done.text == "[known] and [alike]"

@@ -22,6 +22,8 @@ def test_tools_only_ever_become_fewer() -> None:
         (("mcp__*",), ("mcp__git__*",), ("mcp__git__*",)),
         (("mcp__git__*",), ("mcp__*",), ("mcp__git__*",)),
         (("mcp__a__*",), ("mcp__b__*",), ()),
+        (("client__*",), ("client:click",), ("client__click",)),
+        (("client__click", "client__add"), ("client:*",), ("client__click", "client__add")),
         (("*",), (), ()),
         ((), ("*",), ()),
         (("Read",), ("Rea",), ()),

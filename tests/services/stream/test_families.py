@@ -10,12 +10,14 @@ import pytest
 from schemas.ids import child_run_id
 from schemas.run_commands import CancelTurn
 from schemas.run_events import ChildRequested, RunStarted, ToolReturned
-from schemas.values import CommandEnvelope
+from schemas.values import AgentDefinition, CommandEnvelope
+from services.core.run.orders import Refusal
 from services.core.run.react import TellParent
 from services.core.run.state import Ended, Parked
-from services.runtime import desk
+from services.runtime import known_runs
 from services.stream import fold
 from tests.services.stream.families import add_families, family_script
+from tests.services.stream.given import CODEC, EVENTS
 from tests.services.stream.judge import Story
 from tests.services.stream.world import World
 
@@ -71,6 +73,27 @@ async def test_a_parent_gets_the_words_of_its_children(world_of: Worlds) -> None
     assert sorted(text.rpartition("\n")[2] for text in results(story, "r_x")) == ["leaf turn 1", "leaf turn 1"]
 
 
+async def test_a_tree_is_its_parents_tenants_and_so_are_the_agents_it_finds(world_of: Worlds) -> None:
+    world = families(world_of())
+    asked: list[str] = []
+    resolve = world.definitions.resolve
+
+    def noted(agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
+        asked.append(tenant)
+        return resolve(agent, tenant=tenant, user_tier=user_tier)
+
+    world.definitions.resolve = noted  # type: ignore[method-assign]  # to see who is asked
+    world.host()
+    world.start_run("r_x", agent="pair", tenant="acme")
+    story = await over(world)
+    assert len(story.runs) == 3
+    records = [record for (topic, _), found in world.log.records.items() if topic == EVENTS for record in found]
+    envelopes = [decoded.envelope for decoded in map(CODEC.decode, [record.value or b"" for record in records])]
+    assert {told.tenant for told in envelopes if told is not None and told.aggregate} == {"acme"}
+    assert len(asked) >= 3
+    assert set(asked) == {"acme"}
+
+
 async def test_a_tree_of_a_thousand_runs_finishes(world_of: Worlds) -> None:
     world = families(world_of(), "tree-31-31")
     world.host()
@@ -119,7 +142,7 @@ async def test_children_whose_end_the_parent_never_heard_of_are_found_over(
 ) -> None:
     """By the next owner: in memory, or by the index when memory has forgotten them."""
     monkeypatch.setattr(fold, "KEEP_OVER", remembered)
-    monkeypatch.setattr(desk, "KEEP_OVER", remembered)
+    monkeypatch.setattr(known_runs, "KEEP_OVER", remembered)
     world = families(world_of(), "tree-2")
     hosted = world.host()
     await world.until(hosted.partition)

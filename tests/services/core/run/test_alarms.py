@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -5,14 +6,19 @@ import pytest
 from schemas.run_events import RunFailed
 from services.core.run.alarms import wakes_at
 from services.core.run.orders import Woken
+from services.core.run.react import CallModel, CallTool
 from services.core.run.state import AwaitingModel, Ended, Parked, Paused
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,
     Run,
     answered,
+    at_tools,
+    begun,
     calls,
+    parked,
     pause,
+    recover,
     resume,
     returned,
     says,
@@ -20,6 +26,10 @@ from tests.services.core.run.given import (
 )
 
 MINUTE_MS = 60_000
+
+
+def at_tools_once() -> Run:
+    return at_tools("Read")
 
 
 def limited(seconds: int = 60, *, interactive: bool = False, agents: int = 0) -> Run:
@@ -55,6 +65,16 @@ def test_a_run_without_a_bound_is_never_woken() -> None:
     run = limited(0)
     assert wakes_at(run.state) == 0
     assert run.give(Woken(at_ms=NOW + 10**12)) == []
+
+
+@pytest.mark.parametrize("make", [begun, at_tools_once, parked])
+def test_a_slow_run_is_never_taken_for_a_dead_one(make: Callable[[], Run]) -> None:
+    """There is no pulse to miss: what takes long is under way as long as its owner says so, and nobody else ends it."""
+    run = make()
+    much_later = NOW + 365 * 24 * 60 * MINUTE_MS
+    under_way = [effect.key for effect in run.effects if isinstance(effect, CallModel | CallTool)]
+    assert run.give(Woken(at_ms=much_later)) == []
+    assert run.give(recover(*under_way, at_ms=much_later)) == []
 
 
 @pytest.mark.parametrize(("request_s", "agent_s", "seconds"), [(5, 60, 5), (0, 60, 60), (90, 60, 90), (0, 0, 0)])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from schemas.run_events import ModelCallFailed, ModelCallRequested, RunFailed
+from services.core.admission import PROVIDER_FULL
 from services.core.run import limits
 from services.core.run.orders import ModelErred
 from services.core.run.state import AwaitingModel
@@ -55,6 +56,8 @@ def _erred(run: Run, failure: Failure, at_ms: int) -> ModelErred:
 
 LIMITED = Failure("rate_limited")
 MOCK_LIMITED = Failure("rate_limited", waits_for_rate_limits=False)
+NO_PLACE = Failure(PROVIDER_FULL, asked_ms=5_000)
+MOCK_NO_PLACE = Failure(PROVIDER_FULL, asked_ms=5_000, waits_for_rate_limits=False)
 BUSY = Failure("overloaded")
 MOCK_BUSY = Failure("overloaded", waits_for_rate_limits=False)
 
@@ -72,6 +75,8 @@ MOCK_BUSY = Failure("overloaded", waits_for_rate_limits=False)
         pytest.param(5, [Failure(asked_ms=6 * MINUTE)], [-1], id="nobody waits longer than five minutes"),
         pytest.param(5, [Failure(asked_ms=3 * MINUTE)] * 2, [180_000, -1], id="all waits of a turn together"),
         pytest.param(0, [LIMITED], [10 * SECOND], id="a rate limit is waited for without retries too"),
+        pytest.param(0, [NO_PLACE] * 5, [5_000] * 4 + [-1], id="a place of the provider is waited for likewise"),
+        pytest.param(0, [MOCK_NO_PLACE], [5_000], id="whatever the provider is"),
         pytest.param(0, [LIMITED] * 5, [10_000, 20_000, 40_000, 60_000, -1], id="five rate limits fail the turn"),
         pytest.param(
             0, [Failure("rate_limited", asked_ms=3_000)] * 2, [3_000, 3_000], id="the provider's own wait comes first"
@@ -131,3 +136,14 @@ def test_the_bounds_agree_with_one_another() -> None:
     assert len(limits.RETRY_BACKOFF_MS) >= limits.RETRY_ATTEMPTS_MAX
     assert len(limits.RATE_LIMIT_BACKOFF_MS) >= limits.RATE_LIMIT_ATTEMPTS - 1
     assert sum(limits.RATE_LIMIT_BACKOFF_MS) <= limits.RETRY_WAIT_MAX_MS
+
+
+def test_a_run_that_never_gets_a_place_ends_with_the_code_clients_know_and_lost_no_iteration() -> None:
+    run = begun(replace(DEFINITION, max_iterations=1))
+    for _ in range(limits.RATE_LIMIT_ATTEMPTS):
+        assert isinstance(run.state, AwaitingModel)
+        events = run.give(_erred(run, NO_PLACE, max(NOW, run.state.not_before_ms)))
+        assert isinstance(events[0], ModelCallFailed)
+        assert not events[0].takes_iteration
+    assert isinstance(events[-1], RunFailed)
+    assert events[-1].code == "provider_concurrency_exhausted"

@@ -15,9 +15,9 @@ from schemas.run_events import (
     ToolReturned,
 )
 from services.core.run import limits, unknown
-from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, NotBegun
+from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, NotBegun, ToolDone
 from services.core.run.react import CallTool, ReconcileTool
-from services.core.run.state import AwaitingTools
+from services.core.run.state import AwaitingModel, AwaitingTools
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,
@@ -221,6 +221,40 @@ def test_a_run_that_must_not_go_on_without_knowing_fails_and_begins_nothing() ->
     assert isinstance(failed, RunFailed)
     assert failed.code == "outcome_unknown"
     assert not any(isinstance(effect, CallTool) for effect in run.effects[effects:])
+
+
+# --- a tool that says itself that nobody can know --------------------------------------------------------------------
+
+
+def nobody_knows(run: Run) -> ToolDone:
+    return replace(returned(run.state, 0, "the client went away"), is_error=True, outcome="outcome_unknown")
+
+
+def test_a_tool_may_say_that_its_outcome_is_unknown_and_the_model_is_told() -> None:
+    run = at_tools("Pay", classes=("unsafe",))
+    events = run.give(nobody_knows(run))
+    assert kinds(events) == ["ToolReturned", "ModelCallRequested"]
+    told = events[0]
+    assert isinstance(told, ToolReturned)
+    assert (told.outcome, told.is_error, told.settled_by) == ("outcome_unknown", True, "tool")
+
+
+def test_no_owner_was_lost_with_such_a_call() -> None:
+    run = at_tools("Pay", classes=("unsafe",))
+    run.give(nobody_knows(run))
+    assert isinstance(run.state, AwaitingModel)
+    assert run.state.facts.losses.count == 0
+
+
+def test_policy_decides_about_it_as_about_any_other() -> None:
+    asking = at_tools("Pay", classes=("unsafe",), definition=replace(DEFINITION, unknown_outcome="ask"))
+    order = nobody_knows(asking)
+    (asked,) = asking.give(order)
+    assert isinstance(asked, ToolOutcomeAsked)
+    assert asked.reason == "the client went away"
+    assert asking.give(order) == [], "a person is asked once"
+    failing = at_tools("Pay", classes=("unsafe",), definition=replace(DEFINITION, unknown_outcome="fail"))
+    assert kinds(failing.give(nobody_knows(failing))) == ["ToolReturned", "RunFailed"]
 
 
 # --- a planned stop --------------------------------------------------------------------------------------------------

@@ -80,6 +80,7 @@ def with_an_image(definition: AgentDefinition = FALLS_BACK) -> Run:
         ("timeout", "retryable"),
         ("network", "retryable"),
         ("interrupted", "retryable"),
+        ("provider_concurrency_exhausted", "retryable"),
         ("invalid", "permanent"),
         ("unauthorised", "permanent"),
         ("forbidden", "permanent"),

@@ -92,6 +92,13 @@ def through_tools() -> Run:
     return run
 
 
+@pytest.mark.parametrize("hosts", [None, (), ("docs.example",)])
+def test_a_fork_reaches_the_hosts_of_its_origin_and_no_others(hosts: tuple[str, ...] | None) -> None:
+    run = begun(allowed_hosts=hosts)
+    run.give(answered(run.state, "done"))
+    assert forked(origin(run), "again").live.facts.allowed_hosts == hosts
+
+
 # --- where -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,31 @@
+"""Tools that agents list and this process does not have, because a setting keeps them out.
+
+Such an agent runs, is shown one tool less, and nobody would say why its model never uses it.
+
+Before: check.py, where the names are known to be tools. After: load.py tells the warnings.
+"""
+
+from connectors.configuration.findings import Finding, listed
+from connectors.configuration.model import Configuration
+from connectors.configuration.settings import Settings
+from connectors.configuration.tree import Branch, Path, mark_of
+
+
+def switched_off(configuration: Configuration, root: Branch, settings: Settings) -> list[Finding]:
+    """One warning for each such tool, at the first agent that names it; a pattern asks for what there is."""
+    switches = {
+        "Bash": (settings.bash_enabled, "LOOMLOG_BASH_ENABLED=1"),
+        "Bench": (settings.bench_enabled, "LOOMLOG_BENCH_ENABLED=1"),
+        "Ledger": (settings.ledger_path is not None, "LOOMLOG_LEDGER_PATH"),
+    }
+    found: list[Finding] = []
+    for tool, (is_on, setting) in switches.items():
+        agents = [name for name, agent in configuration.agents.items() if tool in agent.tools]
+        if is_on or not agents:
+            continue
+        tools = configuration.agents[agents[0]].tools
+        path: Path = ("agents", agents[0], "tools", tools.index(tool))
+        mark = mark_of(root, path)
+        message = f"{tool} is granted to {listed(agents)} but switched off (see {setting}); agents run without"
+        found.append(Finding(message=message, file=mark.file, line=mark.line))
+    return found

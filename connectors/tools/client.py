@@ -1,0 +1,159 @@
+"""A tool that a client carries out on its own machine: the last hop is a WebSocket, which an api process holds.
+
+It is asked over the log as tools of microservices are (remote.py), with the connection named in the request; the api
+that holds it hands the call on and writes the result. Its effect is unsafe and it has no memory that could be asked, so
+the call is made at most once: every attempt is a call of its own (the core begins another one only when somebody knows
+that the last one had no effect), and what a client left open has an unknown outcome.
+
+The reconciler's part is played by the log: the result of a lost attempt reaches whoever owns the run now, and an api
+that did not hand the call out says so, after which it may be made again.
+
+Before: the runtime's tool calls. After: remote_calls.py.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
+from connectors.tools.remote import INPUT_BYTES_MAX, SENT_SLACK_MS
+from connectors.tools.remote_calls import REQUESTS_TOPIC
+from schemas.stream_records import RemoteToolRequest, RemoteToolResult
+
+UNKNOWN, NOT_BEGUN = "unknown", "not_begun"
+"""Outcomes of a RemoteToolResult."""
+SLACK_S = 5.0
+"""What a result may take through the log after the call's time is over."""
+LOOK_S = 2.0
+"""Between two looks whether the client's connection is there. At the second one that it is not, its results have come:
+whoever ends a connection writes them first."""
+
+
+class Asking(Protocol):
+    """Calls over the log (remote_calls.RemoteCalls)."""
+
+    async def ask(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult: ...
+
+    async def hear(self, topic: str, idempotency_key: str, tenant: str, since_ms: int) -> RemoteToolResult | None: ...
+
+
+class ClientTool:
+    """A tool of a connection (protocols Tool and Reconciler). `connection_id` empty: nobody offers it now.
+
+    `is_there` tells whether the connection can still answer.
+    """
+
+    def __init__(
+        self,
+        calls: Asking,
+        *,
+        name: str,
+        description: str = "",
+        input_schema: Mapping[str, Any],
+        connection_id: str,
+        is_there: Callable[[], bool],
+        timeout_s: float,
+        clock_ms: Callable[[], int],
+        look_s: float = LOOK_S,
+        topic: str = REQUESTS_TOPIC,
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.input_schema = input_schema
+        # Its own time comes first; this one is for a broker that does not answer.
+        self.timeout_s = timeout_s + 2 * SLACK_S
+        self._call_s = timeout_s
+        self._calls = calls
+        self._connection_id = connection_id
+        self._is_there = is_there
+        self._clock_ms = clock_ms
+        self._look_s = look_s
+        self._topic = topic
+
+    def effect_class(self, arguments: Mapping[str, Any]) -> EffectClass:
+        return EffectClass.UNSAFE
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """What the client says. Raises Transient and Permanent."""
+        if not self._connection_id:
+            return _error(f"no client that offers {self.name} is connected now; nothing was done")
+        text = json.dumps(arguments, ensure_ascii=False)
+        if (size := len(text.encode(errors="replace"))) > INPUT_BYTES_MAX:
+            return _error(f"the arguments of {self.name} have {size} bytes; at most {INPUT_BYTES_MAX} are taken")
+        now = self._clock_ms()
+        key = _key(context)
+        request = RemoteToolRequest(
+            request_id=key,
+            idempotency_key=key,
+            run_id=context.run_id,
+            tenant=context.tenant,
+            user_id=context.user_id,
+            subject=context.subject,
+            agent=context.agent,
+            agent_id=context.agent_id,
+            tool=self.name,
+            input=text,
+            attempt=context.attempt,
+            issued_at_ms=now,
+            deadline_ms=now + int(self._call_s * 1000),
+            connection_id=self._connection_id,
+        )
+        asking = asyncio.ensure_future(self._calls.ask(self._topic, request))
+        try:
+            result = await self._result(asking)
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        return _told(self.name, result) if isinstance(result, RemoteToolResult) else _unknown(self.name, result)
+
+    async def reconcile(
+        self, arguments: Mapping[str, Any], context: ToolContext
+    ) -> ToolResult | DidNotHappen | CannotTell:
+        """What became of a lost attempt, as far as the log tells in its time. Raises as `call`."""
+        since_ms = max(0, context.started_at_ms - SENT_SLACK_MS)
+        try:
+            async with asyncio.timeout(self._call_s + SLACK_S):
+                found = await self._calls.hear(self._topic, _key(context), context.tenant, since_ms)
+        except TimeoutError:
+            return CannotTell(reason="neither the client nor the process that held its connection has answered")
+        if found is None:
+            return CannotTell(reason=f"no request of this call is in {self._topic}, but one may still be on its way")
+        if found.outcome == UNKNOWN:
+            return CannotTell(reason=found.text)
+        return DidNotHappen(reason=found.text) if found.outcome == NOT_BEGUN else _told(self.name, found)
+
+    async def _result(self, asking: "asyncio.Future[RemoteToolResult]") -> RemoteToolResult | str:
+        """The result, or why there will be none."""
+        misses = 0
+        try:
+            async with asyncio.timeout(self._call_s + SLACK_S):
+                while not asking.done():
+                    await asyncio.wait([asking], timeout=self._look_s)
+                    misses = 0 if self._is_there() else misses + 1
+                    if misses > 1 and not asking.done():
+                        return "the process that held the client's connection is gone"
+        except TimeoutError:
+            return "no answer came in time"
+        return asking.result()
+
+
+def _key(context: ToolContext) -> str:
+    """Of one attempt: the next one is another call, which the result of this one must not answer."""
+    return f"{context.idempotency_key}:{context.attempt}"
+
+
+def _told(name: str, result: RemoteToolResult) -> ToolResult:
+    if result.outcome == UNKNOWN:
+        return _unknown(name, result.text)
+    text = f"{name} was not called: {result.text}" if result.outcome == NOT_BEGUN else result.text
+    return ToolResult(text=text, is_error=result.is_error)
+
+
+def _unknown(name: str, why: str) -> ToolResult:
+    text = f"outcome unknown: {why}; {name} may or may not have had its effect. Check before you repeat it."
+    return ToolResult(text=text, is_error=True, is_unknown=True)
+
+
+def _error(text: str) -> ToolResult:
+    return ToolResult(text=text, is_error=True)

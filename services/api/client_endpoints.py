@@ -1,0 +1,109 @@
+"""Tools that clients carry out, over a WebSocket (reference surfaces 1.10).
+
+A browser cannot set an Authorization header here, so the token may come as the subprotocol `bearer.<token>` instead. A
+token is nothing that another site's page could send by itself; without tokens, in open mode, pages of other machines
+are kept out by their Origin.
+
+Before: app.py has found the route. After: services/commands/clients.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from services.api.answers import declined_answer
+from services.api.service import Service
+from services.commands.authentication import Gate, demand
+from services.commands.client_connection import Gone
+from services.commands.declined import Declined, bad_request
+from services.core.access.decide import Caller
+from services.core.access.scopes import RUNS_CREATE
+from services.core.clients.session import SUBPROTOCOL
+
+BEARER = "bearer."
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+SWITCHING = 101
+REASON_BYTES_MAX = 120
+"""Of a close frame, by RFC 6455 at most 123; ours are ASCII."""
+
+
+async def upgrade(service: Service, caller: Caller, request: Request) -> Response:
+    """The answer to a request that asks for no WebSocket."""
+    declined = Declined("upgrade_required", f"this is a WebSocket with the subprotocol {SUBPROTOCOL}")
+    return declined_answer(declined, {"upgrade": "websocket", "connection": "upgrade"})
+
+
+async def connect(service: Service, scope: Scope, receive: Receive, send: Send) -> int:
+    """Serves a WebSocket to its end; the status the handshake was answered with."""
+    await receive()  # websocket.connect
+    try:
+        headers, offered = Headers(scope=scope), scope["subprotocols"]
+        caller = identified(service.gate, headers, offered)
+        demand(caller, RUNS_CREATE)
+        if SUBPROTOCOL not in offered:
+            raise bad_request(f"Sec-WebSocket-Protocol: expected {SUBPROTOCOL}")
+        clients = service.layer.clients
+    except Declined as declined:
+        return await _deny(declined_answer(declined), send)
+    await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
+    await clients.serve(caller, Socket(receive, send))
+    return SWITCHING
+
+
+def identified(gate: Gate, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
+    """Who connects. A header that is there counts, also when it is wrong. Raises Declined."""
+    authorization = headers.get("authorization")
+    if authorization is None:
+        tokens = [name.removeprefix(BEARER) for name in subprotocols if name.startswith(BEARER)]
+        authorization = f"Bearer {tokens[0]}" if tokens else None
+    caller = gate.identify(authorization)
+    if gate.open_mode and not _is_near(headers.get("origin", "")):
+        raise Declined("forbidden_origin", "without tokens only pages of this machine may connect")
+    return caller
+
+
+def _is_near(origin: str) -> bool:
+    """Programs send no Origin and extensions of a browser one of their own; pages of other machines send theirs."""
+    place = urlsplit(origin)
+    return place.scheme not in ("http", "https") or place.hostname in LOOPBACK
+
+
+class Socket:
+    """Protocol services.commands.client_connection.Wire over ASGI."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+
+    async def receive(self) -> str | None:
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            raise Gone("the client has left")
+        text: str | None = message.get("text")
+        return text
+
+    async def send(self, text: str) -> None:
+        await self._sent({"type": "websocket.send", "text": text})
+
+    async def close(self, code: int, reason: str) -> None:
+        await self._sent({"type": "websocket.close", "code": code, "reason": reason[:REASON_BYTES_MAX]})
+
+    async def _sent(self, message: Mapping[str, Any]) -> None:
+        try:
+            await self._send(dict(message))
+        except (OSError, RuntimeError) as error:
+            # uvicorn raises the first when the client has left, and the second when it has closed itself meanwhile.
+            raise Gone("the client has left") from error
+
+
+async def _deny(answer: Response, send: Send) -> int:
+    """A refused handshake, in the one shape of refusals."""
+    start = {"type": "websocket.http.response.start", "status": answer.status_code, "headers": answer.raw_headers}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": bytes(answer.body)})
+    return answer.status_code

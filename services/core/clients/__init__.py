@@ -1,0 +1,1 @@
+"""Tools that clients carry out: what is said over a connection, and who offers what. Values in, values out."""

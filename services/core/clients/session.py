@@ -1,0 +1,307 @@
+"""What is said over one connection with a client: a protocol without a socket (reference surfaces 1.10).
+
+    client -> hello {client?, tools}       server -> hello_ok {connection_id, accepted, refused}
+    server -> invoke {call_id, ...}        client -> result {call_id, ok, output? | error?}
+    either -> ping                         the other -> pong
+    server -> error {code, message}        for what made no sense; the connection stays, unless it goes on
+
+A Session is what is so; each function takes one and gives the next with what has to be done: acts, in their order. The
+shell (services/commands/clients.py) carries them out and decides nothing.
+
+What a client does cannot be undone or asked about, so a call is handed out at most once, whatever comes twice, and one
+that was handed out and is not answered has an unknown outcome. One that was not handed out has certainly not begun.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from schemas.client_names import PREFIX
+from schemas.stream_records import ClientTool, RemoteToolRequest
+from services.core.clients import limits
+
+SUBPROTOCOL = "loomcycle.client-tools.v1"
+UNKNOWN, NOT_BEGUN = "unknown", "not_begun"
+"""Values of RemoteToolResult.outcome."""
+GOING_AWAY, POLICY, TRY_LATER = 1001, 1008, 1013
+"""Close codes of RFC 6455."""
+NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+DEFAULT_SCHEMA = '{"type":"object"}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """A frame for the client."""
+
+    frame: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """These are the client's tools from now on. To be done before what comes after it."""
+
+    client: str
+    tools: tuple[ClientTool, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of a call; `outcome` is empty, UNKNOWN or NOT_BEGUN."""
+
+    request: RemoteToolRequest
+    text: str
+    is_error: bool
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """The connection is to end; nothing is sent after it."""
+
+    code: int
+    reason: str
+
+
+Act = Send | Offer | Answer | Close
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One connection. `hello_by_ms` and all other times are UTC milliseconds."""
+
+    connection_id: str
+    frame_bytes_max: int
+    hello_by_ms: int
+    has_said_hello: bool = False
+    names: frozenset[str] = frozenset()
+    open: Mapping[str, RemoteToolRequest] = field(default_factory=dict)
+    """Calls that the client has and has not answered, by their id."""
+    remembered: Mapping[str, int] = field(default_factory=dict)
+    """Until when each call that was handed out is remembered, open or not: some time longer than it has."""
+    mistakes: int = 0
+
+
+Step = tuple[Session, tuple[Act, ...]]
+
+
+def heard(session: Session, text: str, now_ms: int) -> Step:
+    """A frame of the client."""
+    try:
+        frame = json.loads(text)
+    except (ValueError, RecursionError):
+        return _mistake(session, "bad_frame", "the frame is not JSON")
+    if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
+        return _mistake(session, "bad_frame", "expected a JSON object with a type")
+    match frame["type"]:
+        case "hello":
+            return _hello(session, frame)
+        case "ping":
+            return session, (Send(frame={"type": "pong"}),)
+        case "pong":
+            return session, ()
+        case "result" if session.has_said_hello:
+            return _result(session, frame)
+        case _ if not session.has_said_hello:
+            return _ended(session, "hello_expected", "the first frame has to be a hello")
+        case other:
+            return _mistake(session, "unknown_type", f"there is no frame {other[: limits.ERROR_CHARACTERS_MAX]!r}")
+
+
+def heard_bytes(session: Session) -> Step:
+    """A binary frame."""
+    return _mistake(session, "bad_frame", "expected text, got a binary frame")
+
+
+def asked(session: Session, request: RemoteToolRequest, now_ms: int) -> Step:
+    """A call for this client. The same one again changes nothing: what became of it is told once."""
+    session = _without_the_past(session, now_ms)
+    if request.request_id in session.remembered:
+        return session, ()
+    name = request.tool.removeprefix(PREFIX)
+    if request.deadline_ms <= now_ms:
+        return session, (_not_begun(request, "its time was over before it could be handed to the client"),)
+    if name not in session.names:
+        return session, (_not_begun(request, "the client does not offer it any more"),)
+    if len(session.open) >= limits.CALLS_MAX or len(session.remembered) >= limits.REMEMBERED_MAX:
+        return session, (_not_begun(request, f"the client has {len(session.open)} calls open already"),)
+    try:
+        given = json.loads(request.input)
+    except (ValueError, RecursionError):
+        return session, (_not_begun(request, "its arguments are not JSON"),)
+    frame = {
+        "type": "invoke",
+        "call_id": request.request_id,
+        "run_id": request.run_id,
+        "agent_id": request.agent_id,
+        "tool": name,
+        "input": given,
+        "agent": request.agent,
+        "deadline_ms": request.deadline_ms,
+    }
+    size = len(written(frame).encode())
+    if size > session.frame_bytes_max:
+        text = f"the call has {size} bytes; a client is sent at most {session.frame_bytes_max}"
+        return session, (_not_begun(request, text),)
+    after = replace(
+        session,
+        open={**session.open, request.request_id: request},
+        remembered={**session.remembered, request.request_id: request.deadline_ms + limits.REMEMBERED_MS},
+    )
+    return after, (Send(frame=frame),)
+
+
+def waited(session: Session, now_ms: int) -> Step:
+    """Time has passed."""
+    if not session.has_said_hello:
+        if now_ms < session.hello_by_ms:
+            return session, ()
+        return _ended(session, "hello_expected", "no hello came in time")
+    late = [request for request in session.open.values() if request.deadline_ms <= now_ms]
+    answers = tuple([_unknown(request, "the client did not answer in time") for request in late])
+    kept = {call_id: request for call_id, request in session.open.items() if request.deadline_ms > now_ms}
+    return _without_the_past(replace(session, open=kept), now_ms), answers
+
+
+def left(session: Session) -> Step:
+    """The connection is over, whoever ended it."""
+    answers = tuple([_unknown(request, "the client went away during the call") for request in session.open.values()])
+    return replace(session, open={}, names=frozenset()), answers
+
+
+def due_ms(session: Session) -> int | None:
+    """When `waited` has something to do; None when nothing waits."""
+    if not session.has_said_hello:
+        return session.hello_by_ms
+    return min((request.deadline_ms for request in session.open.values()), default=None)
+
+
+def written(frame: Mapping[str, Any]) -> str:
+    """A frame as it is sent."""
+    return json.dumps(frame, separators=(",", ":"))
+
+
+def _hello(session: Session, frame: Mapping[str, Any]) -> Step:
+    client, offered = frame.get("client", ""), frame.get("tools")
+    if not isinstance(offered, list) or len(offered) > limits.TOOLS_MAX:
+        return _bad_hello(session, f"tools: expected a list of at most {limits.TOOLS_MAX}")
+    tools: dict[str, ClientTool] = {}
+    refused: list[dict[str, str]] = []
+    for entry in offered:
+        found = _tool(entry)
+        if isinstance(found, str) or found.name in tools:
+            name = entry.get("name") if isinstance(entry, dict) else None
+            reason = found if isinstance(found, str) else "there is one of this name before it"
+            refused.append({"name": str(name)[: limits.ERROR_CHARACTERS_MAX], "reason": reason})
+        else:
+            tools[found.name] = found
+    size = sum(len(t.name) + len(t.description.encode()) + len(t.input_schema) for t in tools.values())
+    if size > limits.OFFER_BYTES_MAX:
+        return _bad_hello(session, f"the tools have {size} bytes together; at most {limits.OFFER_BYTES_MAX}")
+    after = replace(session, has_said_hello=True, names=frozenset(tools))
+    told = {
+        "type": "hello_ok",
+        "connection_id": session.connection_id,
+        "accepted": list(tools),
+        "refused": refused,
+    }
+    called = clean(client)[: limits.CLIENT_CHARACTERS_MAX] if isinstance(client, str) else ""
+    return after, (Offer(client=called, tools=tuple(tools.values())), Send(frame=told))
+
+
+def _tool(entry: Any) -> ClientTool | str:
+    """A tool of a hello, or why it is none."""
+    if not isinstance(entry, dict):
+        return "expected an object"
+    name, description = entry.get("name"), entry.get("description", "")
+    schema = entry.get("input_schema")
+    if not isinstance(name, str) or len(name) > limits.NAME_CHARACTERS_MAX or not NAME.fullmatch(name):
+        return f"name: expected 1 to {limits.NAME_CHARACTERS_MAX} of A-Z, a-z, 0-9, _ and -"
+    if description is None:
+        description = ""
+    if not isinstance(description, str) or len(description) > limits.DESCRIPTION_CHARACTERS_MAX:
+        return f"description: expected text of at most {limits.DESCRIPTION_CHARACTERS_MAX} characters"
+    if schema is not None and not (isinstance(schema, dict) and schema.get("type", "object") == "object"):
+        return "input_schema: expected a JSON schema with type: object"
+    text = json.dumps({"type": "object", **schema}, separators=(",", ":")) if schema else DEFAULT_SCHEMA
+    if len(text) > limits.SCHEMA_BYTES_MAX:
+        return f"input_schema: {len(text)} bytes, at most {limits.SCHEMA_BYTES_MAX}"
+    return ClientTool(name=name, description=clean(description), input_schema=text)
+
+
+def _result(session: Session, frame: Mapping[str, Any]) -> Step:
+    call_id, ok = frame.get("call_id"), frame.get("ok")
+    if not isinstance(call_id, str) or not isinstance(ok, bool):
+        return _mistake(session, "bad_frame", "result: expected call_id, text, and ok, true or false")
+    request = session.open.get(call_id)
+    if request is None:
+        # No mistake: its time may just have been over.
+        return session, (_error("unknown_call", f"no call {call_id[: limits.ERROR_CHARACTERS_MAX]} is open here"),)
+    text = _text(frame.get("output")) if ok else _text(frame.get("error")) or "the client says that it failed"
+    after = replace(session, open={key: value for key, value in session.open.items() if key != call_id})
+    return after, (Answer(request=request, text=_bounded(text), is_error=not ok),)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def clean(text: str) -> str:
+    """Without halves of surrogate pairs, which JSON can hold and UTF-8 cannot."""
+    return text.encode(errors="replace").decode()
+
+
+def _bounded(text: str) -> str:
+    data = text.encode()
+    if len(data) <= limits.TEXT_BYTES_MAX:
+        return text
+    return data[: limits.TEXT_BYTES_MAX].decode(errors="ignore") + f"\n[cut after {limits.TEXT_BYTES_MAX} bytes]"
+
+
+def _without_the_past(session: Session, now_ms: int) -> Session:
+    if all(until_ms > now_ms for until_ms in session.remembered.values()):
+        return session
+    return replace(session, remembered={key: value for key, value in session.remembered.items() if value > now_ms})
+
+
+def _bad_hello(session: Session, message: str) -> Step:
+    """What was offered before stays; without that there is nothing to stay for."""
+    if session.has_said_hello:
+        return _mistake(session, "bad_hello", message)
+    return _ended(session, "bad_hello", message)
+
+
+def _mistake(session: Session, code: str, message: str) -> Step:
+    after = replace(session, mistakes=session.mistakes + 1)
+    told = _error(code, message)
+    if after.mistakes < limits.MISTAKES_MAX:
+        return after, (told,)
+    return after, (told, Close(code=POLICY, reason="too many frames that make no sense"))
+
+
+def _ended(session: Session, code: str, message: str) -> Step:
+    return session, (_error(code, message), Close(code=POLICY, reason=message))
+
+
+def _error(code: str, message: str) -> Send:
+    return Send(frame={"type": "error", "code": code, "message": message})
+
+
+def _unknown(request: RemoteToolRequest, why: str) -> Answer:
+    return Answer(request=request, text=why, is_error=True, outcome=UNKNOWN)
+
+
+def not_begun(request: RemoteToolRequest, why: str) -> Answer:
+    """The answer to a call that was handed to nobody."""
+    return Answer(request=request, text=why, is_error=True, outcome=NOT_BEGUN)
+
+
+_not_begun = not_begun
+
+
+def full(message: str) -> Sequence[Act]:
+    """What a client is told for which there is no room."""
+    return (_error("too_many_connections", message), Close(code=TRY_LATER, reason=message))

@@ -1,0 +1,157 @@
+"""Who may open a WebSocket for tools, and what a refused handshake says; over bare ASGI."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.configuration import TokenTable
+from services.api.app import build_app
+from services.api.client_endpoints import SUBPROTOCOL, Socket, identified
+from services.commands.authentication import Gate
+from services.commands.client_connection import Gone
+from services.commands.declined import Declined
+from tests.services.api.serving import Served, served, service_of
+from tests.services.commands.world import ACME, READER
+
+WAIT_S = 5.0
+HELLO = '{"type":"hello","tools":[{"name":"click"}]}'
+
+
+class Client:
+    """One WebSocket over bare ASGI."""
+
+    def __init__(self, app: Any, *, path: str = "/v1/client-tools", offers: Sequence[str] = (), **headers: str) -> None:
+        self.sent: list[Mapping[str, Any]] = []
+        self._coming: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
+        self._coming.put_nowait({"type": "websocket.connect"})
+        self.scope = {
+            "type": "websocket",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "scheme": "ws",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+            "subprotocols": list(offers),
+            "extensions": {"websocket.http.response": {}},
+        }
+        self._app = app
+
+    async def _send(self, message: Mapping[str, Any]) -> None:
+        self.sent.append(message)
+        if message["type"] == "websocket.accept":
+            self._coming.put_nowait({"type": "websocket.receive", "text": HELLO})
+        if "hello_ok" in message.get("text", ""):
+            self._coming.put_nowait({"type": "websocket.disconnect", "code": 1000})
+
+    async def talk(self) -> "Client":
+        """Says hello once it is let in, and leaves."""
+        async with asyncio.timeout(WAIT_S):
+            await self._app(self.scope, self._coming.get, self._send)
+        return self
+
+    @property
+    def kinds(self) -> list[str]:
+        return [message["type"] for message in self.sent]
+
+    @property
+    def refusal(self) -> tuple[int, str]:
+        assert self.kinds == ["websocket.http.response.start", "websocket.http.response.body"]
+        return self.sent[0]["status"], json.loads(self.sent[1]["body"])["code"]
+
+
+async def talked(here: Served, **given: Any) -> Client:
+    """With requests for clients being read."""
+    log = here.world.log
+
+    async def tail() -> Any:
+        return log.tail("loom.tool.requests", {0: 0})
+
+    running = asyncio.create_task(here.world.layer.clients.run(tail))
+    try:
+        return await Client(here.app, **given).talk()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("offers", "headers"),
+    [
+        ([SUBPROTOCOL], {"authorization": "Bearer acme-token"}),
+        ([SUBPROTOCOL, "bearer.acme-token"], {}),
+        (["bearer.acme-token", SUBPROTOCOL], {}),
+    ],
+)
+async def test_a_token_comes_in_the_header_or_as_a_subprotocol(
+    tmp_path: Path, offers: list[str], headers: dict[str, str]
+) -> None:
+    async with served(tmp_path) as here:
+        client = await talked(here, offers=offers, **headers)
+    assert client.kinds == ["websocket.accept", "websocket.send"]
+    assert client.sent[0]["subprotocol"] == SUBPROTOCOL
+    assert json.loads(client.sent[1]["text"])["accepted"] == ["click"]
+
+
+@pytest.mark.parametrize(
+    ("offers", "headers", "refusal"),
+    [
+        ([SUBPROTOCOL], {}, (401, "unauthorized")),
+        ([SUBPROTOCOL, "bearer.wrong"], {}, (401, "unauthorized")),
+        ([SUBPROTOCOL, "bearer.acme-token"], {"authorization": "Basic x"}, (401, "unauthorized")),
+        ([SUBPROTOCOL, f"bearer.{READER.name}-token"], {}, (403, "insufficient_scope")),
+        (["bearer.acme-token"], {}, (400, "bad_request")),
+    ],
+)
+async def test_a_handshake_that_is_refused_says_why(
+    tmp_path: Path, offers: list[str], headers: dict[str, str], refusal: tuple[int, str]
+) -> None:
+    async with served(tmp_path) as here:
+        assert (await Client(here.app, offers=offers, **headers).talk()).refusal == refusal
+
+
+async def test_a_process_that_is_not_ready_says_so(tmp_path: Path) -> None:
+    app = build_app(service_of(None, tmp_path))
+    client = await Client(app, offers=[SUBPROTOCOL, "bearer.acme-token"]).talk()
+    assert client.refusal == (503, "starting")
+
+
+async def test_no_other_path_is_a_websocket(tmp_path: Path) -> None:
+    app = build_app(service_of(None, tmp_path))
+    client = await Client(app, path="/v1/runs", offers=[SUBPROTOCOL, "bearer.acme-token"]).talk()
+    assert client.kinds == ["websocket.close"]
+
+
+async def test_a_plain_request_is_told_that_this_is_a_websocket(tmp_path: Path) -> None:
+    async with served(tmp_path) as here:
+        answer = await here.client(ACME).get("/v1/client-tools")
+    assert (answer.status_code, answer.json()["code"]) == (426, "upgrade_required")
+
+
+@pytest.mark.parametrize("origin", ["", "http://localhost:3000", "https://127.0.0.1", "chrome-extension://abc"])
+def test_without_tokens_programs_and_pages_of_this_machine_may_connect(origin: str) -> None:
+    assert identified(Gate(TokenTable(rows=(), open_mode=True)), {"origin": origin} if origin else {}, []).open_mode
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost.evil.example", "http://10.0.0.1"])
+def test_without_tokens_pages_of_elsewhere_may_not(origin: str) -> None:
+    with pytest.raises(Declined, match="pages of this machine"):
+        identified(Gate(TokenTable(rows=(), open_mode=True)), {"origin": origin}, [])
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("after close")])
+async def test_a_socket_that_cannot_be_written_is_a_client_that_left(error: Exception) -> None:
+    async def send(message: Any) -> None:
+        raise error
+
+    socket = Socket(asyncio.Queue[Any]().get, send)
+    with pytest.raises(Gone):
+        await socket.send("x")
+    with pytest.raises(Gone):
+        await socket.close(1000, "bye")
