@@ -19,10 +19,10 @@ from services.cli.stack.home import Home
 from services.commands.opening import Places
 from services.commands.requests import RunRequest
 from services.runtime import main, topic_names
-from services.stream.family import Topics
 from services.stream.subject_keys import WrongKey
 from tests.services.commands.test_opening import layer_of, places, projecting
 from tests.services.commands.world import ADMIN_CALLER, IVY, pieces_of, types_of
+from tests.services.runtime.names import names_under
 from tests.services.runtime.test_process import stopped
 
 __all__ = ["places"]
@@ -75,18 +75,8 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(topic_names, "TOPICS", Topics.of("run", topic_prefix))
-    monkeypatch.setattr(topic_names, "GROUP", topic_prefix)
-    monkeypatch.setattr(topic_names, "BUDGET_TOPICS", Topics.of("budget", topic_prefix))
-    for name, topic in (
-        ("DELTAS_TOPIC", "run.deltas"),
-        ("TALLY_TOPIC", "insights.runs"),
-        ("CONTROL_TOPIC", "control.events"),
-        ("HOOKS_TOPIC", "hook.events"),
-        ("SUBJECTS_TOPIC", "subject.keys"),
-        ("PROVIDERS_TOPIC", "provider.events"),
-    ):
-        monkeypatch.setattr(topic_names, name, f"{topic_prefix}.{topic}")
+    for name, value in names_under(topic_prefix).items():
+        monkeypatch.setattr(topic_names, name, value)
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)
     environ = {
         "LOOMLOG_KAFKA": kafka,

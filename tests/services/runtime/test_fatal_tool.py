@@ -32,7 +32,7 @@ from connectors.protocols import EffectClass
 from connectors.tools.bench import Bench
 from services.core.run import limits
 from services.runtime import main, topic_names
-from services.stream.family import Topics
+from tests.services.runtime.names import names_under
 
 prefix, losses_max, code, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
 
@@ -43,13 +43,8 @@ Bench.call = call
 Bench.effect_class = lambda self, arguments: EffectClass.UNSAFE
 mock.SCRIPTS["mock-fatal"] = lambda request: ScriptTurn(calls=(WantedCall(name="Bench", input="{}"),))
 limits.LOSSES_MAX = losses_max
-topic_names.TOPICS, topic_names.GROUP = Topics.of("run", prefix), prefix
-topic_names.DELTAS_TOPIC, topic_names.TALLY_TOPIC = f"{prefix}.run.deltas", f"{prefix}.insights.runs"
-topic_names.CONTROL_TOPIC = f"{prefix}.control.events"
-topic_names.HOOKS_TOPIC = f"{prefix}.hook.events"
-topic_names.SUBJECTS_TOPIC = f"{prefix}.subject.keys"
-topic_names.BUDGET_TOPICS = Topics.of("budget", prefix)
-topic_names.PROVIDERS_TOPIC = f"{prefix}.provider.events"
+for name, value in names_under(prefix).items():
+    setattr(topic_names, name, value)
 uvloop.run(main.run(load(dict(os.environ), working_directory=folder)))
 """
 CONFIGURATION = """

@@ -20,7 +20,8 @@ from schemas.run_events import ModelReplied, RunCompleted, RunStarted
 from services.runtime import main, topic_names
 from services.stream.family import Topics
 from tests.connectors.test_schema_registry import FakeRegistry
-from tests.services.runtime.test_exposition import samples, value
+from tests.services.runtime.names import names_under
+from tests.services.runtime.test_exposition import samples
 from tests.services.runtime.test_otel import collector
 
 WAIT_S = 30.0
@@ -57,15 +58,8 @@ async def test_a_run_goes_through_with_registry_ids_traces_and_metrics(
     caplog.set_level("INFO")
     await apply(kafka, prefix=topic_prefix)
     topics = Topics.of("run", topic_prefix)
-    monkeypatch.setattr(topic_names, "TOPICS", topics)
-    monkeypatch.setattr(topic_names, "GROUP", topic_prefix)
-    monkeypatch.setattr(topic_names, "DELTAS_TOPIC", f"{topic_prefix}.run.deltas")
-    monkeypatch.setattr(topic_names, "TALLY_TOPIC", f"{topic_prefix}.insights.runs")
-    monkeypatch.setattr(topic_names, "CONTROL_TOPIC", f"{topic_prefix}.control.events")
-    monkeypatch.setattr(topic_names, "HOOKS_TOPIC", f"{topic_prefix}.hook.events")
-    monkeypatch.setattr(topic_names, "SUBJECTS_TOPIC", f"{topic_prefix}.subject.keys")
-    monkeypatch.setattr(topic_names, "BUDGET_TOPICS", Topics.of("budget", topic_prefix))
-    monkeypatch.setattr(topic_names, "PROVIDERS_TOPIC", f"{topic_prefix}.provider.events")
+    for name, value in names_under(topic_prefix).items():
+        monkeypatch.setattr(topic_names, name, value)
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)
     registry = FakeRegistry()
     server = await asyncio.start_server(registry.serve, "127.0.0.1", 0)

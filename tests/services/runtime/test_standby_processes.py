@@ -41,15 +41,10 @@ agents:
 CHILD = """
 import sys
 from services.runtime import main, topic_names
-from services.stream.family import Topics
+from tests.services.runtime.names import names_under
 prefix = sys.argv[1]
-topic_names.TOPICS, topic_names.GROUP = Topics.of("run", prefix), prefix
-topic_names.DELTAS_TOPIC, topic_names.TALLY_TOPIC = f"{prefix}.run.deltas", f"{prefix}.insights.runs"
-topic_names.CONTROL_TOPIC = f"{prefix}.control.events"
-topic_names.HOOKS_TOPIC = f"{prefix}.hook.events"
-topic_names.SUBJECTS_TOPIC = f"{prefix}.subject.keys"
-topic_names.BUDGET_TOPICS = Topics.of("budget", prefix)
-topic_names.PROVIDERS_TOPIC = f"{prefix}.provider.events"
+for name, value in names_under(prefix).items():
+    setattr(topic_names, name, value)
 sys.exit(main.main())
 """
 

@@ -21,6 +21,7 @@ from services.runtime import main, topic_names
 from services.runtime.start_paused import REASON, pause_once
 from services.stream.family import Topics
 from services.stream.pauses import PARTITION, PauseBoard
+from tests.services.runtime.names import names_under
 from tests.services.runtime.test_process import CONFIGURATION, WAIT_S, stopped
 
 TOPIC = "control"
@@ -101,17 +102,7 @@ async def test_over_a_real_broker_runs_stand_still_until_they_are_resumed_and_a_
     await apply(kafka, prefix=topic_prefix)
     topics = Topics.of("run", topic_prefix)
     control = f"{topic_prefix}.control.events"
-    for name, value in (
-        ("TOPICS", topics),
-        ("GROUP", topic_prefix),
-        ("DELTAS_TOPIC", f"{topic_prefix}.run.deltas"),
-        ("TALLY_TOPIC", f"{topic_prefix}.insights.runs"),
-        ("CONTROL_TOPIC", control),
-        ("HOOKS_TOPIC", f"{topic_prefix}.hook.events"),
-        ("SUBJECTS_TOPIC", f"{topic_prefix}.subject.keys"),
-        ("BUDGET_TOPICS", Topics.of("budget", topic_prefix)),
-        ("PROVIDERS_TOPIC", f"{topic_prefix}.provider.events"),
-    ):
+    for name, value in names_under(topic_prefix).items():
         monkeypatch.setattr(topic_names, name, value)
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)
     environ = {
