@@ -8,7 +8,7 @@
     parked        memory and idle CPU against parked runs (100, 1,000, 10,000)
 
 Every curve has stacks of its own, warmed up until the broker's compiler has done its work. The pictures are drawn by
-`python -m tests.benchmarks.plots` from these files and from those of bench-takeover and bench-projections.
+`python -m tests.benchmarks.plots`. Take-overs, rebuilds and replay have commands of their own (`make figures`).
 """
 
 import argparse
