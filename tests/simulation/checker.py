@@ -290,6 +290,9 @@ class Checker:
             return
         if said == "refused" and run is not None and run.damaged_at >= 0:
             return  # what became of it cannot be read
+        if said == "refused" and run is None and event.values["text"].startswith(OVER_LIMIT):
+            self.ledger.ended(child, event.values["text"], "")  # a start that limits refuse leaves nothing else
+            return
         closed = {"closed": ("completed", "cancelled")}
         if run is None or run.story.ended not in closed.get(said, (said,)):
             found = "no run" if run is None else run.story.ended or "live"

@@ -396,7 +396,7 @@ async def test_a_call_that_is_no_place_in_a_turn_is_refused(here: Served, call: 
         ({"text": ""}, 422, "empty_text"),
         ({}, 400, "bad_request"),
         ({"text": 5}, 400, "bad_request"),
-        ({"text": "x" * 600_000}, 413, "payload_too_large"),
+        ({"text": "x" * 1_200_000}, 413, "payload_too_large"),
         ({"text": "x", "source": "phone"}, 400, "bad_request"),
     ],
 )
