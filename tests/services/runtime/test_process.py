@@ -58,8 +58,8 @@ async def test_a_run_goes_through_with_registry_ids_traces_and_metrics(
     caplog.set_level("INFO")
     await apply(kafka, prefix=topic_prefix)
     topics = Topics.of("run", topic_prefix)
-    for name, value in names_under(topic_prefix).items():
-        monkeypatch.setattr(topic_names, name, value)
+    for name, topic in names_under(topic_prefix).items():
+        monkeypatch.setattr(topic_names, name, topic)
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)
     registry = FakeRegistry()
     server = await asyncio.start_server(registry.serve, "127.0.0.1", 0)
