@@ -51,8 +51,9 @@ DRAIN_S = 1.0
 STORM_REBALANCES = 5
 STORM_EVERY_S = 0.08
 LOOK_S = 0.25
-PATIENCE_S = 90.0
-"""Virtual seconds after the calm until everything must have ended: far above the sum of all back-offs."""
+PATIENCE_S = 300.0
+"""Virtual seconds after the calm until everything must have ended: far above the sum of all back-offs, and of the half
+minutes that the calls of three generations, one after the other, may wait for room under a limit."""
 
 Tell = Callable[[str], None]
 

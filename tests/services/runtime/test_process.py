@@ -21,7 +21,7 @@ from services.runtime import main, topic_names
 from services.stream.family import Topics
 from tests.connectors.test_schema_registry import FakeRegistry
 from tests.services.runtime.names import names_under
-from tests.services.runtime.test_exposition import samples
+from tests.services.runtime.test_exposition import samples, value
 from tests.services.runtime.test_otel import collector
 
 WAIT_S = 30.0
