@@ -12,6 +12,7 @@ py-spy reads another process's memory: root may, and on Linux with kernel.yama.p
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,8 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=200, help="samples a second")
     parser.add_argument("--folder", type=Path, default=FIGURES)
     options = parser.parse_args()
+    # So that a time limit outside leaves no stack behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="loomlog-flame-"))
     environment = environment_in(folder, CONFIGURATION)
