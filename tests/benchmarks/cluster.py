@@ -175,32 +175,50 @@ def limits(found: Measured, given: Assumptions) -> list[Limit]:
     )
 
 
+COUNTS: Mapping[str, str] = {
+    "cores": "cores",
+    "runtimes": "runtimes",
+    "partitions": "partitions",
+    "brokers": "brokers",
+    "projectors": "projectors",
+    "databases": "Postgres primaries",
+    "apis_by_streams": "api processes by streams",
+    "apis_reading_their_own": "api processes by CPU",
+}
+LEAST = 0.99
+"""A count that stays above this share of what it was has not changed."""
+MORE_IS_BETTER = frozenset({"streams", "partition_runs_per_s"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """What half of a measured figure would change."""
+    """What a figure that is better by half changes: half of a cost, twice what one process carries."""
 
     figure: str
-    cores: float
-    """Fewer."""
-    share: float
-    """Of all cores."""
+    changes: Mapping[str, tuple[float, float]]
+    """Of COUNTS, before and after."""
+
+    @property
+    def saved(self) -> float:
+        """The largest share of a count that it saves."""
+        return max(1 - after / before for before, after in self.changes.values())
 
 
 def sensitivities(found: Measured, runs_per_s: float, given: Assumptions) -> list[Sensitivity]:
-    """The figures whose half would save cores, the largest saving first."""
-    whole = cluster(found, runs_per_s, given).cores
-    if not whole:
-        return []
-    halves = []
+    """The figures that change a count, those that save the largest share of one first."""
+    whole = cluster(found, runs_per_s, given)
+    told = []
     for one in fields(Measured):
         value = getattr(found, one.name)
-        if value is None or not one.name.endswith("_ms"):
+        if value is None:
             continue
-        half: Any = {one.name: value / 2}
-        less = cluster(replace(found, **half), runs_per_s, given).cores
-        if less is not None and less < whole:
-            halves.append(Sensitivity(figure=one.name, cores=whole - less, share=1 - less / whole))
-    return sorted(halves, key=lambda one: -one.cores)
+        better: Any = {one.name: value * 2 if one.name in MORE_IS_BETTER else value / 2}
+        other = cluster(replace(found, **better), runs_per_s, given)
+        pairs = {name: (getattr(whole, name), getattr(other, name)) for name in COUNTS}
+        changes = {name: (was, is_) for name, (was, is_) in pairs.items() if was is not None and is_ < LEAST * was}
+        if changes:
+            told.append(Sensitivity(figure=one.name, changes=changes))
+    return sorted(told, key=lambda one: -one.saved)
 
 
 def _cores(n: float, ms: float | None, given: Assumptions) -> float | None:

@@ -20,7 +20,6 @@ from tests.benchmarks import projections, takeover
 from tests.benchmarks.curves import Row, Sizes, stack_of
 from tests.benchmarks.filling import EVENTS, events_in, fill
 from tests.benchmarks.main import Stack
-from tests.benchmarks.takeover import Kill
 
 FOLDED, PROVEN = 60_000, 12_000
 """Events after which a replay has shown how fast it is; proving takes a fraction of a millisecond each."""
@@ -36,12 +35,12 @@ def by_live_runs(sizes: Sizes) -> list[Row]:
     with stack_of(sizes, partitions=1) as (stack, environment):
         there = 0
         for live in sizes.live:
+            print(f"  {live} live runs", flush=True)
             kills = asyncio.run(takeover.measure(stack, environment, live, sizes.kills, there=there))
             there = live
             rows.append(
                 {"live": live, "events": asyncio.run(events_in(stack)), "kills": [asdict(one) for one in kills]}
             )
-            told(f"{live} live runs", kills)
     return rows
 
 
@@ -53,20 +52,11 @@ def by_history(sizes: Sizes) -> list[Row]:
         for past in sizes.past:
             events = fill(stack, environment, past)
             live = sizes.live_with_past
+            print(f"  {events} events", flush=True)
             kills = asyncio.run(takeover.measure(stack, environment, live, 1, there=there))
             there = live
             rows.append({"events": events, "live": live, "kills": [asdict(one) for one in kills]})
-            told(f"{events} events", kills)
     return rows
-
-
-def told(what: str, kills: list[Kill]) -> None:
-    for one in kills:
-        print(
-            f"  {what}: claimed after {one.claimed_s:.2f} s, serving {one.serving_s * 1000:.0f} ms later, "
-            f"all live runs recovered {one.recovered_s * 1000:.0f} ms after the claim",
-            flush=True,
-        )
 
 
 def by_replay(sizes: Sizes) -> list[Row]:

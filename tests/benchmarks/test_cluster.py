@@ -89,16 +89,29 @@ def test_what_is_full_first_comes_first() -> None:
     assert limits(slow_log, GIVEN)[0].name.startswith("one Postgres, by the write-ahead log")
 
 
-def test_what_half_of_a_figure_saves_is_ordered_by_cores() -> None:
-    found = sensitivities(FOUND, 1_000, GIVEN)
-    assert {one.figure for one in found[:3]} >= {"kafka_ms"}
-    assert [one.cores for one in found] == sorted((one.cores for one in found), reverse=True)
-    runtime = next(one for one in found if one.figure == "runtime_ms")
-    assert runtime.cores == pytest.approx(1.0), "half a millisecond of a thousand runs, at half a core each"
+def test_half_of_a_cost_is_told_with_what_it_changes() -> None:
+    found = {one.figure: one.changes for one in sensitivities(FOUND, 1_000, GIVEN)}
+    assert found["log_bytes"] == {"brokers": (27, 14)}
+    assert found["runtime_ms"]["runtimes"] == (4, 3)
+    was, now = found["runtime_ms"]["cores"]
+    assert was - now == pytest.approx(1.0), "half a millisecond of a thousand runs, at half a core each"
 
 
-def test_without_all_costs_nothing_is_said_of_what_would_save() -> None:
-    assert sensitivities(replace(FOUND, kafka_ms=None), 1_000, GIVEN) == []
+def test_a_process_that_carries_twice_as_much_is_told() -> None:
+    found = {one.figure: one.changes for one in sensitivities(FOUND, 100_000, GIVEN)}
+    assert found["streams"]["apis_by_streams"] == (200, 100)
+
+
+def test_what_saves_most_comes_first() -> None:
+    saved = [one.saved for one in sensitivities(FOUND, 100_000, GIVEN)]
+    assert saved == sorted(saved, reverse=True)
+    assert 0 < saved[-1] < 1
+
+
+def test_a_figure_that_was_not_measured_changes_nothing() -> None:
+    found = sensitivities(replace(FOUND, kafka_ms=None), 1_000, GIVEN)
+    assert "kafka_ms" not in {one.figure for one in found}
+    assert "cores" not in {name for one in found for name in one.changes}, "without the broker's nobody knows them"
 
 
 def test_costs_of_a_run_are_those_of_the_row_with_most_runs() -> None:
