@@ -2,12 +2,12 @@
 
     python -m tests.benchmarks.scaling [--curves partitions,...] [--small] [--folder FOLDER]
 
-    partitions    runs/s through the topic against partitions (1 to 8) and runtime processes (1, 2)
+    partitions    runs/s through the topic against partitions (1, 4, 8) and runtime processes (1, 2)
     in_flight     latency and runs/s over HTTP against runs in flight, 1 to 1,000
     streams       5,000 open streams of one api process: from an event to its frame, against streams
     parked        memory and idle CPU against parked runs (100, 1,000, 10,000)
     live          take-over of a partition against its live runs (10, 100, 1,000)
-    history       take-over of a partition against its past (10,000 to 500,000 events)
+    history       take-over of a partition against its past (10,000 to 400,000 events)
     replay        events/s of rebuilt read models and of replays against the length of the log
 
 Every curve has stacks of its own. One that fails is told, the others are measured and kept, and the exit code is 1; the
