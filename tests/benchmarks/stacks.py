@@ -24,7 +24,9 @@ AREAS: Sequence[tuple[str, str]] = (
     ("aiokafka/producer/", "broker's client: producing"),
     ("aiokafka/record/", "broker's client: batches as bytes"),
     ("aiokafka/consumer/", "broker's client: fetching"),
-    ("connectors/kafka", "broker's client: our side"),
+    ("connectors/kafka/appender.py", "broker's client: producing"),
+    ("connectors/kafka/tail.py", "broker's client: fetching"),
+    ("connectors/kafka/", "broker's client: the group and the rest"),
     # The language.
     ("schemas/", RECORDS),
     ("fastavro/", RECORDS),
