@@ -51,7 +51,7 @@ async def test_much_flies_in_two_flights_of_different_partitions_and_a_third_wai
     await world.ticks(5)
     flying = [[partition.number for _, partition, _ in flight.batches] for flight in flusher._flights]
     assert len(flying) == FLIGHTS_MAX
-    assert sorted(sum(flying, [])) == [0, 1, 2, 3]
+    assert sorted(number for numbers in flying for number in numbers) == [0, 1, 2, 3]
     hosted.wire.open.set()
     await world.finished(first, *names)
     await world.until(hosted.settled)
