@@ -19,6 +19,7 @@ Before: the projector's loop. After: Postgres; positions.py hears of every commi
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import psycopg
@@ -51,6 +52,24 @@ class Applied:
     problems: int
     oldest_ms: int
     """Time of the oldest record; 0 when nothing was new."""
+
+
+@cache
+def _reads(schema: str) -> tuple[bytes, bytes, bytes]:
+    """What reads the places and the rows of runs, and the calls that are open in them."""
+    names = {name: sql.Identifier(schema, name) for name in ("audit", "runs", "transcript")}
+    return (
+        rendered(sql.SQL("SELECT * FROM {audit} WHERE run_id = ANY(%s)").format(**names)),
+        rendered(sql.SQL("SELECT * FROM {runs} WHERE run_id = ANY(%s)").format(**names)),
+        rendered(
+            sql.SQL(
+                "SELECT t.run_id, t.event FROM {runs} r JOIN {transcript} t ON t.run_id = r.run_id "
+                "AND t.type = 'tool_call' AND t.seq >= r.memory_reply_seq * {places} "
+                "AND t.seq < (r.memory_reply_seq + 1) * {places} "
+                "WHERE r.run_id = ANY(%s) AND r.memory_reply_seq > 0 ORDER BY t.run_id, t.seq"
+            ).format(**names, places=sql.Literal(FRAMES_PER_EVENT))
+        ),
+    )
 
 
 class RunProjection:
@@ -89,17 +108,7 @@ class RunProjection:
             self._write_interrupts,
             self._write_problems,
         )
-        names = {name: sql.Identifier(schema, name) for name in ("audit", "runs", "transcript")}
-        self._read_audit = rendered(sql.SQL("SELECT * FROM {audit} WHERE run_id = ANY(%s)").format(**names))
-        self._read_runs = rendered(sql.SQL("SELECT * FROM {runs} WHERE run_id = ANY(%s)").format(**names))
-        self._read_calls = rendered(
-            sql.SQL(
-                "SELECT t.run_id, t.event FROM {runs} r JOIN {transcript} t ON t.run_id = r.run_id "
-                "AND t.type = 'tool_call' AND t.seq >= r.memory_reply_seq * {places} "
-                "AND t.seq < (r.memory_reply_seq + 1) * {places} "
-                "WHERE r.run_id = ANY(%s) AND r.memory_reply_seq > 0 ORDER BY t.run_id, t.seq"
-            ).format(**names, places=sql.Literal(FRAMES_PER_EVENT))
-        )
+        self._read_audit, self._read_runs, self._read_calls = _reads(schema)
 
     @property
     def positions(self) -> dict[int, int]:

@@ -59,9 +59,7 @@ class BudgetFamily:
     name = FAMILY
     reducer_version = REDUCER_VERSION
     endings: frozenset[str] = frozenset()
-
-    def __init__(self) -> None:
-        self.states: StateCodec = BooksCodec()
+    states: StateCodec = BooksCodec()
 
     def absent(self, aggregate: str, history: Any) -> Books:
         return Books()

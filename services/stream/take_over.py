@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from connectors.protocols import Outgoing
+from schemas.codec import DecisionEnvelope
 from schemas.stream_events import Claim
-from schemas.values import Envelope
 from services.stream.partition import NO_DIGEST
 from services.stream.partition_fold import PartitionFold
 from services.stream.snapshot import Start
@@ -94,6 +94,6 @@ class TakeOver:
         return PartitionFold(work.family, work.codec, Start(first))
 
     def _claim_record(self, term: int, reason: str) -> Outgoing:
-        envelope = Envelope(term=term, seq=0, aggregate="", tenant="", at_ms=self._work.clock_ms(), prev=NO_DIGEST)
+        common = DecisionEnvelope(term=term, aggregate="", tenant="", at_ms=self._work.clock_ms())
         claim = Claim(owner=self._work.name, reason=reason, lifeline=self._work.lifeline)
-        return Outgoing(key=CLAIM_KEY, value=self._work.codec.encode_event(envelope, claim))
+        return Outgoing(key=CLAIM_KEY, value=self._work.codec.encode_event_of(common, 0, NO_DIGEST, claim))

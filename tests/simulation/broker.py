@@ -11,12 +11,16 @@ from connectors.errors import Transient, UnknownOutcome
 from connectors.protocols import Outgoing
 from tests.simulation.faults import MOST_DELAY_S, Fates
 from tests.simulation.log import TOPICS, Record, SimulatedLog
-from tests.simulation.loop import Process, VirtualLoop
+from tests.simulation.loop import Answer, Process, VirtualLoop
 
 GIVEN_UP_S = 0.3
 """How long a sender waits for an answer that does not come."""
 CHUNK_RECORDS = 12
 """Records of a range that are read at once: few, so that a fold is interrupted."""
+IDLE_S = 0.2
+IDLE_TIMES = 3.0
+"""A poll that would wait so long for nothing waits so many times as long. Empty polls were a tenth of what was done,
+and only records end what their callers wait for."""
 JUNK = Outgoing(key=b"junk", value=b"no record of ours")
 
 Strike = Callable[[str, float], None]
@@ -40,7 +44,7 @@ class Wire:
         """Appends, or not, or later, and tells about it, or not."""
         fate, amount = self.fates.draw("append")
         there_s, back_s = self.fates.latency_s(), self.fates.latency_s()
-        answer: asyncio.Future[int] = self.loop.create_future()
+        answer = Answer(self.loop)
         match fate:
             case "slow":
                 there_s += MOST_DELAY_S * amount
@@ -65,8 +69,9 @@ class Wire:
                 back_s,
             )
         if fate in ("lost", "ack lost", "late"):
-            self.loop.call_later(GIVEN_UP_S, _fail, answer, UnknownOutcome(f"append to {topic}/{partition}: {fate}"))
-        return await answer
+            self.loop.call_later(GIVEN_UP_S, answer.fail, UnknownOutcome(f"append to {topic}/{partition}: {fate}"))
+        base: int = await answer
+        return base
 
     def _land(
         self,
@@ -74,14 +79,14 @@ class Wire:
         partition: int,
         records: Sequence[Outgoing],
         gap: bool,
-        answer: "asyncio.Future[int] | None",
+        answer: Answer | None,
         back_s: float,
     ) -> None:
         if gap and topic == TOPICS.events:
             self.log.append(topic, partition, [JUNK], "intruder")
         base = self.log.append(topic, partition, records, self.process.name)
         if answer is not None:
-            self.loop.call_for(self.process, back_s, _succeed, answer, base)
+            self.loop.call_for(self.process, back_s, answer.tell, base)
 
     async def partitions(self, topic: str) -> int:
         raise AssertionError("nobody asks")
@@ -151,7 +156,7 @@ class Tail:
         self._wire = wire
         self._at = dict(starts)
         self._paused: set[int] = set()
-        self._waiting: asyncio.Future[int] | None = None
+        self._waiting: Answer | None = None
         wire.log.grown[topic].append(self._wake)
 
     async def poll(self, *, timeout_s: float, max_records: int = 5_000) -> Mapping[int, Sequence[Record]]:
@@ -164,8 +169,9 @@ class Tail:
         if self._has_records():
             await asyncio.sleep(wire.fates.latency_s())
         else:
-            waiting = self._waiting = wire.loop.create_future()
-            timer = wire.loop.call_later(timeout_s, _succeed, waiting, 0)
+            waiting = self._waiting = Answer(wire.loop)
+            wait_s = timeout_s if timeout_s < IDLE_S else timeout_s * IDLE_TIMES
+            timer = wire.loop.call_later(wait_s, waiting.tell, None)
             await waiting
             timer.cancel()
             self._waiting = None
@@ -193,7 +199,7 @@ class Tail:
     def _wake(self) -> None:
         if self._waiting is not None and self._has_records():
             wire = self._wire
-            wire.loop.call_for(wire.process, wire.fates.latency_s(), _succeed, self._waiting, 0)
+            wire.loop.call_for(wire.process, wire.fates.latency_s(), self._waiting.tell, None)
             self._waiting = None
 
     def seek(self, partition: int, offset: int) -> None:
@@ -213,13 +219,3 @@ class Tail:
 
     async def close(self) -> None:
         """Nothing to close."""
-
-
-def _succeed(answer: "asyncio.Future[int]", value: int) -> None:
-    if not answer.done():
-        answer.set_result(value)
-
-
-def _fail(answer: "asyncio.Future[int]", error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)

@@ -26,12 +26,12 @@ class SimulatedBuilds:
         return Build(prefix=PREFIX, number=number)
 
     async def prepare(self) -> None:
-        await self._connection._reach("tables")
+        await self._connection.reach("tables")
         if not self._store.builds:
             self._store.builds.append(BuildRow(1, LIVE, VERSION, None, None))
 
     async def live(self) -> BuildRow:
-        await self._connection._reach("tables")
+        await self._connection.reach("tables")
         return next(row for row in self._store.builds if row.state == LIVE)
 
     async def reserve_projecting(self, topic: str) -> bool:
@@ -41,11 +41,11 @@ class SimulatedBuilds:
         return await self._reserve("rebuild")
 
     async def _reserve(self, name: str) -> bool:
-        await self._connection._reach("tables")
+        await self._connection.reach("tables")
         return self._store.advisory.setdefault(name, self._connection) is self._connection
 
     async def make(self) -> Build:
-        await self._connection._reach("tables")
+        await self._connection.reach("tables")
         store = self._store
         for row in [row for row in store.builds if row.state == BUILDING]:
             self._drop(row.number)
@@ -55,7 +55,7 @@ class SimulatedBuilds:
         return self.build(number)
 
     async def positions(self, number: int, topic: str, *, lock: bool = False) -> dict[int, int]:
-        await self._connection._reach("tables")
+        await self._connection.reach("tables")
         schema = self.build(number).schema
         if lock:
             for key in sorted(self._store.table(schema, "cursors")):
@@ -64,7 +64,7 @@ class SimulatedBuilds:
 
     async def table_hashes(self, number: int) -> dict[str, TableHash]:
         """The rows themselves stand for their hash."""
-        await self._connection._reach("tables")
+        await self._connection.reach("tables")
         schema = self.build(number).schema
         return {
             name: TableHash(len(rows), str(sorted(rows.items())))
@@ -73,7 +73,7 @@ class SimulatedBuilds:
         }
 
     async def switch(self, build: Build) -> None:
-        await self._connection._reach("tables")
+        await self._connection.reach("tables")
         states = {LIVE: PREVIOUS}
         self._store.builds = [
             row._replace(state=LIVE if row.number == build.number else states.get(row.state, row.state))
@@ -81,14 +81,14 @@ class SimulatedBuilds:
         ]
 
     async def drop_unused(self) -> list[int]:
-        await self._connection._reach("tables")
+        await self._connection.reach("tables")
         previous = [row.number for row in self._store.builds if row.state == PREVIOUS]
         for number in previous[:-1]:
             self._drop(number)
         return previous[:-1]
 
     async def say(self, status: StatusRow) -> None:
-        await self._connection._reach("tables")
+        await self._connection.reach("tables")
 
     def _drop(self, number: int) -> None:
         store = self._store

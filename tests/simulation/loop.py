@@ -13,11 +13,10 @@ Contexts are not entered: nothing that is simulated uses context variables, and 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from random import Random
-from types import coroutine
 from typing import Any, ClassVar
 from unittest.mock import patch
 
@@ -247,6 +246,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if when > self.now:
                 self.now = when
             heappop(timers)
+            process = handle.process
+            if not process.frozen and not process.fuse and not (timers and timers[0][0] <= when):
+                # The only one that is due, and nobody else can run: at once, without a place in any queue.
+                self.current = process
+                handle.callback(*handle.args)
+                self.current = self.outside
+                return True
             self._make_ready(handle)
             while timers and timers[0][0] <= when:
                 self._make_ready(heappop(timers)[2])
@@ -293,27 +299,92 @@ def ordered_groups() -> Iterator[None]:
         yield
 
 
-async def sleep(delay: float, result: Any = None) -> Any:
-    """asyncio.sleep on the running VirtualLoop, without looking for the loop and through fewer hands."""
-    loop = VirtualLoop.running
-    assert loop is not None
-    if delay <= 0:
-        await _turn()
-        return result
-    future: asyncio.Future[Any] = asyncio.Future(loop=loop)
-    handle = loop.call_for(loop.current, delay, _wake, future, result)
-    try:
-        return await future
-    finally:
-        handle.is_cancelled = True
+class Nap:
+    """asyncio.sleep on the running VirtualLoop, and what the sleeping task waits for: its timer wakes the task itself.
+
+    A future would take two callbacks, one that gives it its result and one that wakes who waits for it; half of all
+    callbacks are sleeps that end. It has what asyncio.Task asks of a future, and one task waits for it.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_delay_s", "_handle", "_loop", "_result", "_wake", "_was_cancelled")
+
+    def __init__(self, delay: float, result: Any = None) -> None:
+        loop = VirtualLoop.running
+        assert loop is not None
+        self._loop = loop
+        self._delay_s = delay
+        self._result = result
+        self._was_cancelled = False
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self._delay_s <= 0:
+            yield None  # lets the others run once
+        else:
+            self._asyncio_future_blocking = True
+            yield self
+        return self._result
+
+    def add_done_callback(self, wake: Callable[[Any], None], *, context: Any = None) -> None:
+        loop = self._loop
+        self._wake = wake
+        self._handle = loop.call_for(loop.current, self._delay_s, wake, self)
+
+    def cancel(self, msg: Any = None) -> bool:
+        if self._was_cancelled:
+            return False
+        self._was_cancelled = self._handle.is_cancelled = True
+        self._loop.call_soon(self._wake, self)
+        return True
+
+    def result(self) -> None:
+        if self._was_cancelled:
+            raise asyncio.CancelledError
 
 
-@coroutine
-def _turn() -> Any:
-    """Lets the others run once."""
-    yield
+class Answer:
+    """What one task waits for until somebody tells it: a future that wakes the task at once.
 
+    `tell` and `fail` are for callbacks of the process that waits, not for its tasks. The first one counts.
+    """
 
-def _wake(future: "asyncio.Future[Any]", result: Any) -> None:
-    if not future.done():
-        future.set_result(result)
+    __slots__ = ("_asyncio_future_blocking", "_error", "_is_done", "_loop", "_value", "_wake")
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._is_done = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._wake: Callable[[Any], None] | None = None
+
+    def tell(self, value: Any) -> None:
+        if not self._is_done:
+            self._is_done, self._value = True, value
+            if self._wake is not None:
+                self._wake(self)
+
+    def fail(self, error: BaseException) -> None:
+        if not self._is_done:
+            self._error = error
+            self.tell(None)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if not self._is_done:
+            self._asyncio_future_blocking = True
+            yield self
+        return self.result()
+
+    def add_done_callback(self, wake: Callable[[Any], None], *, context: Any = None) -> None:
+        self._wake = wake
+
+    def cancel(self, msg: Any = None) -> bool:
+        if self._is_done:
+            return False
+        self._is_done, self._error = True, asyncio.CancelledError()
+        assert self._wake is not None
+        self._loop.call_soon(self._wake, self)
+        return True
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._value

@@ -28,10 +28,12 @@ from tests.simulation.builds import SimulatedBuilds
 from tests.simulation.checker import Violation
 from tests.simulation.clients import TENANT, wishes
 from tests.simulation.faults import CALM_S, Faults
-from tests.simulation.loop import VirtualLoop, ordered_groups, sleep
+from tests.simulation.loop import Nap, VirtualLoop, ordered_groups
 from tests.simulation.reading import read_once
 from tests.simulation.world import Tell, World
 
+STAND_BY_S = 1.5
+"""How often the second projector looks whether it is its turn: seldom enough not to be a tenth of all that happens."""
 LIMIT = "limit"
 """Among the wishes: that the tenant has one."""
 
@@ -65,10 +67,11 @@ def simulated() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     with (
         patch.object(time, "monotonic", virtual),
-        patch.object(asyncio, "sleep", sleep),
+        patch.object(asyncio, "sleep", Nap),
         ordered_groups(),
         read_once(),
         patch.object(projecting, "Builds", SimulatedBuilds),
+        patch.object(projecting, "STAND_BY_S", STAND_BY_S),
         patch.object(rebuilding, "Builds", SimulatedBuilds),
         patch.object(run_projection, "writer", cache(writer)),
         warnings.catch_warnings(),

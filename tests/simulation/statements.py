@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 from psycopg import sql
@@ -38,8 +39,19 @@ class Insert:
 
     schema: str
     name: str
-    key: tuple[int, ...]
+    key_of: Callable[[Row], Key]
     merge: Callable[[Row, Row], Row] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a text asks for. `kind` is one of snapshot, nothing, update, claim, insert, open calls and select."""
+
+    kind: str
+    table: tuple[str, str]
+    update: Update | None = None
+    insert: Insert | None = None
+    staging: str = ""
 
 
 MOST_TEXTS = 1_000
@@ -76,6 +88,26 @@ def staging_in(text: str) -> str:
 
 
 @cache
+def statement_in(text: str) -> Statement:
+    """What `Connection.execute` is asked for."""
+    if "REPEATABLE READ" in text:
+        return Statement("snapshot", ("", ""))
+    if text.startswith(("SET ", "CREATE TEMPORARY TABLE")) or "pg_notify" in text:
+        return Statement("nothing", ("", ""))
+    table = table_in(text)
+    if text.startswith("UPDATE"):
+        return Statement("update", table, update=update_in(text))
+    if "c.epoch + 1" in text:
+        return Statement("claim", table)
+    if text.startswith("INSERT"):
+        return Statement("insert", table, insert=insert_in(text), staging=staging_in(text))
+    if " JOIN " in text:
+        return Statement("open calls", table)
+    assert text.startswith("SELECT * FROM"), f"the simulated Postgres does not know {text}"
+    return Statement("select", table)
+
+
+@cache
 def update_in(text: str) -> Update:
     sets, _, where = text.partition(" WHERE ")
     placeholder = re.compile(r"(\w+) = %s")
@@ -95,9 +127,10 @@ def insert_in(text: str) -> Insert:
     schema, name = table_in(text)
     columns = COLUMNS[name]
     key = tuple(columns.index(column) for column in KEYS[name])
+    key_of: Callable[[Row], Key] = itemgetter(*key) if len(key) > 1 else lambda row: (row[key[0]],)
     _, conflict, policies = text.partition("DO UPDATE SET ")
     if not conflict:
-        return Insert(schema, name, key, None)
+        return Insert(schema, name, key_of, None)
     ways: dict[str, Callable[[Any, Any], Any]] = {}
     for column, policy in re.findall(r'"(\w+)" = (coalesce\([^)]*\)|[^,]+)', policies):
         ways[column] = _way(column, policy)
@@ -110,7 +143,7 @@ def insert_in(text: str) -> Insert:
             merged[at] = way(old[at], new[at])
         return tuple(merged)
 
-    return Insert(schema, name, key, merge)
+    return Insert(schema, name, key_of, merge)
 
 
 def _way(column: str, policy: str) -> Callable[[Any, Any], Any]:

@@ -27,15 +27,17 @@ from tests.simulation.statements import (
     Update,
     insert_in,
     staging_in,
-    table_in,
+    statement_in,
     text_of,
-    update_in,
 )
 
 Place = tuple[str, str, Key]
 """Schema, table and key of a row."""
 Strike = Callable[[str, float], None]
 PREFIX = "loom"
+COMMIT_WAYS = 4.0
+"""A commit takes so many times as long as another way to the server, as with a slow disk: a transaction is longer under
+way, so that more can happen meanwhile, and takes up the events of that time instead of a third as many."""
 
 
 @dataclass(slots=True)
@@ -132,6 +134,8 @@ class Connection:
         self._staged: dict[str, list[Row]] = {}
         """Rows of temporary tables, until the end of the transaction."""
         self._is_open = True
+        self._fate = ("", 0.0)
+        """Of what was sent last."""
         self._seen: dict[tuple[str, str], dict[Key, Row]] | None = None
         """The tables as they were when a REPEATABLE READ transaction began."""
 
@@ -168,38 +172,41 @@ class Connection:
         return Nothing(self)
 
     async def execute(self, query: Any, parameters: Sequence[Any] = ()) -> Answer:
-        await self._reach("tables")
-        text = text_of(query)
-        if "REPEATABLE READ" in text:
-            self._seen = {place: dict(rows) for place, rows in self._store.tables.items()}
-        if text.startswith(("SET ", "CREATE TEMPORARY TABLE")) or "pg_notify" in text:
+        if not self._reaches("tables"):
+            await self._meet()
+        asked = statement_in(text_of(query))
+        if asked.kind == "nothing":
             return Answer()
-        self._must_exist(table_in(text)[0])
-        if text.startswith("UPDATE"):
-            answer = await self._update(update_in(text), parameters)
+        if asked.kind == "snapshot":
+            self._seen = {place: dict(rows) for place, rows in self._store.tables.items()}
+            return Answer()
+        schema, name = asked.table
+        self._must_exist(schema)
+        if asked.update is not None:
+            answer = await self._update(asked.update, parameters)
             if not self._depth:
                 self._over()
             return answer
-        if "c.epoch + 1" in text:
-            return await self._claim(table_in(text), parameters)
-        if text.startswith("INSERT"):
-            self._insert(insert_in(text), self._staged.get(staging_in(text), ()))
+        if asked.insert is not None:
+            self._insert(asked.insert, self._staged.get(asked.staging, ()))
             return Answer()
-        if " JOIN " in text:
-            return Answer(self._open_calls(table_in(text)[0], parameters[0]))
-        assert text.startswith("SELECT * FROM"), f"the simulated Postgres does not know {text}"
-        schema, name = table_in(text)
+        if asked.kind == "claim":
+            return await self._claim(asked.table, parameters)
+        if asked.kind == "open calls":
+            return Answer(self._open_calls(schema, parameters[0]))
         found = [self._read(schema, name, (run_id,)) for run_id in parameters[0]]
         return Answer([row for row in found if row is not None])
 
     async def executemany(self, query: Any, rows: Iterable[Row]) -> None:
-        await self._reach("tables")
+        if not self._reaches("tables"):
+            await self._meet()
         self._insert(insert_in(text_of(query)), rows)
 
     @asynccontextmanager
     async def copy(self, query: Any) -> AsyncIterator["Copy"]:
         """COPY FROM STDIN into a table, or into a temporary one."""
-        await self._reach("tables")
+        if not self._reaches("tables"):
+            await self._meet()
         text, copy = text_of(query), Copy()
         yield copy
         staging = staging_in(text)
@@ -209,14 +216,21 @@ class Connection:
             self._insert(insert_in(text), copy.rows)
 
     def _insert(self, insert: Insert, rows: Iterable[Row]) -> None:
-        self._must_exist(insert.schema)
+        schema, name, key_of, merge = insert.schema, insert.name, insert.key_of, insert.merge
+        self._must_exist(schema)
+        there, changes = self._store.table(schema, name), self._changes
         for row in rows:
-            key = tuple(row[at] for at in insert.key)
-            old = self._read(insert.schema, insert.name, key)
-            if old is not None and insert.merge is None:
-                raise psycopg.errors.UniqueViolation(f"{insert.name}: the key {key} is there already")
-            new = tuple(row) if old is None or insert.merge is None else insert.merge(old, row)
-            self._write((insert.schema, insert.name, key), new)
+            key = key_of(row)
+            place = (schema, name, key)
+            old = changes.get(place) or there.get(key)
+            if old is None:
+                changes[place] = tuple(row)
+            elif merge is None:
+                raise psycopg.errors.UniqueViolation(f"{name}: the key {key} is there already")
+            else:
+                changes[place] = merge(old, row)
+        if not self._depth:
+            self._apply()
 
     # --- the statements -----------------------------------------------------------------------------------------------
 
@@ -266,11 +280,11 @@ class Connection:
             self._apply()
 
     async def _commit(self) -> None:
-        await asyncio.sleep(self._fates.latency_s())
-        fate = await self._reach("commit")
+        await asyncio.sleep(COMMIT_WAYS * self._fates.latency_s())
+        fate = await self.reach("commit")
         self._apply()
         self._over()
-        await asyncio.sleep(self._fates.latency_s())
+        await asyncio.sleep(COMMIT_WAYS * self._fates.latency_s())
         if fate == "commit lost":
             self.end()
             raise psycopg.OperationalError("the connection broke after the commit")
@@ -291,11 +305,18 @@ class Connection:
         if schema in self._store.dropped:
             raise psycopg.errors.UndefinedTable(f"the schema {schema} does not exist")
 
-    async def _reach(self, kind: str) -> str:
-        """On the way to the server. Raises what a broken connection raises."""
-        fate, amount = self._fates.draw(kind)
-        if not fate and self._is_open:
-            return fate
+    async def reach(self, kind: str) -> str:
+        """On the way to the server; gives the fate that was met. Raises what a broken connection raises."""
+        return "" if self._reaches(kind) else await self._meet()
+
+    def _reaches(self, kind: str) -> bool:
+        """Whether what is sent reaches the server and nothing happens on the way; most do, and wait for nothing."""
+        self._fate = self._fates.draw(kind)
+        return self._is_open and not self._fate[0]
+
+    async def _meet(self) -> str:
+        """What happens on the way to the server. Raises what a broken connection raises."""
+        fate, amount = self._fate
         match fate:
             case "slow":
                 await asyncio.sleep(MOST_DELAY_S * amount)

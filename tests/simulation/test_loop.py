@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.loop import Process, VirtualLoop, ordered_groups, sleep
+from tests.simulation.loop import Answer, Nap, Process, VirtualLoop, ordered_groups
 
 END_S = 100.0
 
@@ -161,15 +161,15 @@ def test_a_sleep_takes_its_time_gives_its_result_and_can_be_cancelled(loop: Virt
 
     async def sleeper() -> None:
         try:
-            await sleep(50.0)
+            await Nap(50.0)
         finally:
             seen.append(loop.time())
 
     async def work() -> None:
-        seen.append(await sleep(2.0, "rested"))
-        seen.append(await sleep(0, "at once"))
+        seen.append(await Nap(2.0, "rested"))
+        seen.append(await Nap(0, "at once"))
         task = asyncio.ensure_future(sleeper())
-        await sleep(1.0)
+        await Nap(1.0)
         task.cancel()
 
     spawned(loop, work())
@@ -181,10 +181,13 @@ def test_a_sleep_takes_its_time_gives_its_result_and_can_be_cancelled(loop: Virt
 def test_closing_ends_every_task_also_of_frozen_processes(loop: VirtualLoop) -> None:
     ended: list[str] = []
 
+    async def rest() -> None:
+        await asyncio.sleep(1_000.0)
+
     async def work(name: str) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(asyncio.sleep(1_000.0))
+                group.create_task(rest())
         finally:
             ended.append(name)
 
@@ -193,3 +196,47 @@ def test_closing_ends_every_task_also_of_frozen_processes(loop: VirtualLoop) -> 
     loop.freeze(first)
     loop.close()
     assert sorted(ended) == ["first", "second"]
+
+
+def test_an_answer_wakes_who_waits_for_it_once_with_what_was_told_first(loop: VirtualLoop) -> None:
+    seen: list[object] = []
+    told, failed, before = Answer(loop), Answer(loop), Answer(loop)
+
+    async def work() -> None:
+        seen.append(await told)
+        seen.append(loop.time())
+        try:
+            await failed
+        except TimeoutError:
+            seen.append("failed")
+        seen.append(await before)
+
+    (process,) = spawned(loop, work())
+    loop.call_for(process, 2.0, told.tell, "first")
+    loop.call_for(process, 3.0, told.fail, TimeoutError())
+    loop.call_for(process, 4.0, before.tell, "before anybody asked")
+    loop.call_for(process, 5.0, failed.fail, TimeoutError())
+    loop.run(END_S)
+    assert seen == ["first", 2.0, "failed", "before anybody asked"]
+
+
+def test_who_is_cancelled_hears_no_answer(loop: VirtualLoop) -> None:
+    seen: list[float] = []
+    answer = Answer(loop)
+
+    async def wait() -> None:
+        try:
+            await answer
+        finally:
+            seen.append(loop.time())
+
+    async def work() -> None:
+        task = asyncio.ensure_future(wait())
+        await asyncio.sleep(1.0)
+        task.cancel()
+
+    (process,) = spawned(loop, work())
+    loop.call_for(process, 2.0, answer.tell, "too late")
+    loop.run(END_S)
+    assert seen == [1.0]
+    assert not loop.complaints

@@ -50,7 +50,7 @@ MOST_BREAK_S = 0.02
 DRAIN_S = 1.0
 STORM_REBALANCES = 5
 STORM_EVERY_S = 0.08
-LOOK_S = 0.25
+LOOK_S = 0.5
 PATIENCE_S = 300.0
 """Virtual seconds after the calm until everything must have ended: far above the sum of all back-offs, and of the half
 minutes that the calls of three generations, one after the other, may wait for room under a limit."""
