@@ -18,11 +18,12 @@ Schema = Any
 Writer = Callable[[Any], bytes]
 
 SMALL_NUMBERS = 4_096
-"""Numbers whose bytes are kept: lengths, seqs, counts, durations. A text of 1,000 characters has a length below it."""
+"""Numbers whose bytes are kept: lengths, seqs, counts, durations. A text of 1,000 characters has a length below it. So
+are -1, which says that there is none, and as many round numbers: limits and windows, which come again in each run."""
 
 
 class Zigzag(dict[int, bytes]):
-    """Avro longs by number; those below SMALL_NUMBERS are kept. Raises OverflowError for what 64 bits cannot hold."""
+    """Avro longs by number; many are kept, see SMALL_NUMBERS. Raises OverflowError for what 64 bits cannot hold."""
 
     def __missing__(self, number: int) -> bytes:
         if not -(1 << 63) <= number < 1 << 63:
@@ -34,7 +35,7 @@ class Zigzag(dict[int, bytes]):
             left >>= 7
         found.append(left)
         made = bytes(found)
-        if 0 <= number < SMALL_NUMBERS:
+        if -1 <= number < SMALL_NUMBERS or (number % 1000 == 0 and len(self) < 2 * SMALL_NUMBERS):
             self[number] = made
         return made
 

@@ -56,6 +56,8 @@ from services.runtime.tool_results import DENIED, Returned, ToolResults, as_resu
 from services.runtime.tracing import Tracing
 from services.stream.subject_keys import Sealer
 
+NO_ARGUMENTS = ("", "{}")
+"""Arguments that need no parser, which takes a microsecond each time."""
 Called = TypeVar("Called", CallTool, ReconcileTool)
 
 
@@ -288,7 +290,7 @@ class ToolCalls:
         if tool is None or not shelf.grants(facts.definition.tools, effect.name):
             return error_result(f"tool not found: {effect.name}")
         try:
-            arguments = json.loads(effect.input or "{}")
+            arguments = json.loads(effect.input) if effect.input not in NO_ARGUMENTS else {}
         except (ValueError, RecursionError) as error:
             return error_result(f"the arguments of {effect.name} are not JSON: {error}")
         if not isinstance(arguments, dict):
@@ -364,8 +366,10 @@ def _hooked_call(
 
 def parsed(input_json: str) -> Mapping[str, Any]:
     """The arguments of a call as far as they can be read; empty when they cannot."""
+    if input_json in NO_ARGUMENTS:
+        return {}
     try:
-        arguments = json.loads(input_json or "{}")
+        arguments = json.loads(input_json)
     except (ValueError, RecursionError):
         return {}
     return arguments if isinstance(arguments, dict) else {}
