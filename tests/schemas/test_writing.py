@@ -35,7 +35,8 @@ def test_a_compiled_writer_writes_what_fastavro_writes(record: type[Any], data: 
 @given(number=st.one_of(LONGS, st.integers(-2 * SMALL_NUMBERS, 2 * SMALL_NUMBERS)))
 def test_a_number_has_the_bytes_that_fastavro_gives_it(number: int) -> None:
     assert ZIGZAG[number] == written("long", number)
-    assert all(0 <= kept < SMALL_NUMBERS for kept in ZIGZAG)
+    assert all(-1 <= kept < SMALL_NUMBERS or kept % 1000 == 0 for kept in ZIGZAG)
+    assert len(ZIGZAG) <= 3 * SMALL_NUMBERS
 
 
 @pytest.mark.parametrize("number", [1 << 63, -(1 << 63) - 1])
