@@ -50,7 +50,7 @@ from services.runtime.hooks import Chain, HookedCall, Hooks
 from services.runtime.model_calls import ToolShelf
 from services.runtime.payloads import inline_or_blob, storable
 from services.runtime.redaction import without
-from services.runtime.secrecy import IN_CLEAR, Clear, Secrecy
+from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
 from services.runtime.tool_contexts import ToolContexts
 from services.runtime.tool_results import DENIED, Returned, ToolResults, as_result, error_result
 from services.runtime.tracing import Tracing
@@ -103,8 +103,10 @@ class ToolCalls:
     async def run(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolDone | ChildrenAsked:
         """The order that tells the core how the call went."""
         # Before the call: afterwards nothing may come between its result and the log.
-        sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
-        effect, state = await self._opened(effect, state, tenant)
+        sealer: Sealer | Clear = CLEAR
+        if self._secrecy.is_on:
+            sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
+            effect, state = await self._opened(effect, state, tenant)
         opened = open_call(state, effect.turn, effect.index)
         if opened is not None and opened.delegation is not None:
             return await self._gathered(effect, state, opened.delegation, sealer, tenant)
