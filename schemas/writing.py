@@ -18,11 +18,18 @@ Schema = Any
 Writer = Callable[[Any], bytes]
 
 SMALL_NUMBERS = 4_096
-"""Numbers whose bytes are kept: lengths, seqs, counts, durations. A text of 1,000 characters has a length below it."""
+"""Numbers whose bytes are kept: lengths, seqs, counts, durations. A text of 1,000 characters has a length below it. So
+are -1, which says that there is none, and as many round numbers: limits and windows, which come again in each run."""
+
+KEPT_WHOLE = frozenset({"loom.values.AgentDefinition"})
+"""Records that are frozen and written again and again: every run of an agent tells the definition it is pinned to, one
+object for all of them. A RunStarted takes 1.5 us so, and 3 with the definition written anew."""
+KEPT_RECORDS = 64
+"""Of one writer; agents at work are few."""
 
 
 class Zigzag(dict[int, bytes]):
-    """Avro longs by number; those below SMALL_NUMBERS are kept. Raises OverflowError for what 64 bits cannot hold."""
+    """Avro longs by number; many are kept, see SMALL_NUMBERS. Raises OverflowError for what 64 bits cannot hold."""
 
     def __missing__(self, number: int) -> bytes:
         if not -(1 << 63) <= number < 1 << 63:
@@ -34,7 +41,7 @@ class Zigzag(dict[int, bytes]):
             left >>= 7
         found.append(left)
         made = bytes(found)
-        if 0 <= number < SMALL_NUMBERS:
+        if -1 <= number < SMALL_NUMBERS or (number % 1000 == 0 and len(self) < 2 * SMALL_NUMBERS):
             self[number] = made
         return made
 
@@ -68,6 +75,8 @@ class _Compiler:
         self._known[schema["name"]] = schema
         parts = [self._parts(field["type"], f"v.{field['name']}") for field in schema["fields"]]
         exec(f"def {name}(v):\n return join(({''.join(f'{part}, ' for part in parts)}))", self._names)  # noqa: S102
+        if schema["name"] in KEPT_WHOLE:
+            self._names[name] = _kept(self._names[name])
         writer: Writer = self._names[name]
         return writer
 
@@ -111,6 +120,23 @@ class _Compiler:
     def _blocks(self, value: str, item: str, of: str = "") -> str:
         """Avro's arrays and maps: one block with its count, then an empty one."""
         return f'Z[len({value})] + join([{item} for i in {value}{of}]) + b"\\0"'
+
+
+def _kept(write: Writer) -> Writer:
+    """The writer, with the bytes of the last records kept while they are the same objects."""
+    known: dict[int, tuple[Any, bytes]] = {}
+
+    def written(v: Any) -> bytes:
+        found = known.get(id(v))
+        if found is not None and found[0] is v:
+            return found[1]
+        made = write(v)
+        if len(known) >= KEPT_RECORDS:
+            known.clear()
+        known[id(v)] = (v, made)
+        return made
+
+    return written
 
 
 def _fixed(value: bytes, size: int) -> bytes:

@@ -30,6 +30,7 @@ from connectors.models import mock_circuit, mock_reviewer
 from connectors.models.mock_script import ScriptTurn, WantedCall, last_user_text, results_since_user
 from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
 from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
+from schemas.making import maker
 from schemas.values import ToolCall, Usage
 
 CAPABILITIES = Capabilities(max_context_tokens=200_000, supports_vision=True)
@@ -47,6 +48,8 @@ LEDGER_TURNS = (1, 2, 1)
 """Calls of each turn; two at once, so that a lost process can leave a turn half answered."""
 LEDGER_WAIT_MS = 150
 """How long each call takes: as long as a model turn, so that a kill hits calls as often as turns."""
+
+_tool_call, _usage, _answer = maker(ToolCall), maker(Usage), maker(Reply)  # at each turn; see schemas/making.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +160,7 @@ def _tree(request: ModelRequest) -> ScriptTurn:
 
 
 def _require(request: ModelRequest, name: str) -> None:
-    if not any(tool.name == name for tool in request.tools):
+    if name not in [tool.name for tool in request.tools]:
         offered = ", ".join(tool.name for tool in request.tools) or "none"
         raise Permanent(
             f"mock 400: {request.model} calls the tool {name}; offered: {offered}", kind="invalid", status=400
@@ -192,15 +195,19 @@ def _listed() -> list[str]:
 
 def _reply(request: ModelRequest, turn: ScriptTurn, characters: int) -> Reply:
     calls = tuple(
-        ToolCall(id=_tool_id(request.call_id, index), name=call.name, input=call.input)
-        for index, call in enumerate(turn.calls)
+        [
+            _tool_call(id=_tool_id(request.call_id, index), name=call.name, input=call.input)
+            for index, call in enumerate(turn.calls)
+        ]
     )
-    written = len(turn.text) + sum(len(call.input) for call in calls)
-    return Reply(
+    written = len(turn.text) + sum([len(call.input) for call in calls])
+    return _answer(
         text=turn.text,
         tool_calls=calls,
         stop_reason="tool_use" if calls else "end_turn",
-        usage=Usage(input_tokens=max(1, characters // CHARACTERS_A_TOKEN), output_tokens=written // CHARACTERS_A_TOKEN),
+        usage=_usage(
+            input_tokens=max(1, characters // CHARACTERS_A_TOKEN), output_tokens=written // CHARACTERS_A_TOKEN
+        ),
         model=request.model,
     )
 
@@ -212,7 +219,7 @@ def _pieces(text: str) -> Sequence[str]:
 
 
 def _characters(request: ModelRequest) -> int:
-    return sum(len(block.text) for block in request.system) + sum(map(_characters_of, request.messages))
+    return sum([len(block.text) for block in request.system]) + sum(map(_characters_of, request.messages))
 
 
 def _characters_of(message: Message) -> int:

@@ -88,6 +88,8 @@ ToARun = (
     | HandOverToolResult
 )
 """Commands to a run that exists."""
+NOTED = frozenset({RunStarted, RunRestored, RunRefused, RunCompleted, RunFailed, RunCancelled})
+"""Events by which somebody begins or ends to hold a session and a handle; most do not."""
 
 SaidSoFar = Callable[[str, int, int], Coroutine[Any, Any, tuple[str, BlobRef | None]]]
 """What the model has said in that run, turn and attempt, if this process asks it; so_far.SoFar."""
@@ -182,6 +184,8 @@ class RunDesk:
 
     def decided(self, aggregate: Aggregate, event: Any) -> None:
         self._doorway.decided(aggregate, event)
+        if type(event) not in NOTED:
+            return
         match event:
             case RunStarted(session_id=session, agent_id=handle, imported_from=None, parent=parent):
                 self._known.sessions[aggregate.tenant, session] = aggregate.id
@@ -194,7 +198,7 @@ class RunDesk:
                 self._known.ending[aggregate.id] = None
 
     def durable(self, aggregate: Aggregate, decision: Decision) -> None:
-        if any(isinstance(event, RunRestored) for event in decision.events):
+        if RunRestored in map(type, decision.events):
             # What was told again was no work of this process.
             self._timeline.found_live(aggregate.id, aggregate.state, self._clock_ms())
         elif not is_import(aggregate.state):

@@ -39,6 +39,10 @@ OTHER = "other"
 LAG_LOOK_S = 0.25
 
 Labels = tuple[str, ...]
+COUNTED = frozenset(
+    {ModelReplied, ContextCompacted, CompactionFailed, RunStarted, RunCompleted, RunFailed, RunCancelled, RunRefused}
+)
+"""Events that say something to be counted; half of all do not."""
 
 
 class RunMetrics:
@@ -69,16 +73,18 @@ class RunMetrics:
     def model_called(self, provider: str, model: str, outcome: str, seconds: float) -> None:
         labels = _bounded(self.model_seconds, (provider, model))
         self.model_calls[*labels, outcome] += 1
-        self.model_seconds.setdefault(labels, Distribution(CALL_SECONDS)).observe(seconds)
+        _of(self.model_seconds, labels).observe(seconds)
 
     def tool_called(self, tool: str, outcome: str, seconds: float) -> None:
         labels = _bounded(self.tool_seconds, (tool,))
         self.tool_calls[*labels, outcome] += 1
-        self.tool_seconds.setdefault(labels, Distribution(CALL_SECONDS)).observe(seconds)
+        _of(self.tool_seconds, labels).observe(seconds)
 
     def recorded(self, events: Sequence[Any]) -> None:
         """These events are in the log."""
         for event in events:
+            if type(event) not in COUNTED:
+                continue
             match event:
                 case ModelReplied(usage=usage) | ContextCompacted(usage=usage) | CompactionFailed(usage=usage):
                     self.tokens["input",] += usage.input_tokens
@@ -178,6 +184,13 @@ class MeasuredTimeline:
     def durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
         self._metrics.recorded(events)
         self._durable(run_id, tenant, state, events, at_ms)
+
+
+def _of(known: dict[Labels, Distribution], labels: Labels) -> Distribution:
+    found = known.get(labels)
+    if found is None:
+        found = known[labels] = Distribution(CALL_SECONDS)
+    return found
 
 
 def _bounded(known: dict[Labels, Any], labels: Labels) -> Labels:

@@ -29,6 +29,7 @@ from connectors.protocols import (
 )
 from schemas.client_names import PREFIX as CLIENT_PREFIX
 from schemas.conversation import ToolUseBlock
+from schemas.making import maker
 from schemas.values import AgentDefinition, InterruptionWish, ToolCall, Usage
 from services.core.admission import PROVIDER_FULL
 from services.core.run import interrupting
@@ -56,6 +57,10 @@ from services.runtime.spending import (
 )
 from services.runtime.tracing import Tracing
 from services.stream.subject_keys import Sealer
+
+# At each call; see schemas/making.py.
+_model_request, _system_block = maker(ModelRequest), maker(SystemBlock)
+_model_answered, _tool_call = maker(ModelAnswered), maker(ToolCall)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +153,8 @@ class ModelCalls:
         place = CallPlace(effect.run_id, str(effect.turn), effect.attempt)
         hold = self._hold(provider, place, tenant, user_id)
         try:
-            sealer = await self._secrecy.sealer(tenant, user_id)
+            if self._secrecy.is_on:
+                sealer = await self._secrecy.sealer(tenant, user_id)
             request: ModelRequest | None = None
             if hold is not None:
                 request = await self._request(provider, effect, state, tenant)
@@ -255,17 +261,17 @@ class ModelCalls:
 
     async def _request(self, provider: Provider, effect: CallModel, state: AwaitingModel, tenant: str) -> ModelRequest:
         facts = state.facts
-        system = await self._secrecy.texts(facts.system, tenant)
+        system = await self._secrecy.texts(facts.system, tenant) if self._secrecy.is_on else facts.system
         messages = await loaded(facts.messages, self._blobs, self._secrecy, tenant)
         if self._plugins is not None and provider.is_outside:
             sent = await self._plugins.applied(Outbound(system=system, messages=messages), facts, tenant)
             system, messages = sent.system, sent.messages
         definition = facts.definition
-        return ModelRequest(
+        return _model_request(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
             idempotency_key=idempotency_key(effect, state),
             model=effect.model,
-            system=tuple(SystemBlock(text=text, cacheable=index == 0) for index, text in enumerate(system)),
+            system=tuple([_system_block(text=text, cacheable=index == 0) for index, text in enumerate(system)]),
             messages=messages,
             tools=self._shown(provider, facts, tenant),
             max_tokens=definition.max_tokens,
@@ -346,10 +352,12 @@ class ModelCalls:
         text, blob = await inline_or_blob(sealer.text(storable(self._mask(reply.text))), self._blobs)
         spent_micros, currency = self.cost(effect.provider, effect.model, reply.usage)
         calls = tuple(
-            ToolCall(id=storable(call.id), name=storable(call.name), input=storable(call.input))
-            for call in reply.tool_calls
+            [
+                _tool_call(id=storable(call.id), name=storable(call.name), input=storable(call.input))
+                for call in reply.tool_calls
+            ]
         )
-        return ModelAnswered(
+        return _model_answered(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             attempt=effect.attempt,
@@ -358,8 +366,8 @@ class ModelCalls:
             reasoning=sealer.text(storable(reply.reasoning)),
             reasoning_signature=sealer.text(reply.reasoning_signature),
             tool_calls=calls if sealer is CLEAR else tuple([_sealed(call, sealer) for call in calls]),
-            effect_classes=tuple(self._tools.effect_class(call.name, call.input) for call in calls),
-            reconcilable=tuple(self._tools.is_reconcilable(call.name) for call in calls),
+            effect_classes=tuple([self._tools.effect_class(call.name, call.input) for call in calls]),
+            reconcilable=tuple([self._tools.is_reconcilable(call.name) for call in calls]),
             wishes=self._wishes(calls, definition, sealer),
             stop_reason=reply.stop_reason,
             usage=reply.usage,
@@ -376,7 +384,7 @@ class ModelCalls:
         self, calls: tuple[ToolCall, ...], definition: AgentDefinition, sealer: Sealer | Clear
     ) -> tuple[InterruptionWish, ...]:
         """What calls of Interruption ask for, read off while they are in clear."""
-        if not any(call.name == interrupting.TOOL for call in calls):
+        if interrupting.TOOL not in [call.name for call in calls]:
             return ()
         if not any(spec.name == interrupting.TOOL for spec in self._tools.specs(definition.tools)):
             return ()  # the agent has no such tool, and hears that as of any other

@@ -132,7 +132,11 @@ class HeldPlace:
         self._user = user
 
     async def __aenter__(self) -> None:
-        await self._queue.enter(self._tenant, self._user)
+        queue = self._queue
+        if queue.in_use < queue.places:  # as in enter, without another coroutine
+            queue.in_use += 1
+        else:
+            await queue.enter(self._tenant, self._user)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

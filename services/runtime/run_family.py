@@ -78,17 +78,13 @@ class RunFamily:
     def origin(self, first_event: Event | None) -> RunPosition | ForkPoint | None:
         return origin_of(first_event)
 
-    def evolve(self, state: State, event: Event, at_ms: int) -> State:
-        return evolve(state, event, at_ms)
-
-    def decide(self, state: State, order: Order) -> list[Event]:
-        return decide(state, order)
+    evolve = staticmethod(evolve)
+    decide = staticmethod(decide)
 
     def times(self, order: Order) -> tuple[int, ...]:
         return order.times if isinstance(order, Import) else ()
 
-    def react(self, state: State, event: Event) -> tuple[Effect, ...]:
-        return react(state, event)
+    react = staticmethod(react)
 
     def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Obey | None = None) -> Recover:
         keys: frozenset[CallKey] = frozenset(key for key in still_running if isinstance(key, tuple))
@@ -98,7 +94,8 @@ class RunFamily:
         return NotBegun(at_ms=at_ms, keys=frozenset(key for key in keys if isinstance(key, tuple)))
 
     def wakes_at(self, state: State) -> int:
-        return 0 if is_import(state) else wakes_at(state)
+        at_ms = wakes_at(state)
+        return 0 if at_ms and is_import(state) else at_ms
 
     def woken(self, at_ms: int) -> Woken:
         return Woken(at_ms=at_ms)

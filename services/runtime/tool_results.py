@@ -11,6 +11,7 @@ from connectors.protocols import (
     Blobs,
     ToolResult,
 )
+from schemas.making import maker
 from schemas.values import HookAct
 from services.core.hooks import HookedResult
 from services.core.run.orders import (
@@ -25,6 +26,7 @@ from services.stream.subject_keys import Sealer
 
 MAX_RESULT_CHARACTERS = 4 * 1024 * 1024
 """A longer result is cut; the built-in tools stay far below, this bounds foreign ones."""
+_tool_done = maker(ToolDone)  # at each call; see schemas/making.py
 DENIED = "denied"
 """Outcome of a call that a hook refused."""
 
@@ -65,7 +67,7 @@ class ToolResults:
         except OutsideError as error:
             inline, blob = sealer.text(f"{effect.name} returned, but its result could not be stored: {error}"), None
             is_error, outcome = True, "error"
-        return ToolDone(
+        return _tool_done(
             at_ms=self._clock_ms(),
             turn=effect.turn,
             index=effect.index,

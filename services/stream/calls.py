@@ -84,31 +84,29 @@ class Calls:
     async def _carry_out(
         self, partition: int, aggregate: str, tenant: str, effect: Any, state: Any, returned: Callable[[], None]
     ) -> None:
+        key = effect.key
+        task = self._tasks[aggregate][key]
         try:
-            await self._call(partition, aggregate, tenant, effect, state)
+            try:
+                order = await self._run(effect, state, tenant)
+            except asyncio.CancelledError:
+                if task.cancelling():
+                    raise
+                # Nobody stopped this call: something inside it was cancelled, and the run would wait for ever.
+                order = self._family.crashed(effect, "it was cancelled from inside", self._clock_ms())
+            except Exception as error:
+                log.exception("call %s of %s %s crashed", key, self._family.name, aggregate)
+                order = self._family.crashed(effect, self._told(error), self._clock_ms())
+            running = self._tasks.get(aggregate)
+            if running is None or running.get(key) is not task:
+                return  # stopped meanwhile
+            del running[key]
+            if not running:
+                del self._tasks[aggregate], self._partitions[aggregate]
+            if not self._done(partition, aggregate, tenant, order):
+                await self.hand_over(aggregate, tenant, order)
         finally:
             returned()
-
-    async def _call(self, partition: int, aggregate: str, tenant: str, effect: Any, state: Any) -> None:
-        task = self._tasks[aggregate][effect.key]
-        try:
-            order = await self._run(effect, state, tenant)
-        except asyncio.CancelledError:
-            if task.cancelling():
-                raise
-            # Nobody stopped this call: something inside it was cancelled, and the run would wait for ever.
-            order = self._family.crashed(effect, "it was cancelled from inside", self._clock_ms())
-        except Exception as error:
-            log.exception("call %s of %s %s crashed", effect.key, self._family.name, aggregate)
-            order = self._family.crashed(effect, self._told(error), self._clock_ms())
-        running = self._tasks.get(aggregate)
-        if running is None or running.get(effect.key) is not task:
-            return  # stopped meanwhile
-        del running[effect.key]
-        if not running:
-            del self._tasks[aggregate], self._partitions[aggregate]
-        if not self._done(partition, aggregate, tenant, order):
-            await self.hand_over(aggregate, tenant, order)
 
     async def hand_over(self, aggregate: str, tenant: str, order: Any) -> None:
         """Give a result to whoever owns its aggregate now; gives up after HAND_OVER_S."""

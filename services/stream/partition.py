@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from connectors.protocols import Outgoing
 from schemas.codec import Codec, DecisionEnvelope, digest
 from schemas.ids import event_id
+from schemas.making import maker
 from schemas.quick import frozen_on_paper
 from schemas.reader import RawEvent
 from services.stream.family import Family
@@ -111,6 +112,9 @@ class Flight:
 
     decisions: tuple[Decision, ...]
     records: tuple[Outgoing, ...]
+
+
+_due, _outgoing = maker(Due), maker(Outgoing)  # at each event; see schemas/making.py
 
 
 class Watcher(Protocol):
@@ -233,7 +237,7 @@ class Partition:
             )
 
         common = common_at(at_ms)
-        decided_ms = at_ms
+        decided_ms, evolve, react = at_ms, family.evolve, family.react
         values: list[bytes] = []
         effects: list[Any] = []
         for seq, event in enumerate(events, start=first):
@@ -243,8 +247,8 @@ class Partition:
             value = encode(common, seq, tail, event)
             values.append(value)
             tail = digest(value)
-            state = family.evolve(state, event, decided_ms)
-            effects += family.react(state, event)
+            state = evolve(state, event, decided_ms)
+            effects += react(state, event)
         size = sum(map(len, values)) + len(values) * (RECORD_OVERHEAD_BYTES + len(aggregate.key) + len(self._source))
         if size > MAX_DECISION_BYTES:
             raise DecisionTooLarge(f"{size} bytes of events, at most {MAX_DECISION_BYTES} fit one append")
@@ -252,7 +256,7 @@ class Partition:
             aggregate=aggregate,
             records=self._records(aggregate, first, events, values, family.traceparent(state)),
             events=list(events),
-            dues=[Due(aggregate, effect, state) for effect in effects],
+            dues=[_due(aggregate, effect, state) for effect in effects],
             size=size,
             command_offset=command_offset,
             ends=family.is_over(state),
@@ -266,8 +270,9 @@ class Partition:
         else:
             self.aggregates[aggregate.id] = aggregate
         self._pending.append(decision)
+        decided = self._watcher.decided
         for event in events:
-            self._watcher.decided(aggregate, event)
+            decided(aggregate, event)
 
     def mark(self, reached: Callable[[int], None]) -> None:
         """Call `reached` with the next offset once everything decided so far is in the log."""
@@ -348,7 +353,7 @@ class Partition:
         name, key = aggregate.id, aggregate.key
         rest = (self._source_header, ("traceparent", trace.encode())) if trace else (self._source_header,)
         return [
-            Outgoing(
+            _outgoing(
                 key=key,
                 value=value,
                 headers=(SPEC_VERSION, ("ce_id", event_id(name, seq).encode()), _type_header(event.SCHEMA), *rest),

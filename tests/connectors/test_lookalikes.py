@@ -7,10 +7,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.lookalikes import cleaned_json, cleaned_value, without_lookalikes
+from connectors.lookalikes import PATTERNS, cleaned_json, cleaned_value, without_lookalikes
 
 PIECES = st.sampled_from(
     ["password", "=", ": ", '"', "hunter2hunter2", "bearer ", "sk-abcdefghijklmnop1234", "authorization", " ", "a(b)"]
+)
+SECRETS = st.sampled_from(
+    [
+        "-----BEGIN RSA PRIVATE KEY-----abc-----END RSA PRIVATE KEY-----",
+        "Authorization: Basic dXNlcjpwYXNz",
+        "bearer abcdefghijklmnop1234",
+        "sk_live_abcdefghijklmnop",
+        "AKIAABCDEFGHIJKLMNOP",
+        "AIza" + "a" * 35,
+        "xoxb-1234567890",
+        "ghp_" + "a" * 36,
+        "github_pat_" + "a" * 22,
+        "glpat-" + "a" * 20,
+        "eyJabcdefgh.eyJabcdefgh.abcdefgh",
+        "API_KEY=abcdefgh",
+        "nothing",
+        " ",
+    ]
 )
 
 
@@ -35,6 +53,14 @@ def test_a_value_that_is_given_is_one_also_where_code_gives_it() -> None:
 def test_what_was_masked_once_stays_as_it_is(text: str) -> None:
     once = without_lookalikes(text)
     assert without_lookalikes(once) == once
+
+
+@given(st.lists(SECRETS | PIECES, max_size=4).map("".join))
+def test_looking_for_marks_and_signs_first_hides_no_secret(text: str) -> None:
+    searched = text
+    for pattern in PATTERNS:
+        searched = pattern.found.sub(pattern.instead, searched)
+    assert without_lookalikes(text) == searched
 
 
 def test_values_are_cleaned_and_keys_are_not() -> None:

@@ -11,10 +11,12 @@ from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, St
 
 def wakes_at(state: State) -> int:
     """UTC milliseconds; 0 = never."""
+    if isinstance(state, AwaitingModel):
+        return state.facts.deadline_ms  # it waits for no child and for nobody
     questions = state.questions if isinstance(state, AwaitingTools) else ()
     expiries = [question.expires_at_ms for question in questions]
     times = [at_ms for at_ms in (deadline_of(state), children.wakes_at(state), *expiries) if at_ms]
-    return min(times, default=0)
+    return min(times) if times else 0
 
 
 def deadline_of(state: State) -> int:
@@ -22,7 +24,7 @@ def deadline_of(state: State) -> int:
     waits for people only."""
     if isinstance(state, AwaitingTools) and state.idle_since_ms:
         return 0
-    if isinstance(state, AwaitingModel | AwaitingTools | Compacting):
+    if isinstance(state, (AwaitingModel, AwaitingTools, Compacting)):
         return state.facts.deadline_ms
     return 0
 

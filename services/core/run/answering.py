@@ -3,6 +3,9 @@
 Before: decide.py. After: going_on.py for what comes next; falling_back.py says which model is asked instead.
 """
 
+from collections.abc import Mapping
+
+from schemas.making import maker
 from schemas.run_events import (
     Event,
     ModelCallFailed,
@@ -11,6 +14,7 @@ from schemas.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
+from schemas.values import InterruptionWish
 from services.core.changing import changed
 from services.core.run import (
     falling_back,
@@ -32,11 +36,15 @@ from services.core.run.state import (
     State,
 )
 
+# At each turn; see schemas/making.py.
+_replied, _requested = maker(ModelReplied), maker(ToolCallRequested)
+NO_WISHES: Mapping[int, InterruptionWish] = {}
+
 
 def answered(state: State, order: ModelAnswered) -> list[Event]:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (order.turn, order.attempt):
         return []  # a late answer changes nothing
-    replied = ModelReplied(
+    replied = _replied(
         turn=order.turn,
         attempt=order.attempt,
         text=order.text,
@@ -71,13 +79,13 @@ def answered(state: State, order: ModelAnswered) -> list[Event]:
 
 def _tool_intents(facts: Facts, order: ModelAnswered) -> list[Event]:
     events: list[Event] = []
-    wishes = {wish.index: wish for wish in order.wishes}
+    wishes = {wish.index: wish for wish in order.wishes} if order.wishes else NO_WISHES
     for index, call in enumerate(order.tool_calls):
         if index in wishes and index < limits.MAX_TOOL_CALLS_PER_TURN:
             events += interrupting.begun(facts, order, wishes[index], events)
         elif index < limits.MAX_TOOL_CALLS_PER_TURN:
             events.append(
-                ToolCallRequested(
+                _requested(
                     turn=order.turn,
                     index=index,
                     call_id=call.id,

@@ -9,6 +9,7 @@ Before: the facts of a state. After: evolve at turn boundaries, the runs that go
 from typing import assert_never
 
 from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
+from schemas.making import maker
 from schemas.values import BlobRef
 from services.core.changing import changed
 from services.core.run import code_agents
@@ -28,6 +29,7 @@ from services.core.run.state import (
 )
 
 NO_RESULT = "no result: the run ended before this call returned; the call may or may not have had its effect"
+_result = maker(ToolResultBlock)
 
 
 def conversation(state: State) -> tuple[Message, ...]:
@@ -86,7 +88,7 @@ def next_to_read(state: State, facts: Facts) -> Facts:
 
 
 def result_block(answer: Answer) -> ToolResultBlock:
-    return ToolResultBlock(
+    return _result(
         tool_use_id=answer.call.id,
         name=answer.call.name,
         text=answer.text,

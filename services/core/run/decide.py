@@ -8,6 +8,7 @@ Before: services/stream hands over a command with the folded state. After: the e
 
 from typing import assert_never
 
+from schemas.making import maker
 from schemas.run_events import (
     CommandRefused,
     Event,
@@ -80,7 +81,10 @@ from services.core.run.state import (
     Paused,
     Refused,
     State,
+    open_at,
 )
+
+_returned = maker(ToolReturned)  # at each call; see schemas/making.py
 
 
 def decide(state: State, order: Order) -> list[Event]:
@@ -89,11 +93,15 @@ def decide(state: State, order: Order) -> list[Event]:
 
 
 def _decided(state: State, order: Order) -> list[Event]:
-    if is_import(state) and not isinstance(order, Import | Cancel):
+    if is_import(state) and not isinstance(order, (Import, Cancel)):
         return []  # it is told here and done elsewhere
     if quarantining.is_quarantined(state) and not isinstance(order, quarantining.HEARD):
         return []  # it stands still, whatever comes back or is asked for
-    match order:
+    match order:  # the usual orders first, as in evolve
+        case ModelAnswered():
+            return budgets.with_notices(state, order.notices, answered(state, order))
+        case ToolDone():
+            return _tool_done(state, order)
         case Start():
             return start(state, order)
         case Import():
@@ -125,14 +133,10 @@ def _decided(state: State, order: Order) -> list[Event]:
             return quarantining.quarantine(state, order)
         case Release():
             return release(state, order)
-        case ModelAnswered():
-            return budgets.with_notices(state, order.notices, answered(state, order))
         case ModelErred():
             return erred(state, order)
         case OverBudget():
             return budgets.over_budget(state, order)
-        case ToolDone():
-            return _tool_done(state, order)
         case ChildrenAsked():
             if not isinstance(state, AwaitingTools):
                 return []
@@ -242,7 +246,7 @@ def _resolve(state: State, order: Resolve) -> list[Event]:
 def _tool_done(state: State, order: ToolDone) -> list[Event]:
     if not isinstance(state, AwaitingTools) or state.turn != order.turn:
         return []
-    opened = next((call for call in state.open if call.index == order.index), None)
+    opened = open_at(state, order.index)
     if opened is None or opened.attempt != order.attempt or unknown.waits_for_children(opened):
         return []
     acts = hooking.acted(order.turn, opened, order.hook_acts)
@@ -250,7 +254,7 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
         if opened.is_waiting:
             return []  # a person is asked already
         return with_what_follows(state, [*acts, unknown.told_by_the_tool(state, opened, order)], order.at_ms)
-    returned = ToolReturned(
+    returned = _returned(
         turn=order.turn,
         index=order.index,
         call_id=opened.call.id,

@@ -3,6 +3,7 @@
 Before: whatever decides that it is over. After: RunCompleted, RunFailed or RunCancelled, the last event of a run.
 """
 
+from schemas.making import maker
 from schemas.run_events import (
     RunCancelled,
     RunCompleted,
@@ -16,6 +17,9 @@ from services.core.run.facts import Facts, add_usage
 from services.core.run.orders import (
     ModelAnswered,
 )
+
+NO_USAGE = Usage()
+_completed = maker(RunCompleted)
 
 
 def iteration_cap(facts: Facts) -> int:
@@ -33,10 +37,10 @@ def has_iterations(facts: Facts, turn: int) -> bool:
 
 def run_completed(facts: Facts, stop_reason: str, last: ModelAnswered | None) -> RunCompleted:
     """`last` is the answer that is decided together with the end and not folded in yet."""
-    return RunCompleted(
+    return _completed(
         stop_reason=stop_reason,
         iterations=facts.turns + (1 if last else 0),
-        usage=add_usage(facts.usage, last.usage if last else Usage()),
+        usage=add_usage(facts.usage, last.usage if last else NO_USAGE),
         cost_micros=facts.cost_micros + (last.cost_micros if last else 0),
         currency=(last.currency if last else "") or facts.currency,
     )

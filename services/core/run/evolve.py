@@ -11,6 +11,7 @@ Before: schemas.reader gives accepted events. After: state.py, at which decide a
 
 from typing import assert_never
 
+from schemas.making import maker
 from schemas.run_events import (
     CallNotBegun,
     ChildrenPlanned,
@@ -98,30 +99,34 @@ from services.core.run.state import (
 REDUCER_VERSION = 8
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
+_facts, _awaiting_model, _over = maker(Facts), maker(AwaitingModel), maker(Ended)  # see schemas/making.py
+
 
 def evolve(state: State, event: Event, at_ms: int) -> State:
     """The state after the event, which was decided at `at_ms`. Raises IllegalEvent when it cannot follow."""
-    match event:
-        case RunStarted():
-            return _started(state, event, at_ms)
-        case RunRefused(code=code, message=message):
-            if not isinstance(state, Absent):
-                raise IllegalEvent(f"RunRefused on a run that is {type(state).__name__}")
-            return Refused(code=code, message=message)
+    match event:  # the usual events first, because each case before the right one costs 0.04 us
         case ModelCallRequested():
             return model_requested(state, event, at_ms)
         case ModelReplied():
             return replied(state, event)
+        case ToolCallRequested():
+            return tool_requested(state, event, at_ms)
+        case ToolReturned():
+            return tool_returned(state, event, at_ms)
+        case RunStarted():
+            return _started(state, event, at_ms)
+        case RunCompleted(stop_reason=reason):
+            return _ended(state, event, "completed", reason)
+        case RunRefused(code=code, message=message):
+            if not isinstance(state, Absent):
+                raise IllegalEvent(f"RunRefused on a run that is {type(state).__name__}")
+            return Refused(code=code, message=message)
         case ModelCallFailed():
             return model_failed(state, event)
         case ModelSwitched():
             return switched(state, event)
         case FallbackSuppressed():
             return failing(state, event)
-        case ToolCallRequested():
-            return tool_requested(state, event, at_ms)
-        case ToolReturned():
-            return tool_returned(state, event, at_ms)
         case ToolReconcileRequested():
             return reconcile_requested(state, event, at_ms)
         case ToolOutcomeAsked():
@@ -155,8 +160,6 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return compaction_over(state, event)
         case InputReceived():
             return with_facts(state, with_input(facts_of(state, event), event))
-        case RunCompleted(stop_reason=reason):
-            return _ended(state, event, "completed", reason)
         case RunFailed(error=error):
             return _ended(state, event, "failed", error)
         case RunCancelled(reason=reason):
@@ -185,7 +188,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
     system, first = first_message(event.definition, event.segments, event.metadata, event.payload_metadata)
     # Another agent's model would refuse reasoning that it did not sign.
     history = tuple(map(without_reasoning, state.history)) if event.seed and event.forked_from else state.history
-    facts = Facts(
+    facts = _facts(
         run_id=state.run_id,
         session_id=event.session_id,
         agent_id=event.agent_id,
@@ -215,7 +218,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         seed=event.seed,
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
-    return AwaitingModel(
+    return _awaiting_model(
         facts=facts,
         turn=0,
         attempt=0,
@@ -251,4 +254,4 @@ def _ended(state: State, event: Event, status: str, reason: str) -> Ended:
     # Once all results of a turn are in they are in the conversation, and nothing is left to be kept.
     if isinstance(state, AwaitingTools) and len(state.answers) < len(state.asked):
         return Ended(facts=facts, status=status, reason=reason, answers=state.answers)
-    return Ended(facts=facts, status=status, reason=reason)
+    return _over(facts=facts, status=status, reason=reason)

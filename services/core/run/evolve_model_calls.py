@@ -5,6 +5,7 @@ for no tool: what follows it comes in the same batch).
 """
 
 from schemas.conversation import Message, TextBlock, ToolUseBlock
+from schemas.making import maker
 from schemas.run_events import (
     FallbackSuppressed,
     ModelCallFailed,
@@ -20,6 +21,10 @@ from services.core.run.conversation import next_to_read, without_reasoning
 from services.core.run.evolve_boundaries import check_not_compacting
 from services.core.run.facts import ContextGauge, add_usage, time_went_on
 from services.core.run.state import AwaitingModel, AwaitingTools, IllegalEvent, Parked, Paused, State, facts_of
+
+# Made for every turn; see schemas/making.py.
+_text, _tool_use, _message = maker(TextBlock), maker(ToolUseBlock), maker(Message)
+_gauge, _awaiting_model, _awaiting_tools = maker(ContextGauge), maker(AwaitingModel), maker(AwaitingTools)
 
 
 def model_requested(state: State, event: ModelCallRequested, at_ms: int) -> AwaitingModel:
@@ -39,7 +44,7 @@ def model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awai
             # A lost owner's wait goes on with the next one: it is the same wait, not a second.
             waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
         )
-    if isinstance(state, Paused | Parked):
+    if isinstance(state, (Paused, Parked)):
         facts = time_went_on(facts, state.since_ms, at_ms)
     if isinstance(state, Paused):
         if facts.pauses:
@@ -60,7 +65,7 @@ def model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awai
         )
     if event.turn != facts.turns + 1 or event.attempt != 1:
         raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after {facts.turns} turns")
-    return AwaitingModel(
+    return _awaiting_model(
         facts=next_to_read(state, facts),
         turn=event.turn,
         attempt=1,
@@ -73,9 +78,9 @@ def model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awai
 def replied(state: State, event: ModelReplied) -> AwaitingTools:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
         raise IllegalEvent(f"a reply to turn {event.turn} attempt {event.attempt} that is not awaited")
-    blocks = (TextBlock(text=event.text, blob=event.text_blob),) if event.text or event.text_blob else ()
-    calls = tuple(ToolUseBlock(id=call.id, name=call.name, input=call.input) for call in event.tool_calls)
-    message = Message(
+    blocks = (_text(text=event.text, blob=event.text_blob),) if event.text or event.text_blob else ()
+    calls = [_tool_use(id=call.id, name=call.name, input=call.input) for call in event.tool_calls]
+    message = _message(
         role="assistant",
         blocks=(*blocks, *calls),
         reasoning=event.reasoning,
@@ -89,7 +94,7 @@ def replied(state: State, event: ModelReplied) -> AwaitingTools:
     facts = changed(
         state.facts,
         messages=messages,
-        context=ContextGauge(tokens=tokens, messages=len(messages)),
+        context=_gauge(tokens=tokens, messages=len(messages)),
         turns=event.turn,
         usage=add_usage(state.facts.usage, event.usage),
         last_usage=event.usage,
@@ -97,7 +102,7 @@ def replied(state: State, event: ModelReplied) -> AwaitingTools:
         cost_micros=state.facts.cost_micros + event.cost_micros,
         currency=event.currency or state.facts.currency,
     )
-    return AwaitingTools(facts=facts, turn=event.turn, asked=event.tool_calls)
+    return _awaiting_tools(facts=facts, turn=event.turn, asked=event.tool_calls)
 
 
 def model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:

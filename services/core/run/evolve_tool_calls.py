@@ -5,7 +5,10 @@ A turn's results join the conversation together, in the order in which the model
 Before: evolve.py. After: AwaitingTools with one call less open.
 """
 
+from operator import attrgetter
+
 from schemas.conversation import Message
+from schemas.making import maker
 from schemas.run_events import (
     ChildrenPlanned,
     ChildRequested,
@@ -21,20 +24,33 @@ from services.core.run import delegation
 from services.core.run.conversation import result_block
 from services.core.run.evolve_questions import looked_at
 from services.core.run.facts import Losses, wishing, without_resident
-from services.core.run.state import OUTCOME_UNKNOWN, TOLD_BY_TOOL, Answer, AwaitingTools, IllegalEvent, OpenCall, State
+from services.core.run.state import (
+    OUTCOME_UNKNOWN,
+    TOLD_BY_TOOL,
+    Answer,
+    AwaitingTools,
+    IllegalEvent,
+    OpenCall,
+    State,
+    open_at,
+)
+
+# Made for every call; see schemas/making.py.
+_open_call, _answer, _message = maker(OpenCall), maker(Answer), maker(Message)
+_by_index = attrgetter("index")
 
 
 def tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> AwaitingTools:
     if not isinstance(state, AwaitingTools) or state.turn != event.turn or not 0 <= event.index < len(state.asked):
         raise IllegalEvent(f"a tool call {event.index} of turn {event.turn} that the model did not ask for")
-    if any(answer.index == event.index for answer in state.answers):
+    if event.index in [answer.index for answer in state.answers]:
         raise IllegalEvent(f"tool call {event.index} of turn {event.turn} is asked for again after its result")
     call = state.asked[event.index]
-    kept = tuple(item for item in state.open if item.index != event.index)
-    before = next((item for item in state.open if item.index == event.index), None)
+    kept = [item for item in state.open if item.index != event.index]
+    before = open_at(state, event.index)
     if before is not None:
         state = _with_loss(state, event.index, at_ms)
-    opened = OpenCall(
+    opened = _open_call(
         index=event.index,
         call=call,
         attempt=event.attempt,
@@ -122,15 +138,15 @@ def replaced(state: AwaitingTools, opened: OpenCall) -> AwaitingTools:
 def tool_returned(state: State, event: ToolReturned, at_ms: int) -> AwaitingTools:
     if not isinstance(state, AwaitingTools) or state.turn != event.turn or not 0 <= event.index < len(state.asked):
         raise IllegalEvent(f"a result of tool call {event.index} of turn {event.turn} that is not awaited")
-    if any(answer.index == event.index for answer in state.answers):
+    if event.index in [answer.index for answer in state.answers]:
         raise IllegalEvent(f"a second result of tool call {event.index} of turn {event.turn}")
-    if any(question.index == event.index for question in state.questions):
+    if event.index in [question.index for question in state.questions]:
         raise IllegalEvent(f"a result of tool call {event.index} of turn {event.turn}, whose question still waits")
     if event.outcome == OUTCOME_UNKNOWN and event.settled_by != TOLD_BY_TOOL:
         state = _with_loss(state, event.index, at_ms)
     if event.asks_compaction:
         state = changed(state, facts=wishing(state.facts, is_wished=True))
-    answer = Answer(
+    answer = _answer(
         index=event.index,
         call=state.asked[event.index],
         text=event.text,
@@ -138,9 +154,9 @@ def tool_returned(state: State, event: ToolReturned, at_ms: int) -> AwaitingTool
         is_error=event.is_error,
     )
     answers = (*state.answers, answer)
-    open_calls = tuple(item for item in state.open if item.index != event.index)
+    open_calls = tuple([item for item in state.open if item.index != event.index])
     if len(answers) < len(state.asked):
         return looked_at(changed(state, open=open_calls, answers=answers), at_ms)
-    results = tuple(result_block(a) for a in sorted(answers, key=lambda a: a.index))
-    facts = changed(state.facts, messages=(*state.facts.messages, Message(role="user", blocks=results)))
+    results = tuple([result_block(a) for a in sorted(answers, key=_by_index)])
+    facts = changed(state.facts, messages=(*state.facts.messages, _message(role="user", blocks=results)))
     return changed(state, facts=facts, open=(), answers=answers)

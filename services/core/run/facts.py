@@ -9,6 +9,7 @@ Before: RunStarted, for most of it. After: state.py, whose live states hold them
 from dataclasses import dataclass
 
 from schemas.conversation import Message
+from schemas.making import maker
 from schemas.quick import quick
 from schemas.run_events import (
     InputReceived,
@@ -19,6 +20,7 @@ from services.core.run import limits
 from services.core.run.questions import Settled
 
 NO_USAGE = Usage()
+_usage, _choice = maker(Usage), maker(ModelChoice)
 
 
 @quick
@@ -151,7 +153,7 @@ class Facts:
         if self.choice is not None:
             return self.choice
         definition = self.definition
-        return ModelChoice(provider=definition.provider, model=definition.model, effort=definition.effort)
+        return _choice(provider=definition.provider, model=definition.model, effort=definition.effort)
 
 
 def without_resident(facts: Facts, run_id: str) -> Facts:
@@ -162,7 +164,7 @@ def without_resident(facts: Facts, run_id: str) -> Facts:
 
 def add_usage(one: Usage, other: Usage) -> Usage:
     """The sum of two usages."""
-    return Usage(
+    return _usage(
         input_tokens=one.input_tokens + other.input_tokens,
         output_tokens=one.output_tokens + other.output_tokens,
         cache_creation_input_tokens=one.cache_creation_input_tokens + other.cache_creation_input_tokens,

@@ -6,6 +6,7 @@ at in one place.
 Before: decide.py and its parts. After: the events of ending.py, or ModelCallRequested, RunPaused, CompactionRequested.
 """
 
+from schemas.making import maker
 from schemas.run_events import (
     CompactionFailed,
     CompactionRequested,
@@ -33,6 +34,8 @@ from services.core.run.state import (
     State,
 )
 
+_requested = maker(ModelCallRequested)  # at each turn; see schemas/making.py
+
 
 def after_tools(state: AwaitingTools, told: list[Event], at_ms: int) -> list[Event]:
     """What follows the events, which hold results: the next turn once all calls have one."""
@@ -45,7 +48,7 @@ def after_tools(state: AwaitingTools, told: list[Event], at_ms: int) -> list[Eve
 
 def next_step(state: State, told: list[Event], turn: int, at_ms: int) -> Event:
     """What follows `turn` after these events, at a turn boundary: a compaction that is due, or the next turn."""
-    assert isinstance(state, AwaitingModel | AwaitingTools | Parked)
+    assert isinstance(state, (AwaitingModel, AwaitingTools, Parked))
     if not state.facts.pauses and (compaction := compacting.due_after(state, told, at_ms)) is not None:
         return compaction
     return next_turn(state.facts, turn)
@@ -79,7 +82,7 @@ def next_turn(facts: Facts, turn: int) -> ModelCallRequested | RunPaused:
     if facts.pauses:
         return pausing.held_back(facts.pauses, turn + 1)
     current = facts.current
-    return ModelCallRequested(turn=turn + 1, attempt=1, provider=current.provider, model=current.model)
+    return _requested(turn=turn + 1, attempt=1, provider=current.provider, model=current.model)
 
 
 def next_attempt(state: AwaitingModel, not_before_ms: int, *, retry: int = 0) -> ModelCallRequested | RunPaused:

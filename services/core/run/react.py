@@ -7,6 +7,7 @@ React runs only after the event is in the log and known to be legal: intent befo
 from dataclasses import dataclass
 from typing import assert_never
 
+from schemas.making import maker
 from schemas.quick import frozen_on_paper
 from schemas.run_events import (
     CallNotBegun,
@@ -52,7 +53,7 @@ from services.core.run.delegation import is_complete, needs_gathering, running
 from services.core.run.facts import Facts
 from services.core.run.importing import is_import
 from services.core.run.orders import CallKey
-from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused, State, open_at
 
 LIVE = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
 """A tuple, because a union is made anew at every look."""
@@ -174,6 +175,7 @@ class SeeToParent:
     run_id: str
 
 
+_model, _tool = maker(CallModel), maker(CallTool)
 Kin = SeeToChild | TellParent | EndChildren | SeeToParent
 """Effects that are orders to other runs of the same partition: no calls, so they need no keys and are never stopped."""
 Effect = CallModel | CallTool | ReconcileTool | Summarise | StopCalls | Kin
@@ -183,13 +185,18 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
     """The effects of an event; `state` is the state after it. What is only told again has none."""
     if is_import(state):
         return ()
-    match event:
+    match event:  # the usual events first, as in evolve
         case ModelCallRequested():
             assert isinstance(state, AwaitingModel)
             return (_call_model(state),)
         case ToolCallRequested(index=index):
             assert isinstance(state, AwaitingTools)
             return (_call_tool(state, index),)
+        case ModelReplied() | ToolReturned() | RunStarted():
+            return ()
+        case RunCompleted():
+            assert isinstance(state, Ended)
+            return _ends(state.facts)
         case ToolReconcileRequested():
             assert isinstance(state, AwaitingTools)
             return (_reconcile(state, event),)
@@ -197,10 +204,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             assert isinstance(state, Compacting)
             return (_summarise(state),)
         case (
-            ModelReplied()
-            | ToolReturned()
-            | RunStarted()
-            | RunRefused()
+            RunRefused()
             | ModelCallFailed()
             | ModelSwitched()
             | FallbackSuppressed()
@@ -236,9 +240,6 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             return tuple([kin for kin in unsettled(state) if not isinstance(kin, SeeToParent)])
         case RunReleased():
             return unsettled(state)
-        case RunCompleted():
-            assert isinstance(state, Ended)
-            return _ends(state.facts)
         case RunCancelled() | RunFailed():
             assert isinstance(state, Ended)
             return (StopCalls(run_id=state.facts.run_id), *_ends(state.facts))
@@ -295,7 +296,7 @@ def _ends(facts: Facts) -> tuple[Kin, ...]:
 
 
 def _call_model(state: AwaitingModel) -> CallModel:
-    return CallModel(
+    return _model(
         run_id=state.facts.run_id,
         turn=state.turn,
         attempt=state.attempt,
@@ -317,8 +318,9 @@ def _summarise(state: Compacting) -> Summarise:
 
 
 def _call_tool(state: AwaitingTools, index: int) -> CallTool:
-    opened = next(call for call in state.open if call.index == index)
-    return CallTool(
+    opened = open_at(state, index)
+    assert opened is not None
+    return _tool(
         run_id=state.facts.run_id,
         turn=state.turn,
         index=index,

@@ -212,6 +212,16 @@ def facts_of(state: State, event: object) -> Facts:
     return state.facts
 
 
+def open_at(state: AwaitingTools, index: int) -> OpenCall | None:
+    """The open call of that place in the turn; None when it has its result."""
+    for (
+        call
+    ) in state.open:  # not next() of a generator: that takes three times as long, and this is asked at each event
+        if call.index == index:
+            return call
+    return None
+
+
 def with_facts(state: State, facts: Facts) -> State:
     match state:
         case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting() | Ended():

@@ -35,6 +35,7 @@ from services.core.run.state import (
     Compacting,
     OpenCall,
     State,
+    open_at,
 )
 
 REPEATABLE = frozenset({"pure", "read", "idempotent"})
@@ -137,7 +138,7 @@ def open_call(state: AwaitingTools, turn: int, index: int) -> OpenCall | None:
     """The open call of that place; None when it has its result or is of another turn."""
     if state.turn != turn:
         return None
-    return next((call for call in state.open if call.index == index), None)
+    return open_at(state, index)
 
 
 def not_begun(state: State, order: NotBegun) -> list[Event]:
@@ -217,7 +218,7 @@ def _unknown(state: AwaitingTools, opened: OpenCall, reason: str) -> Event:
 
 def answers(events: Sequence[Event]) -> int:
     """How many of the events are results."""
-    return sum(isinstance(event, ToolReturned) for event in events)
+    return len([event for event in events if isinstance(event, ToolReturned)])
 
 
 def _question(turn: int, opened: OpenCall, *, not_before_ms: int, reason: str) -> ToolReconcileRequested:
