@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 LINGER = 0.5
 LINGER_MAX_S = 0.005
 """After a flush the next one waits for the quick ones among the calls it began, so that they travel together and runs
-do not fall into two halves that fly in turn; at most this share of what the flush took, and at most so long."""
+do not fall into two halves that fly in turn; at most this share of what the flush took, and at most so long. It waits
+for nobody when an order to something that exists was decided: somebody waits for that answer, and it begins no call."""
 
 
 class Flusher:
@@ -54,6 +55,8 @@ class Flusher:
         self._out = 0
         self._back = asyncio.Event()
         self._linger_until = 0.0
+        self._at_once = False
+        """What waits for the wire is wanted without lingering."""
         self.draining = False
         """Before a planned stop: decisions still go to the log, but no call begins; the next owner begins it."""
         self.leaving: set[int] = set()
@@ -61,7 +64,11 @@ class Flusher:
         self.not_begun: list[tuple[int, str, Hashable]] = []
         """Partition, aggregate and key of the calls that were due since."""
 
-    def wake(self) -> None:
+    def wake(self, *, at_once: bool = False) -> None:
+        """There is something to append; `at_once`: not after waiting for calls."""
+        if at_once:
+            self._at_once = True
+            self._back.set()
         self._ready.set()
 
     async def _linger(self) -> None:
@@ -84,8 +91,9 @@ class Flusher:
         """Flushes until cancelled."""
         while True:
             await self._ready.wait()
-            if self._out:
+            if self._out and not self._at_once:
                 await self._linger()
+            self._at_once = False
             self._ready.clear()
             flights = [
                 (owner, owner.partition, records)
