@@ -23,6 +23,7 @@ def kafka_options(settings: Settings, client_id: str, *, bootstrap: str = "") ->
         cert_file=str(settings.kafka_cert_file or ""),
         key_file=str(settings.kafka_key_file or ""),
         key_password=settings.kafka_key_password,
+        compression=settings.kafka_compression,
     )
 
 

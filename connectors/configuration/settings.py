@@ -147,6 +147,12 @@ class Settings:
     kafka_cert_file: Path | None = setting(_K, PATH, None, "Client certificate (PEM), together with its key.")
     kafka_key_file: Path | None = setting(_K, PATH, None, "Key of the client certificate (PEM).")
     kafka_key_password: str = setting(_K, TEXT, "", "Password of that key.", secret=True)
+    kafka_compression: str = setting(
+        _K,
+        one_of("lz4", "zstd", "gzip", "none"),
+        "lz4",
+        "How appended batches are packed. Whoever reads the topics needs the same codec.",
+    )
     partitions: int = setting(
         _K, whole(1, MAX_PARTITIONS), 4, "Partitions of each topic when it is created; the same for all families."
     )

@@ -7,7 +7,7 @@ Three things make a reader right:
   2. the position and what was gathered up to it are saved together, after the work: a crash repeats work, loses none;
   3. so the work is such that repeating it changes nothing: the file of an answer is named by its run.
 
-No consumer group: every reader keeps its own place. Needs: aiokafka, and the folder schemas/ of loomlog with fastavro.
+No consumer group: every reader keeps its own place. Needs: aiokafka[lz4], and the folder schemas/ of loomlog with fastavro.
 """
 
 import argparse

@@ -21,7 +21,7 @@ Four things make such a service right:
   3. a request whose deadline is over is not begun: nobody waits for it, and the model was told that it timed out;
   4. the position in the topic is committed after the result is in the log.
 
-More of these in the same group share the partitions. Needs aiokafka and fastavro, and the two schemas, which lie in
+More of these in the same group share the partitions. Needs aiokafka[lz4] and fastavro, and the two schemas, which lie in
 schemas/released (loom.stream.records.RemoteToolRequest and ...Result, with their ids in schemas/ids.json).
 """
 

@@ -15,6 +15,7 @@ SETTINGS = Settings(
     kafka_cert_file=Path("/cert.pem"),
     kafka_key_file=Path("/key.pem"),
     kafka_key_password="hush too",
+    kafka_compression="zstd",
     postgres="postgresql://db/loomlog",
     postgres_sslmode="verify-full",
 )
@@ -26,7 +27,7 @@ def test_everything_about_the_broker_reaches_the_driver() -> None:
     assert (options.security_protocol, options.sasl_mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
     assert (options.sasl_username, options.sasl_password) == ("ada", "hush")
     assert (options.ca_file, options.cert_file, options.key_file) == ("/ca.pem", "/cert.pem", "/key.pem")
-    assert options.key_password == "hush too"
+    assert (options.key_password, options.compression) == ("hush too", "zstd")
 
 
 def test_everything_about_postgres_reaches_the_driver() -> None:
@@ -45,3 +46,4 @@ def test_an_address_found_elsewhere_wins_and_the_security_stays() -> None:
 def test_what_is_not_given_is_left_to_the_driver() -> None:
     options = kafka_options(Settings(kafka="broker:9092"), "me")
     assert (options.sasl_mechanism, options.ca_file, options.cert_file, options.key_file) == ("PLAIN", "", "", "")
+    assert options.compression == "lz4"

@@ -1,0 +1,37 @@
+"""The log on a Kafka-compatible broker, over aiokafka: tails, ranges, appends, and the group that hints at ownership.
+
+Nothing here is trusted for correctness. A tail has no group and its caller keeps the positions; an append answers with
+the broker's base offset, or with UnknownOutcome when that cannot be told; the group only says who should try to own
+which partition. Transactions are not used anywhere (reference kafka.md 3.4, design.md 4): only plain, idempotent
+producers write, so that offsets of an events partition are dense.
+
+    options.py      how to reach the broker, and the bounds of every client
+    appender.py     batches to partitions; tail.py: following a topic. Both over aiokafka's connections and record
+                    format with a request loop of our own, because its producer and consumer cost twice the CPU
+    ranges.py       the past, one range at a time; group.py, assignment.py: who should own what; both on its consumer
+    clients.py      starting clients, and what aiokafka's lack to outlive their brokers
+    admin.py        how many partitions a topic has
+
+Not chosen: confluent-kafka (its asyncio producer cannot send headers).
+"""
+
+from connectors.kafka.admin import topic_partitions
+from connectors.kafka.appender import KafkaAppender
+from connectors.kafka.group import KafkaGroup
+from connectors.kafka.options import FETCH_MAX_WAIT_MS, FOLLOWING_WAIT_MS, MAX_BATCH_BYTES, KafkaOptions
+from connectors.kafka.ranges import KafkaRanges, RangeIterator
+from connectors.kafka.tail import KafkaTail, open_tail
+
+__all__ = [
+    "FETCH_MAX_WAIT_MS",
+    "FOLLOWING_WAIT_MS",
+    "MAX_BATCH_BYTES",
+    "KafkaAppender",
+    "KafkaGroup",
+    "KafkaOptions",
+    "KafkaRanges",
+    "KafkaTail",
+    "RangeIterator",
+    "open_tail",
+    "topic_partitions",
+]

@@ -1,0 +1,98 @@
+"""The consumer group that hints at who should own which partition. It reads no records."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import IllegalStateError, KafkaError
+
+from connectors.errors import Transient
+from connectors.kafka.assignment import SharingAssignor
+from connectors.kafka.clients import start, stop
+from connectors.kafka.options import METADATA_WAIT_S, KafkaOptions
+from connectors.protocols import Share
+
+
+class KafkaGroup:
+    """Membership of a consumer group, only to learn which partitions to own. It reads no records.
+
+    `assigned` changes when a rebalance ends; `changed` is set then. While one is under way the old assignment stands,
+    so that an owner keeps serving what it holds (design.md 4). `life` names this process in `members`.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        topic: str,
+        group: str,
+        *,
+        session_timeout_ms: int,
+        life: str,
+        stands_by: bool = False,
+    ) -> None:
+        self.assigned: frozenset[int] = frozenset()
+        self.members: Mapping[str, Share] = {}
+        """Everybody's share by life; empty before the first rebalance."""
+        self.changed = asyncio.Event()
+        self._topic = topic
+        self._sharing = SharingAssignor(life, stands_by=stands_by)
+        self._consumer = AIOKafkaConsumer(
+            **options.client_arguments(),
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="latest",
+            session_timeout_ms=session_timeout_ms,
+            heartbeat_interval_ms=max(100, session_timeout_ms // 5),
+            rebalance_timeout_ms=30_000,
+            fetch_max_wait_ms=1_000,
+            # One only: aiokafka 0.14 sends a JoinGroup for each strategy, the list grown by one each time. Every one of
+            # them begins the rebalance anew, and two members can drive each other round for ever.
+            partition_assignment_strategy=[self._sharing],
+        )
+        self._options = options
+
+    async def start(self) -> None:
+        await start(self._consumer, f"group for {self._topic}", self._options)
+        self._consumer.subscribe([self._topic], listener=_Listener(self))
+
+    async def stay(self) -> None:
+        """Keeps the membership alive; runs until cancelled. Paused partitions give no records."""
+        while True:
+            try:
+                await self._consumer.getmany(timeout_ms=500, max_records=1)
+            except KafkaError as error:
+                raise Transient(
+                    f"group of {self._topic}: {type(error).__name__}: {error}", kind="unavailable"
+                ) from error
+
+    def holds(self, held: Callable[[], Iterable[int]]) -> None:
+        """Asks `held` at every rebalance which partitions this process holds, so that few of them move."""
+        self._sharing.held = held
+
+    def _assigned(self, partitions: frozenset[int]) -> None:
+        self.assigned = partitions
+        self.members = self._sharing.latest()
+        self.changed.set()
+
+    async def close(self) -> None:
+        """Leaves the group, so that others take over at once."""
+        try:
+            async with asyncio.timeout(METADATA_WAIT_S):
+                await stop(self._consumer)
+        except (KafkaError, TimeoutError):
+            pass  # the session will run out
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ships no types
+    def __init__(self, group: KafkaGroup) -> None:
+        self._group = group
+
+    async def on_partitions_revoked(self, revoked: Sequence[TopicPartition]) -> None:
+        """Keep serving: terms make it safe, and dropping would repeat every open call."""
+
+    async def on_partitions_assigned(self, assigned: Sequence[TopicPartition]) -> None:
+        try:
+            self._group._consumer.pause(*assigned)
+        except IllegalStateError:
+            pass  # the next rebalance is already under way and will call again
+        self._group._assigned(frozenset(tp.partition for tp in assigned))

@@ -1,0 +1,115 @@
+"""One range of one partition at a time, over aiokafka's consumer: it reads ahead, which is right for the past."""
+
+import asyncio
+from collections.abc import Sequence
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from connectors.errors import Transient
+from connectors.kafka.clients import start, stop
+from connectors.kafka.options import FETCH_MAX_WAIT_MS, KafkaOptions
+from connectors.protocols import LogRecord
+
+
+class KafkaRanges:
+    """Reads a range of one partition at a time: claims in a gap, a finished run, the tail for a take-over."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._consumer: AIOKafkaConsumer | None = None
+        self._lock = asyncio.Lock()
+
+    async def start(self) -> None:
+        consumer = AIOKafkaConsumer(
+            **self._options.client_arguments(),
+            enable_auto_commit=False,
+            # A position out of range must stop us, not jump (reference kafka.md 3.5).
+            auto_offset_reset="none",
+            fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+        )
+        await start(consumer, "range reader", self._options)
+        self._consumer = consumer
+
+    async def read(self, topic: str, partition: int, start: int, end: int) -> "RangeIterator":
+        """Records from `start` up to but not including `end`, in chunks: `async with await ranges.read(...) as chunks`.
+
+        Nothing else can be read while the range is open.
+        """
+        return RangeIterator(self, TopicPartition(topic, partition), start, end)
+
+    async def end_offset(self, topic: str, partition: int) -> int:
+        """Offset after the last record. Raises Transient."""
+        return await self._edge("end_offsets", topic, partition)
+
+    async def beginning_offset(self, topic: str, partition: int) -> int:
+        """Offset of the first record there still is. Raises Transient."""
+        return await self._edge("beginning_offsets", topic, partition)
+
+    async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
+        """Offset of the first record that is not older than that; the end when all are. Raises Transient."""
+        assert self._consumer is not None
+        tp = TopicPartition(topic, partition)
+        try:
+            found = (await self._consumer.offsets_for_times({tp: at_ms}))[tp]
+        except (KafkaError, OSError) as error:
+            raise Transient(
+                f"time {at_ms} of {topic}/{partition}: {type(error).__name__}", kind="unavailable"
+            ) from error
+        return await self.end_offset(topic, partition) if found is None else int(found.offset)
+
+    async def _edge(self, which: str, topic: str, partition: int) -> int:
+        assert self._consumer is not None
+        tp = TopicPartition(topic, partition)
+        try:
+            found = await getattr(self._consumer, which)([tp])
+        except (KafkaError, OSError) as error:
+            raise Transient(f"{which} of {topic}/{partition}: {type(error).__name__}", kind="unavailable") from error
+        return int(found[tp])
+
+    async def close(self) -> None:
+        if self._consumer is not None:
+            await stop(self._consumer)
+            self._consumer = None
+
+
+class RangeIterator:
+    """Chunks of a range; see KafkaRanges.read."""
+
+    def __init__(self, ranges: KafkaRanges, tp: TopicPartition, start: int, end: int) -> None:
+        self._ranges, self._tp, self._at, self._end = ranges, tp, start, end
+
+    async def __aenter__(self) -> "RangeIterator":
+        await self._ranges._lock.acquire()
+        assert self._ranges._consumer is not None
+        if self._at < self._end:
+            self._ranges._consumer.assign([self._tp])
+            self._ranges._consumer.seek(self._tp, self._at)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        consumer = self._ranges._consumer
+        if consumer is not None and self._tp in consumer.assignment():
+            consumer.pause(self._tp)  # or it fetches on, for nobody
+        self._ranges._lock.release()
+
+    def __aiter__(self) -> "RangeIterator":
+        return self
+
+    async def __anext__(self) -> Sequence[LogRecord]:
+        consumer = self._ranges._consumer
+        assert consumer is not None
+        while self._at < self._end:
+            try:
+                found = await consumer.getmany(self._tp, timeout_ms=200, max_records=5_000)
+                records = [r for r in found.get(self._tp, ()) if r.offset < self._end]
+                # The position moves over what is no record (control records), so that the end is always reached.
+                self._at = records[-1].offset + 1 if records else await consumer.position(self._tp)
+            except KafkaError as error:
+                raise Transient(
+                    f"reading {self._tp.topic}/{self._tp.partition} from {self._at}: {type(error).__name__}: {error}",
+                    kind="unavailable",
+                ) from error
+            if records:
+                return records
+        raise StopAsyncIteration

@@ -1,0 +1,333 @@
+"""Following one topic without a group, over aiokafka's connections.
+
+A fetch loop of our own: aiokafka's consumer spends 0.43 ms more CPU on a poll of four partitions (0.99 against 0.55,
+with 32 records of 500 bytes), most of it on tasks between its fetcher and its caller. Here a fetch leaves when somebody
+polls and nothing is at hand, and whatever came meanwhile arrives with it; only when a fetch was cut off by its bounds,
+so that there is more to read, the next one leaves while its records are being worked on.
+
+Before: __init__.py. After: clients.py, aiokafka.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NoReturn
+
+from aiokafka import TopicPartition
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.errors import KafkaError, NoError, OffsetOutOfRangeError, for_code
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.record.memory_records import MemoryRecords
+
+from connectors.errors import Transient
+from connectors.kafka.clients import connect
+from connectors.kafka.options import FOLLOWING_WAIT_MS, METADATA_WAIT_S, RETRY_BACKOFF_MS, KafkaOptions
+from connectors.protocols import LogRecord
+
+log = logging.getLogger(__name__)
+
+FETCH_PARTITION_BYTES = 1 << 20
+"""Most bytes a fetch brings of one partition; a batch that is larger comes whole (Kafka protocol)."""
+FETCH_BYTES = 50 << 20
+"""Most bytes of one fetch."""
+NO_REPLICA = -1
+READ_UNCOMMITTED = 0
+EARLIEST, LATEST = -2, -1
+
+
+@dataclass(slots=True)
+class TailRecord:
+    """A record as it was read (protocol LogRecord); not frozen, because tens of thousands a second are made."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]]
+
+
+class KafkaTail:
+    """A group-less reader of one topic (protocol LogTail). Partitions not in `starts` are never read.
+
+    `fetch_max_wait_ms` is the longest wait of an empty fetch, and so of a seek or a resume while somebody polls.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        topic: str,
+        starts: Mapping[int, int],
+        *,
+        fetch_max_wait_ms: int = FOLLOWING_WAIT_MS,
+    ) -> None:
+        self.topic = topic
+        self._fetch_max_wait_ms = fetch_max_wait_ms
+        self._options = options
+        self._partitions = {p: TopicPartition(topic, p) for p in starts}
+        self._positions = dict(starts)
+        """Offset of the next record to give out, or to fetch where nothing is at hand."""
+        self._at_hand: dict[int, Iterator[LogRecord]] = {}
+        self._paused: set[int] = set()
+        self._out_of_range: set[int] = set()
+        self._failure: Exception | None = None
+        self._fetches: dict[int, asyncio.Task[None]] = {}
+        """By broker."""
+        self._learning: asyncio.Task[None] | None = None
+        self._is_behind = False
+        self._came: asyncio.Future[None] | None = None
+        self._client: AIOKafkaClient | None = None
+
+    async def start(self) -> None:
+        """Connects. Raises Transient when the broker does not answer."""
+        client = await connect(self._options, f"tail of {self.topic}")
+        self._client = client
+        try:
+            async with asyncio.timeout(METADATA_WAIT_S):
+                await client.set_topics([self.topic])
+        except TimeoutError:
+            pass  # polls find the leaders when there are any
+
+    @property
+    def _open(self) -> AIOKafkaClient:
+        assert self._client is not None, "start() first"
+        return self._client
+
+    async def poll(self, *, timeout_s: float, max_records: int = 5_000) -> Mapping[int, Sequence[LogRecord]]:
+        """As LogTail.poll. A position below the log's start (retention) moves to the first record there is."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        while not self._at_hand:
+            if self._out_of_range:
+                await self._leave_out_of_range()
+                return {}
+            if self._failure is not None:
+                self._fail()
+            self._depart()
+            left_s = until - loop.time()
+            if left_s <= 0:
+                await asyncio.sleep(0)
+                break
+            came = self._came = loop.create_future()
+            timer = loop.call_later(left_s, _settle, came)
+            try:
+                await came
+            finally:
+                timer.cancel()
+                self._came = None
+        return self._taken(max_records)
+
+    def _fail(self) -> NoReturn:
+        failure, self._failure = self._failure, None
+        assert failure is not None
+        if isinstance(failure, KafkaError):
+            raise Transient(
+                f"tail of {self.topic}: {type(failure).__name__}: {failure}", kind="unavailable"
+            ) from failure
+        raise failure
+
+    def _taken(self, max_records: int) -> Mapping[int, Sequence[LogRecord]]:
+        taken: dict[int, Sequence[LogRecord]] = {}
+        for partition in list(self._at_hand):
+            records = list(islice(self._at_hand[partition], max_records))
+            if records:
+                taken[partition] = records
+                max_records -= len(records)
+            if max_records == 0:
+                break
+            self._at_hand.pop(partition, None)
+        if self._is_behind:
+            self._depart()
+        return taken
+
+    def _depart(self) -> None:
+        """A fetch to every broker that leads partitions of which nothing is at hand."""
+        client = self._open
+        wanted: dict[int, list[tuple[int, int, int]]] = {}
+        for partition, where in self._partitions.items():
+            if partition in self._paused or partition in self._at_hand or partition in self._out_of_range:
+                continue
+            node = client.cluster.leader_for_partition(where)
+            if node is None or node == -1:
+                if self._learning is None:
+                    self._learning = asyncio.get_running_loop().create_task(self._learn(client))
+            elif node not in self._fetches:
+                wanted.setdefault(node, []).append((partition, self._positions[partition], FETCH_PARTITION_BYTES))
+        for node, partitions in wanted.items():
+            self._fetches[node] = asyncio.get_running_loop().create_task(self._fetch(client, node, partitions))
+
+    async def _learn(self, client: AIOKafkaClient) -> None:
+        try:
+            await client.force_metadata_update()
+            await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
+        finally:
+            self._learning = None
+            self._wake()
+
+    async def _fetch(self, client: AIOKafkaClient, node: int, partitions: list[tuple[int, int, int]]) -> None:
+        request = FetchRequest(
+            max_wait_time=self._fetch_max_wait_ms,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            isolation_level=READ_UNCOMMITTED,
+            topics=[(self.topic, partitions)],
+        )
+        try:
+            response = await client.send(node, request)
+            if not self._came_in(client, response, {partition: offset for partition, offset, _ in partitions}):
+                await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
+        except (KafkaError, OSError) as error:
+            log.debug("fetch of %s from broker %s: %s: %s", self.topic, node, type(error).__name__, error)
+            client.force_metadata_update()
+            await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
+        except Exception as error:  # noqa: BLE001 - a bug: whoever polls gets it
+            self._failure = error
+        finally:
+            del self._fetches[node]
+            self._wake()
+
+    def _came_in(self, client: AIOKafkaClient, response: Any, asked: Mapping[int, int]) -> bool:
+        """Puts what came at hand; False when a partition was not answered and should be asked again later."""
+        is_answered = True
+        self._is_behind = False
+        for _, found in response.topics:
+            for partition, code, high_water, *_, data in found:
+                position = asked[partition]
+                if self._positions[partition] != position or partition in self._paused:
+                    continue  # a seek or a pause came between
+                error = for_code(code)
+                if error is OffsetOutOfRangeError:
+                    self._out_of_range.add(partition)
+                elif error is not NoError:
+                    is_answered = False
+                    client.force_metadata_update()
+                    if not error.retriable:
+                        self._failure = error()
+                elif data:
+                    batches = MemoryRecords(data)
+                    if batches.has_next():
+                        self._at_hand[partition] = self._records(partition, batches, high_water)
+        return is_answered
+
+    def _records(self, partition: int, batches: Any, high_water: int) -> Iterator[LogRecord]:
+        """The records from the position on. The position moves with them, and over what is no record."""
+        positions, topic = self._positions, self.topic
+        while batches.has_next():
+            batch = batches.next_batch()
+            if not batch.validate_crc():
+                # What came before it is given out; the next poll tells, and the one after it asks again.
+                self._failure = KafkaError(f"the batch of {topic}/{partition} at {batch.base_offset} has a wrong CRC")
+                return
+            if not batch.is_control_batch:
+                for record in batch:
+                    offset = record.offset
+                    if offset >= positions[partition]:
+                        positions[partition] = offset + 1
+                        yield TailRecord(
+                            topic, partition, offset, record.timestamp, record.key, record.value, record.headers
+                        )
+            # A batch keeps its last offset when compaction takes its last records.
+            positions[partition] = batch.next_offset
+        if positions[partition] < high_water:
+            self._is_behind = True
+
+    def _wake(self) -> None:
+        if self._came is not None:
+            _settle(self._came)
+
+    async def _leave_out_of_range(self) -> None:
+        beginnings = await self.beginning_offsets()
+        for partition in list(self._out_of_range):
+            self._out_of_range.discard(partition)
+            if self._positions[partition] < beginnings[partition]:
+                self._positions[partition] = beginnings[partition]
+            else:
+                raise Transient(
+                    f"tail of {self.topic}: partition {partition} has no record at {self._positions[partition]} yet: "
+                    "the log ends before it",
+                    kind="unavailable",
+                )
+
+    def seek(self, partition: int, offset: int) -> None:
+        self._at_hand.pop(partition, None)
+        self._out_of_range.discard(partition)
+        self._positions[partition] = offset
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        """Stop fetching these partitions; what was fetched of them and not given out is dropped."""
+        for partition in partitions:
+            self._paused.add(partition)
+            self._at_hand.pop(partition, None)
+
+    def resume(self, partitions: Sequence[int]) -> None:
+        self._paused.difference_update(partitions)
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        """Offset after the last record of each partition. Raises Transient."""
+        return await self._offsets(LATEST, "end_offsets")
+
+    async def beginning_offsets(self) -> Mapping[int, int]:
+        """Offset of the first record each partition still holds. Raises Transient."""
+        return await self._offsets(EARLIEST, "beginning_offsets")
+
+    async def _offsets(self, which: int, name: str) -> Mapping[int, int]:
+        reason: object = "no leader"
+        found: dict[int, int] = {}
+        try:
+            async with asyncio.timeout(METADATA_WAIT_S):
+                while True:
+                    try:
+                        found |= await self._asked_offsets(which, self._partitions.keys() - found.keys())
+                    except (KafkaError, OSError) as error:
+                        reason = f"{type(error).__name__}: {error}"
+                    if len(found) == len(self._partitions):
+                        return found
+                    await self._open.force_metadata_update()
+                    await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
+        except TimeoutError:
+            raise Transient(f"{name} of {self.topic}: {reason}", kind="unavailable") from None
+
+    async def _asked_offsets(self, which: int, partitions: set[int]) -> Mapping[int, int]:
+        """Those that a leader answered."""
+        client = self._open
+        wanted: dict[int, list[tuple[int, int]]] = {}
+        for partition in partitions:
+            node = client.cluster.leader_for_partition(self._partitions[partition])
+            if node is not None and node != -1:
+                wanted.setdefault(node, []).append((partition, which))
+        found: dict[int, int] = {}
+        for node, asked in wanted.items():
+            request = OffsetRequest(NO_REPLICA, READ_UNCOMMITTED, [(self.topic, asked)])
+            # Over a connection of its own: a broker answers one request of a connection after the other.
+            response = await client.send(node, request, group=ConnectionGroup.COORDINATION)
+            for _, answered in response.topics:
+                found |= {partition: offset for partition, code, _, offset in answered if code == 0}
+        return found
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is None:
+            return
+        tasks = [*self._fetches.values(), *([self._learning] if self._learning else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await client.close()
+
+
+def _settle(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+async def open_tail(
+    options: KafkaOptions, topic: str, starts: Mapping[int, int], *, fetch_max_wait_ms: int = FOLLOWING_WAIT_MS
+) -> KafkaTail:
+    """A tail that reads. Raises Transient."""
+    tail = KafkaTail(options, topic, starts, fetch_max_wait_ms=fetch_max_wait_ms)
+    await tail.start()
+    return tail
