@@ -28,8 +28,8 @@ IN_FLIGHT = 16
 STREAMS = 1_000
 CANCELS = 300
 CANCEL_EVERY_S = 0.05
-LOADS = ((50.0, 256), (100.0, 256), (0.0, 16))
-"""Runs a second beside the cancels and the most in flight: some, many, and (0: as many as go) all it can do."""
+LOADS = ((25.0, 256), (100.0, 256), (0.0, 16))
+"""Runs a second beside the cancels and the most in flight: few, many, and (0: as many as go) all it can do."""
 WARM_UP_S = 2.0
 CLIENT_TIMEOUT_S = 240.0
 FIRST_TOKEN_GOAL_MS = 15.0
