@@ -39,7 +39,7 @@ LATENCY_S_A_CHARACTER = 1e-8
 STREAM_PIECES = 4
 """Enough to see text arrive in parts, few enough to cost nothing."""
 PIECE_CHARACTERS_MIN = 16
-"""No provider sends a word by its letters: a text that short comes in one piece (clients count the frames of an "ok")."""
+"""No provider sends a word by its letters: a text that short comes in one piece, and a client sees one frame of it."""
 PAYLOAD_CHARACTERS = 1_000
 BENCH_TOOL = "Bench"
 BENCH_CALLS = 2
