@@ -8,8 +8,9 @@ ONCE   ?=
 SEEDS  ?= 10000
 FIRST  ?= 0
 PEERS  ?=
+CURVES ?=
 
-.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections bench-peers bench-smoke bench-scale figures chaos simulate lock clean
+.PHONY: help run up down test check format schemas bench bench-takeover bench-parked bench-projections bench-peers bench-smoke bench-scale flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,9 +72,13 @@ bench-peers: $(STAMP) ## measure A3x2 beside the raw floors, DBOS, LangGraph and
 bench-smoke: $(STAMP) ## fail when ours has become a third slower against the raw Kafka floor (under a minute)
 	@$(BIN)/python -m tests.benchmarks.smoke
 
-bench-scale: $(STAMP) ## measure how the figures change with partitions, runs, streams and parked runs, and draw it (half an hour)
-	@$(BIN)/python -m tests.benchmarks.scaling
-	@$(BIN)/python -m tests.benchmarks.plots
+bench-scale: $(STAMP) ## measure how the figures change with partitions, runs, streams, parked runs and the past, and write docs/SCALE.md (25 minutes)
+	@$(BIN)/python -m tests.benchmarks.scaling $(if $(CURVES),--curves $(CURVES)); measured=$$?; \
+	  $(BIN)/python -m tests.benchmarks.plots && $(BIN)/python -m tests.benchmarks.scale_page && exit $$measured
+
+flame: $(STAMP) ## draw where runtime and api spend their time under load, and write docs/SCALE.md (two minutes; root or a ptrace that is allowed)
+	@$(BIN)/python -m tests.benchmarks.flame
+	@$(BIN)/python -m tests.benchmarks.scale_page
 
 figures: $(STAMP) ## measure all of docs/RELIABILITY.md again on a quiet machine, and write it (about 45 minutes)
 	@mkdir -p docs/figures

@@ -9,6 +9,7 @@ ends, so that no legend has to be looked up and no colour has to be told from an
 import itertools
 import json
 import math
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,15 @@ from xml.sax.saxutils import escape
 from tests.benchmarks.scaling import FIGURES
 
 WIDTH, HEIGHT = 720, 400
-LEFT, RIGHT, TOP, BOTTOM = 70, 130, 60, 56
+LEFT, RIGHT, TOP, BOTTOM = 76, 150, 60, 56
 COLOURS = ("#1b6ca8", "#c1502e", "#3d7a3d", "#7a4b9b", "#8a6d1d")
+DASHES = ("", "", "7 5", "2 4", "10 3 2 3")
+"""So that a line which lies on another shows it through its gaps."""
 LABEL_GAP = 15
 """Least distance between the names of two lines, in pixels."""
 TICKS = 5
+FEW_DECADES = 2.0
+"""A logarithmic axis that spans less has ticks at 2 and 5 as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +69,7 @@ def svg(picture: Picture, note: str) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         'font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="#ffffff"/>',  # readable on a dark page too
         _text(LEFT, 24, picture.title, size=16, anchor="start"),
         _text(LEFT, 42, note, size=11, anchor="start", fill="#666666"),
         _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, picture.x),
@@ -79,7 +84,8 @@ def svg(picture: Picture, note: str) -> str:
         colour = COLOURS[index % len(COLOURS)]
         places = [(at_x(x), at_y(y)) for x, y in line.points]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        dash = f' stroke-dasharray="{DASHES[index % len(DASHES)]}"' if DASHES[index % len(DASHES)] else ""
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in places]
         parts.append(_text(places[-1][0] + 9, end + 4, line.name, anchor="start", fill=colour))
     return "\n".join([*parts, "</svg>"]) + "\n"
@@ -92,16 +98,22 @@ def _text(x: float, y: float, text: str, *, size: int = 12, anchor: str = "middl
 
 
 def _apart(ends: Sequence[float]) -> list[float]:
-    """The heights of the names, moved down until none covers another."""
+    """The heights of the names, moved down until none covers another, and up again where they would meet the axis."""
     order = sorted(range(len(ends)), key=lambda index: ends[index])
     found = list(ends)
     for above, below in itertools.pairwise(order):
         found[below] = max(found[below], found[above] + LABEL_GAP)
+    floor = float(HEIGHT - BOTTOM)
+    for index in reversed(order):
+        found[index] = min(found[index], floor)
+        floor = found[index] - LABEL_GAP
     return found
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 5, 10 ... that is not smaller."""
+    """The next of 1, 2, 3 ... 10, 20 ... that is not smaller; 1 for nothing."""
+    if value <= 0:
+        return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 3, 4, 5, 6, 8, 10) if step * power >= value * 0.999)
 
@@ -114,7 +126,8 @@ def _ticks(low: float, top: float, *, log: bool) -> list[float]:
     if not log:
         return [top * index / TICKS for index in range(TICKS + 1)]
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(top)) + 1)
-    return [10.0**power for power in powers if low <= 10.0**power <= top]
+    steps = (1, 2, 5) if math.log10(top / low) < FEW_DECADES else (1,)
+    return [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= top * 1.001]
 
 
 def _number(value: float) -> str:
@@ -143,7 +156,7 @@ def by_in_flight(rows: Sequence[Mapping[str, Any]]) -> Picture:
         for what, key in (("first text", "first_text_ms"), ("end", "end_ms"))
         for share in ("p50", "p99")
     ]
-    return Picture(title="A3x2 over HTTP and SSE", x="runs in flight", y="ms", lines=lines, log_y=True)
+    return Picture(title="A3x2 over HTTP and SSE", x="runs in flight", y="latency, ms", lines=lines, log_y=True)
 
 
 def by_streams(rows: Sequence[Mapping[str, Any]]) -> Picture:
@@ -153,7 +166,7 @@ def by_streams(rows: Sequence[Mapping[str, Any]]) -> Picture:
         for share in ("p50", "p99")
     ]
     title = "Event to client, one api process, 50 turns/s"
-    return Picture(title=title, x="open streams", y="ms", lines=lines, log_x=False)
+    return Picture(title=title, x="open streams", y="event to client, ms", lines=lines, log_x=False)
 
 
 def by_parked(rows: Sequence[Mapping[str, Any]]) -> Picture:
@@ -165,11 +178,57 @@ def by_parked(rows: Sequence[Mapping[str, Any]]) -> Picture:
     return Picture(title="Memory of runs that wait for a person", x="parked runs", y="MB (USS)", lines=lines)
 
 
+def by_live_runs(rows: Sequence[Mapping[str, Any]]) -> Picture:
+    """Take-overs."""
+    return _take_overs(rows, "live", "Take-over of a partition against its live runs", "live runs of the partition")
+
+
+def by_history(rows: Sequence[Mapping[str, Any]]) -> Picture:
+    """Take-overs."""
+    title = f"Take-over of a partition with {rows[0]['live']} live runs against its past"
+    return _take_overs(rows, "events", title, "events of the partition")
+
+
+def _take_overs(rows: Sequence[Mapping[str, Any]], key: str, title: str, x: str) -> Picture:
+    """Medians of the kills; nothing is told finer than a millisecond, the resolution of the log's times."""
+    lines = [
+        Line(name=name, points=[(row[key], max(1.0, 1000 * middle(row["kills"], field))) for row in rows])
+        for name, field in (
+            ("kill to claim", "claimed_s"),
+            ("claim to all runs", "recovered_s"),
+            ("claim to first event", "serving_s"),
+        )
+    ]
+    return Picture(title=title, x=x, y="time, ms", lines=lines, log_y=True)
+
+
+def middle(kills: Sequence[Mapping[str, float]], field: str) -> float:
+    """The median of one time of some kills, seconds."""
+    return statistics.median(kill[field] for kill in kills)
+
+
+def by_replay(rows: Sequence[Mapping[str, Any]]) -> Picture:
+    """Events a second."""
+    lines = [
+        Line(name=name, points=[(row["events"], row[f"{key}_events_per_s"]) for row in rows])
+        for name, key in (
+            ("rebuild", "rebuild"),
+            ("lost database", "lost"),
+            ("replay, fold only", "fold"),
+            ("replay, proven", "proof"),
+        )
+    ]
+    return Picture(title="The log read again", x="events in the log", y="events/s", lines=lines)
+
+
 PICTURES: Mapping[str, Callable[[Sequence[Mapping[str, Any]]], Picture]] = {
     "partitions": by_partitions,
     "in_flight": by_in_flight,
     "streams": by_streams,
     "parked": by_parked,
+    "live": by_live_runs,
+    "history": by_history,
+    "replay": by_replay,
 }
 
 

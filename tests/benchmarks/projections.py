@@ -37,14 +37,14 @@ from connectors.protocols import Outgoing
 from projections.builds import Builds, TableHash
 from schemas.producing import start_run_record
 from tests.benchmarks.closed_loop import percentile
+from tests.benchmarks.filling import IN_FLIGHT, fill
 from tests.benchmarks.machine import machine
 from tests.benchmarks.main import Stack, client, environment_in, loomlog, up
 from tests.benchmarks.workload import AGENT, CONFIGURATION, PROMPT
 
 EVENTS, COMMANDS = "loom.run.events", "loom.run.commands"
 PREFIX = "loom"
-IN_FLIGHT = 128
-CHUNK_S = 20.0
+FIRST_LOAD_S = 20.0
 LOOK_S = 0.005
 WAIT_S = 300.0
 CALM_S = 10.0
@@ -87,7 +87,7 @@ def main() -> int:
     facts = machine(folder)
     try:
         stack = up(environment)
-        client("topic", stack, environment, IN_FLIGHT, 0.0, CHUNK_S)
+        client("topic", stack, environment, IN_FLIGHT, 0.0, FIRST_LOAD_S)
         time.sleep(CALM_S)
         lag = asyncio.run(measure_lag(stack, options.rate, options.seconds))
         print(f"  {lag}", flush=True)
@@ -111,13 +111,6 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0 if rebuilt.equal and lost.equal else 1
-
-
-def fill(stack: Stack, environment: dict[str, str], events: int) -> None:
-    """Real runs until the log is that long."""
-    while (end := sum(asyncio.run(ends(stack)).values())) < events:
-        row = client("topic", stack, environment, IN_FLIGHT, 0.0, CHUNK_S)
-        print(f"  {end} of {events} events, {row['runs_per_s']:.0f} runs/s", flush=True)
 
 
 async def ends(stack: Stack) -> dict[int, int]:

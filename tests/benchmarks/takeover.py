@@ -33,8 +33,9 @@ from schemas.codec import local_codec, peek
 from schemas.producing import start_run_record
 from schemas.stream_events import Claim
 from schemas.stream_records import PartitionCheckpoint
+from tests.benchmarks.filling import fill
 from tests.benchmarks.machine import machine
-from tests.benchmarks.main import Stack, client, environment_in, loomlog, up
+from tests.benchmarks.main import Stack, environment_in, loomlog, up
 from tests.benchmarks.workload import CONFIGURATION
 
 EVENTS, COMMANDS, SNAPSHOTS = "loom.run.events", "loom.run.commands", "loom.run.snapshots"
@@ -44,8 +45,8 @@ SLOW = """\
 SLEEPER = """\
   sleeper: { provider: slow, model: mock-generic, tools: [] }
 """
-IN_FLIGHT = 128
-CHUNK_S = 20.0
+WITH_SLEEPERS = CONFIGURATION.replace("agents:\n", SLOW + "agents:\n") + SLEEPER
+"""The configuration of a stack whose runs can stay open."""
 LOOK_S = 0.25
 WAIT_S = 180.0
 """For a checkpoint (made every 30 seconds), for a new owner, for the recovery of its live runs."""
@@ -69,12 +70,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="loomlog-takeover-"))
-    environment = environment_in(folder, CONFIGURATION.replace("agents:\n", SLOW + "agents:\n") + SLEEPER)
+    environment = environment_in(folder, WITH_SLEEPERS)
     environment["LOOMLOG_PARTITIONS"] = "1"
     facts = machine(folder)
     try:
         stack = up(environment)
-        kills = asyncio.run(measure(stack, environment, options.events, options.live, options.kills))
+        fill(stack, environment, options.events)
+        kills = asyncio.run(measure(stack, environment, options.live, options.kills))
     finally:
         loomlog("down", environment)
         shutil.rmtree(folder, ignore_errors=True)
@@ -95,23 +97,21 @@ def main() -> int:
     return 0
 
 
-async def measure(stack: Stack, environment: dict[str, str], events: int, live: int, kills: int) -> list[Kill]:
-    """Fills the log, starts the live runs, kills."""
+async def measure(stack: Stack, environment: dict[str, str], live: int, kills: int, *, there: int = 0) -> list[Kill]:
+    """Starts runs until so many are live (`there` are already), kills."""
     options = KafkaOptions(bootstrap=stack.kafka, client_id="takeover-bench")
     ranges = KafkaRanges(options)
     await ranges.start()
     try:
-        while (end := await ranges.end_offset(EVENTS, 0)) < events:
-            row = await asyncio.to_thread(client, "topic", stack, environment, IN_FLIGHT, 0.0, CHUNK_S)
-            print(f"  {end} of {events} events, {row['runs_per_s']:.0f} runs/s", flush=True)
-        await start_sleepers(options, live)
-        await until_end_is(ranges, await ranges.end_offset(EVENTS, 0), 2 * live)
-        await until_checkpoint(ranges, live)
+        before = await ranges.end_offset(EVENTS, 0)
+        if live > there:
+            await start_sleepers(options, live - there)
+        await until_end_is(ranges, before, 2 * (live - there))
         found = []
         for _ in range(kills):
+            await until_checkpoint(ranges, live)
             found.append(await kill(ranges, environment, live))
             print(f"  {found[-1]}", flush=True)
-            await until_checkpoint(ranges, live)
         return found
     finally:
         await ranges.close()
