@@ -144,7 +144,6 @@ class Flusher:
             outcomes = [await self._append(*flight.batches[0])]
         else:
             outcomes = await asyncio.gather(*(self._append(*batch) for batch in flight.batches))
-        self._flights.remove(flight)
         self.flushes += 1
         self.sizes.observe(sum(len(records) for _, _, records in flight.batches))
         took_s = time.monotonic() - flight.left
@@ -155,6 +154,8 @@ class Flusher:
         for (owner, partition, records), outcome in zip(flight.batches, outcomes, strict=True):
             self.records += len(records)
             await self._settle(owner, partition, outcome)
+        # Not before: until its last batch is settled nothing more of these partitions may leave.
+        self._flights.remove(flight)
         self._ready.set()
         self.drained.set()
 
