@@ -39,6 +39,8 @@ LATENCY_S_A_CHARACTER = 1e-8
 """Characters / 100 microseconds (runtime parity 2.9)."""
 STREAM_PIECES = 4
 """Enough to see text arrive in parts, few enough to cost nothing."""
+PIECE_CHARACTERS_MIN = 16
+"""No provider sends a word by its letters: a text that short comes in one piece, and a client sees one frame of it."""
 PAYLOAD_CHARACTERS = 1_000
 BENCH_TOOL = "Bench"
 BENCH_CALLS = 2
@@ -213,8 +215,8 @@ def _reply(request: ModelRequest, turn: ScriptTurn, characters: int) -> Reply:
 
 
 def _pieces(text: str) -> Sequence[str]:
-    """STREAM_PIECES parts that give the text when joined; some are empty when it is short."""
-    size = -(-len(text) // STREAM_PIECES)
+    """STREAM_PIECES parts that give the text when joined; the last ones are empty when it is short."""
+    size = max(PIECE_CHARACTERS_MIN, -(-len(text) // STREAM_PIECES))
     return [text[position * size : (position + 1) * size] for position in range(STREAM_PIECES)]
 
 

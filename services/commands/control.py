@@ -40,6 +40,7 @@ from schemas.run_events import (
 )
 from schemas.values import CommandEnvelope
 from services.commands import limits
+from services.commands.addressee import Target
 from services.commands.authentication import demand
 from services.commands.declined import RETRY_SOON_S, Declined, refused
 from services.commands.follow import Sources
@@ -174,22 +175,22 @@ class Control:
             raise Declined("not_found", f"the run {run_id} is no resident sub-agent")
         return row
 
-    async def _end(self, caller: Caller, row: RunRow, reason: str) -> Stopped:
-        if row.status != "running":
+    async def _end(self, caller: Caller, row: Target, reason: str) -> Stopped:
+        if isinstance(row, RunRow) and row.status != "running":
             return await self._shown(self._as_stored(row), row)
         command = CancelRun(envelope=self.envelope(caller, row), run_id=row.run_id, reason=reason)
         return await self._ended_by(row, command, "the cancel is in the log and takes effect")
 
-    async def _ended_by(self, row: RunRow, command: CancelRun | CloseResident, pending: str) -> Stopped:
+    async def _ended_by(self, row: Target, command: CancelRun | CloseResident, pending: str) -> Stopped:
         item = await self.ordered(row, command, _ends)
         if item is None:
             now = await self._stored(row)
-            if now.status != "running":
+            if now is not None and now.status != "running":
                 return await self._shown(self._as_stored(now), row)
             raise await self.undecided("cancel_pending", row, pending)
         return await self._shown(self._as_happened(row, item), row)
 
-    async def _shown(self, stopped: Stopped, row: RunRow) -> Stopped:
+    async def _shown(self, stopped: Stopped, row: Target) -> Stopped:
         return await self._sources.content.shown(stopped, row.tenant)
 
     async def resolve(
@@ -277,7 +278,7 @@ class Control:
 
     # --- for this and other orders (interrupts.py) -------------------------------------------------------------------
 
-    async def running(self, caller: Caller, run_id: str) -> RunRow:
+    async def running(self, caller: Caller, run_id: str) -> Target:
         """The run, which the caller sees and which has not ended. Raises Declined(not_found)."""
         row = await self._reads.run_to_order(caller, run_id)
         if row.status != "running":
@@ -285,7 +286,7 @@ class Control:
         return row
 
     async def _hold(
-        self, row: RunRow, command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun, *, pending: str
+        self, row: Target, command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun, *, pending: str
     ) -> Held:
         item = await self.ordered(row, command)
         if item is None:
@@ -302,7 +303,7 @@ class Control:
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    def envelope(self, caller: Caller, row: RunRow) -> CommandEnvelope:
+    def envelope(self, caller: Caller, row: Target) -> CommandEnvelope:
         """Of a fresh command of the caller."""
         return CommandEnvelope(
             command_id=f"c_{self._fresh_token()}",
@@ -313,7 +314,7 @@ class Control:
 
     async def ordered(
         self,
-        row: RunRow,
+        row: Target,
         command: Command,
         is_it: Callable[[EventItem], bool] | None = None,
         wait_s: float | None = None,
@@ -329,7 +330,7 @@ class Control:
             subscription.close()
 
     async def _effect(
-        self, subscription: Subscription, row: RunRow, is_it: Callable[[EventItem], bool], wait_s: float
+        self, subscription: Subscription, row: Target, is_it: Callable[[EventItem], bool], wait_s: float
     ) -> EventItem | None:
         """The event that shows what became of a command; None when none came in time or the run is over already."""
         clock = asyncio.get_running_loop().time
@@ -339,25 +340,26 @@ class Control:
             for item in items:
                 if isinstance(item, EventItem) and item.raw.offset > row.last_offset and is_it(item):
                     return item
-            if not items and (await self._stored(row)).status != "running":
+            if not items and (now := await self._stored(row)) is not None and now.status != "running":
                 return None
         return None
 
-    async def _stored(self, row: RunRow) -> RunRow:
-        """The run as the read models have it now; the row that was read before when they do not answer."""
+    async def _stored(self, row: Target) -> RunRow | None:
+        """The run as the read models have it now; what was read before when they do not answer."""
+        now = None
         try:
-            return await self._sources.projection.run(row.tenant, row.run_id) or row
+            now = await self._sources.projection.run(row.tenant, row.run_id)
         except Declined as declined:
             if declined.code != "projection_unavailable":
                 raise
-            return row
+        return now or (row if isinstance(row, RunRow) else None)
 
-    async def undecided(self, code: str, row: RunRow, what: str, *, wait_s: float | None = None) -> Declined:
+    async def undecided(self, code: str, row: Target, what: str, *, wait_s: float | None = None) -> Declined:
         """Why nothing was heard of a command: the run has ended, cannot be handled, or nobody owns it just now."""
         now = await self._stored(row)
-        if now.status != "running":
+        if now is not None and now.status != "running":
             return over(row.run_id)
-        if now.quarantined:
+        if now is not None and now.quarantined:
             return Declined(
                 "run_quarantined",
                 f"the run {row.run_id} is quarantined and takes no orders: {now.quarantine_error}; an operator has to "
@@ -383,7 +385,7 @@ class Control:
             position=self._sources.barrier.token(row.partition, row.last_offset),
         )
 
-    def _as_happened(self, row: RunRow, item: EventItem) -> Stopped:
+    def _as_happened(self, row: Target, item: EventItem) -> Stopped:
         cascaded: tuple[str, ...] = ()
         match item.record:
             case RunCancelled(reason=reason, cascaded=cascaded):

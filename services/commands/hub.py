@@ -37,6 +37,7 @@ from schemas.run_events import (
 )
 from schemas.stream_records import ModelDelta
 from services.commands import limits
+from services.commands.addressee import Addressee
 from services.commands.items import DeltaItem, EventItem, Item
 from services.commands.ring import Ring
 from services.commands.subscription import STOPPING, Subscription
@@ -70,8 +71,8 @@ class Hub:
         ring: Ring | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.live_runs = set(live_runs)
-        """Runs that have started and not ended, of all processes."""
+        self.live_runs: dict[str, Addressee | None] = dict.fromkeys(live_runs)
+        """Runs that have started and not ended, of all processes; with whose they are where that was learned."""
         self.events = 0
         self.previews = 0
         self.unreadable = 0
@@ -137,6 +138,11 @@ class Hub:
     def recent(self, run_id: str) -> list[EventItem]:
         """The events of a run that the ring still has, oldest first."""
         return [item for item in self._ring.items(run_id) if isinstance(item, EventItem)]
+
+    def learn(self, run: Addressee) -> None:
+        """Remember whose a run is while it lives."""
+        if run.run_id in self.live_runs:
+            self.live_runs[run.run_id] = run
 
     def position(self, partition: int) -> int:
         """Offset after the last event that was read."""
@@ -208,9 +214,9 @@ class Hub:
                 continue
             self.events += 1
             if raw.schema_id in self._start_ids:
-                self.live_runs.add(raw.aggregate)
+                self.live_runs.setdefault(raw.aggregate)
             elif raw.schema_id in self._ending_ids:
-                self.live_runs.discard(raw.aggregate)
+                self.live_runs.pop(raw.aggregate, None)
             item = EventItem(raw, partition, self._codec)
             if EVERY_RUN in self._subscriptions and raw.schema_id in self._state_ids:
                 for subscription in self._subscriptions[EVERY_RUN]:

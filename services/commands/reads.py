@@ -20,6 +20,7 @@ from projections.transcript import TranscriptRow
 from schemas.ids import ID_PATTERN
 from schemas.run_events import RunStarted
 from services.commands import limits
+from services.commands.addressee import Addressee, Target
 from services.commands.authentication import demand
 from services.commands.barrier import Barrier, not_yet
 from services.commands.declined import Declined, bad_request
@@ -83,25 +84,45 @@ class Reads:
         row = await self._projection.run(scope_of(reach(caller)), run_id)
         return _seen(caller, row, lag, "not_found", f"there is no run {run_id}")
 
-    async def run_to_order(self, caller: Caller, run_id: str) -> RunRow:
+    async def run_to_order(self, caller: Caller, run_id: str) -> Target:
         """The run that an order is for. Raises Declined(not_found).
 
-        A row that says the run is live is enough, however old: whose the run is never changes, and whether it still
-        runs its owner decides. So an order to a run under way does not wait for the read models.
+        A run that is live as far as this process has read needs no row when it knows whose it is (addressee.py), and
+        otherwise any row that says the same, however old. So an order to a run under way does not wait for the read
+        models.
         """
         _check_known("not_found", "run", run_id)
+        known = self._under_way(caller, run_id)
+        if known is not None:
+            return known
         row = await self._projection.run(scope_of(reach(caller)), run_id)
         if row is not None and row.status == "running":
-            return _seen(caller, row, 0, "not_found", f"there is no run {run_id}")
+            return self._learned(_seen(caller, row, 0, "not_found", f"there is no run {run_id}"))
         return await self.visible_run(caller, run_id)
 
-    async def handle_to_order(self, caller: Caller, agent_id: str) -> RunRow:
+    async def handle_to_order(self, caller: Caller, agent_id: str) -> Target:
         """As `run_to_order`, by the handle; only one that we gave is a name of one run. Raises unknown_agent_id."""
         _check_known("unknown_agent_id", "run with the handle", agent_id)
+        known = self._under_way(caller, f"r_{agent_id.removeprefix('a_')}")
+        if known is not None and known.agent_id == agent_id:
+            return known
         row = await self._projection.run_of_handle(scope_of(reach(caller)), agent_id)
         if row is not None and row.status == "running" and agent_id == f"a_{row.run_id.removeprefix('r_')}":
-            return _seen(caller, row, 0, "unknown_agent_id", f"there is no run with the handle {agent_id}")
+            return self._learned(
+                _seen(caller, row, 0, "unknown_agent_id", f"there is no run with the handle {agent_id}")
+            )
         return await self.row_of_handle(caller, agent_id)
+
+    def _under_way(self, caller: Caller, run_id: str) -> Addressee | None:
+        """A run of which this process knows that it is live, if the caller sees it."""
+        known = self._sources.hub.live_runs.get(run_id)
+        if known is None or not sees(caller, Owner(tenant=known.tenant, user_id=known.user_id)):
+            return None
+        return known
+
+    def _learned(self, row: RunRow) -> RunRow:
+        self._sources.hub.learn(Addressee.of(row))
+        return row
 
     async def agent(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
         """The newest run of that handle. Raises Declined(unknown_agent_id)."""

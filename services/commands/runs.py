@@ -33,6 +33,7 @@ from schemas.run_commands import ForkRun, StartRun
 from schemas.run_events import RunRefused, RunStarted
 from schemas.values import CommandEnvelope, RunPosition
 from services.commands import limits
+from services.commands.addressee import Addressee
 from services.commands.authentication import demand
 from services.commands.declined import RETRY_LATER_S, RETRY_SOON_S, Declined, away, bad_request, refused
 from services.commands.follow import RunStream, Sources, fresh_stream, resumed_stream
@@ -276,6 +277,14 @@ class Runs:
             raise refused(event.code, event.message, event.limit, about=event.about, cap=event.cap)
         if isinstance(event, RunStarted):
             _check_digest(event.request_sha256, launch)
+            self._sources.hub.learn(
+                Addressee(
+                    run_id=launch.names.run_id,
+                    tenant=launch.who.tenant,
+                    user_id=event.user_id,
+                    agent_id=event.agent_id,
+                )
+            )
         head, scope = self._head(launch), launch.who.tenant
         if first.raw.seq == 1:
             stream = fresh_stream(self._sources, subscription, scope=scope, head=head)

@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 LINGER = 0.5
 LINGER_MAX_S = 0.005
 """After a flush the next one waits for the quick ones among the calls it began, so that they travel together and runs
-do not fall into two halves that fly in turn; at most this share of what the flush took, and at most so long."""
+do not fall into two halves that fly in turn; at most this share of what the flush took, and at most so long. It waits
+for nobody when an order to something that exists was decided: somebody waits for that answer, and it begins no call."""
 
 SPLIT = 24
 """Decisions that are worth two flights. Below, halves would only cost another round trip: with 16 runs in flight all
@@ -69,6 +70,8 @@ class Flusher:
         self._out = 0
         self._back = asyncio.Event()
         self._linger_until = 0.0
+        self._at_once = False
+        """What waits for the wire is wanted without lingering."""
         self.draining = False
         """Before a planned stop: decisions still go to the log, but no call begins; the next owner begins it."""
         self.leaving: set[int] = set()
@@ -81,7 +84,11 @@ class Flusher:
         """Monotonic time at which the oldest batch on the wire left; None when the wire is free."""
         return self._flights[0].left if self._flights else None
 
-    def wake(self) -> None:
+    def wake(self, *, at_once: bool = False) -> None:
+        """There is something to append; `at_once`: not after waiting for calls."""
+        if at_once:
+            self._at_once = True
+            self._back.set()
         self._ready.set()
 
     async def _linger(self) -> None:
@@ -104,9 +111,10 @@ class Flusher:
         """Flushes until cancelled. One of FLIGHTS_MAX lanes: as many of these tasks make as many flights."""
         while True:
             await self._ready.wait()
-            if self._out:
+            if self._out and not self._at_once:
                 await self._linger()
             if batches := self._departing():
+                self._at_once = False
                 await self._fly(Flight(left=time.monotonic(), batches=batches))
             else:
                 self._ready.clear()
@@ -146,7 +154,8 @@ class Flusher:
         for (owner, partition, records), outcome in zip(flight.batches, outcomes, strict=True):
             self.records += len(records)
             await self._settle(owner, partition, outcome)
-        self._flights.remove(flight)  # not before: a partition whose gap is looked at has not had its answer yet
+        # Not before: until its last batch is settled nothing more of these partitions may leave.
+        self._flights.remove(flight)
         self._ready.set()
         self.drained.set()
 

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from connectors.errors import OutsideError
 from connectors.protocols import LogRecord
@@ -35,12 +35,16 @@ LOOKUP_RETRY_S = 0.5
 """Pause before a look-up that the outside refused is tried again; the command keeps waiting."""
 
 
+class Wake(Protocol):
+    """Flusher.wake."""
+
+    def __call__(self, *, at_once: bool = False) -> None: ...
+
+
 class Owner:
     """Holds one partition. `partition` is None while it is being claimed and after it was lost."""
 
-    def __init__(
-        self, number: int, work: Workplace, *, wake: Callable[[], None], alarms: Alarms, figures: Figures
-    ) -> None:
+    def __init__(self, number: int, work: Workplace, *, wake: Wake, alarms: Alarms, figures: Figures) -> None:
         self.number = number
         self._alarms = alarms
         self.partition: Partition | None = None
@@ -435,6 +439,7 @@ class Owner:
         partition = self.partition
         assert partition is not None
         offset = record.offset if record is not None else -1
+        is_order = record is not None and aggregate.seq > 0
         try:
             decided = partition.submit(
                 aggregate, order, at_ms=at_ms, cause_id=cause_id, command_offset=offset, is_result=is_result
@@ -446,7 +451,7 @@ class Owner:
             if not is_result:
                 self._look_at(aggregate)
             self._set_alarm(aggregate)
-            self._wake()
+            self._wake(at_once=is_order)
         return decided
 
     def _look_at(self, aggregate: Aggregate) -> None:

@@ -1,10 +1,12 @@
 """Cancels runs that wait for their model while other runs load the stack. One process.
 
-    python -m tests.benchmarks.cancel_client HOST:PORT AGENT CANCELS EVERY_S LOAD_IN_FLIGHT LOAD_PAUSE_S
+    python -m tests.benchmarks.cancel_client HOST:PORT AGENT CANCELS EVERY_S LOAD_PER_S LOAD_IN_FLIGHT
 
 So many runs of AGENT, whose model does not answer for a long time, are started and followed; then one after the other
-is cancelled every EVERY_S while LOAD_IN_FLIGHT workers run A3x2, each pausing LOAD_PAUSE_S between two of its runs.
-Told in one JSON line: from the request to its reply, and from the request to the end frame on the run's own stream.
+is cancelled every EVERY_S beside runs of A3x2: LOAD_PER_S of them begun each second whether or not others have ended,
+at most LOAD_IN_FLIGHT at a time; or, with LOAD_PER_S 0, always LOAD_IN_FLIGHT of them, which is all the machine can do.
+Told in one JSON line: from the request to its reply, from the request to the end frame on the run's own stream, and
+how busy the machine was meanwhile, since a queue for its processors is in all of these times.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ import json
 import sys
 import time
 
+import psutil
 import uvloop
 
 from tests.benchmarks.sse_client import Client, Frame, allow_streams
@@ -40,7 +43,7 @@ class Sleeper:
             self.ended_s = frame.at_s
 
 
-async def main(address: str, agent: str, cancels: int, every_s: float, in_flight: int, pause_s: float) -> None:
+async def main(address: str, agent: str, cancels: int, every_s: float, per_s: float, in_flight: int) -> None:
     allow_streams(cancels + in_flight)
     client = Client(address)
     start = client.message("POST", "/v1/runs", {"agent": agent, "prompt": PROMPT})
@@ -51,18 +54,30 @@ async def main(address: str, agent: str, cancels: int, every_s: float, in_flight
         for sleeper in sleepers:
             await sleeper.begun.wait()
     is_over = False
-    ended = 0
+    took_s: list[float] = []
+    room = asyncio.Semaphore(in_flight)
 
-    async def worker() -> None:
-        nonlocal ended
-        while not is_over:
-            await client.send(load)
-            ended += 1
-            await asyncio.sleep(pause_s)
+    async def run() -> None:
+        at_s = time.time()
+        await client.send(load)
+        took_s.append(time.time() - at_s)
+        room.release()
 
-    workers = [asyncio.create_task(worker()) for _ in range(in_flight)]
+    async def begin_runs() -> None:
+        due_s = time.time()
+        async with asyncio.TaskGroup() as group:
+            while not is_over:
+                if per_s:
+                    due_s += 1 / per_s
+                    await asyncio.sleep(max(0.0, due_s - time.time()))
+                await room.acquire()
+                group.create_task(run())
+
+    loading = asyncio.create_task(begin_runs())
     await asyncio.sleep(SETTLE_S)
-    began_s, ended_before = time.time(), ended
+    began_s = time.time()
+    took_s.clear()
+    psutil.cpu_percent()
     asked_s: list[float] = []
     replied: list[float] = []
     refused: list[str] = []
@@ -81,15 +96,20 @@ async def main(address: str, agent: str, cancels: int, every_s: float, in_flight
         await asyncio.sleep(every_s)
     async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*asking, *streams)
-    load_runs_per_s = (ended - ended_before) / (time.time() - began_s)
+    busy_percent = psutil.cpu_percent()
+    load_runs_per_s = len(took_s) / (time.time() - began_s)
+    load_ms = spread(took_s)
     is_over = True
-    await asyncio.gather(*workers)
+    await loading
     print(
         json.dumps(
             {
                 "cancels": cancels,
                 "load_in_flight": in_flight,
+                "load_wanted_per_s": per_s,
                 "load_runs_per_s": round(load_runs_per_s, 1),
+                "load_ms": load_ms,
+                "machine_busy_percent": busy_percent,
                 "errors": len(refused),
                 "first_errors": refused[:3],
                 "reply_ms": spread(replied),
@@ -102,7 +122,5 @@ async def main(address: str, agent: str, cancels: int, every_s: float, in_flight
 
 if __name__ == "__main__":
     uvloop.run(
-        main(
-            sys.argv[1], sys.argv[2], int(sys.argv[3]), *map(float, sys.argv[4:5]), int(sys.argv[5]), float(sys.argv[6])
-        )
+        main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6]))
     )

@@ -28,8 +28,8 @@ IN_FLIGHT = 16
 STREAMS = 1_000
 CANCELS = 300
 CANCEL_EVERY_S = 0.05
-LOADS = ((16, 0.1), (16, 0.0))
-"""Workers beside the cancels and their pause between two runs: a third of what the stack can do, and all of it."""
+LOADS = ((25.0, 256), (100.0, 256), (0.0, 16))
+"""Runs a second beside the cancels and the most in flight: few, many, and (0: as many as go) all it can do."""
 WARM_UP_S = 2.0
 CLIENT_TIMEOUT_S = 240.0
 FIRST_TOKEN_GOAL_MS = 15.0
@@ -75,11 +75,12 @@ def many_streams(stack: "Stack", environment: Mapping[str, str], streams: int, s
     return row
 
 
-def cancels(stack: "Stack", environment: Mapping[str, str], in_flight: int, pause_s: float) -> dict[str, Any]:
+def cancels(stack: "Stack", environment: Mapping[str, str], per_s: float, in_flight: int) -> dict[str, Any]:
     """Runs that wait for their model are cancelled one after the other while A3x2 runs beside them."""
-    row = run_client("cancel_client", environment, stack.api, SLEEPER, CANCELS, CANCEL_EVERY_S, in_flight, pause_s)
+    row = run_client("cancel_client", environment, stack.api, SLEEPER, CANCELS, CANCEL_EVERY_S, per_s, in_flight)
     print(
-        f"  cancel beside {row['load_runs_per_s']:.0f} runs/s: reply p50 {row['reply_ms']['p50']} p99 "
+        f"  cancel beside {row['load_runs_per_s']:.0f} runs/s, machine {row['machine_busy_percent']:.0f} % busy: "
+        f"reply p50 {row['reply_ms']['p50']} p99 "
         f"{row['reply_ms']['p99']} ms, end frame p50 {row['end_ms']['p50']} p99 {row['end_ms']['p99']} ms "
         f"(goal {CANCEL_GOAL_MS:g}), {row['errors']} errors",
         flush=True,

@@ -196,6 +196,13 @@ async def test_with_latency_the_text_comes_in_pieces(monkeypatch: pytest.MonkeyP
     assert 0.080 + 0.010 <= sum(slept) <= 0.100 + 0.010 + 1e-9
 
 
+async def test_a_word_comes_in_one_piece() -> None:
+    model = MockModel(knobs=MockKnobs(latency_ms=0.001, latency_jitter_ms=0))
+    *deltas, reply = await items_of(model, request(model="mock-generic"))
+    assert deltas == [TextDelta(text="ok")]
+    assert isinstance(reply, Reply)
+
+
 @pytest.mark.parametrize("wrong", [{"latency_ms": -1}, {"latency_jitter_ms": -1}, {"rate_429": 2}, {"rate_500": -0.1}])
 def test_knobs_that_make_no_sense_are_a_bug(wrong: dict[str, float]) -> None:
     with pytest.raises(AssertionError):

@@ -251,6 +251,65 @@ async def test_a_run_that_has_ended_and_is_not_yet_told_so_in_the_read_models_is
     assert (found.cancelled, found.status, found.reason) == (False, "completed", "end_turn")
 
 
+async def test_a_run_that_this_process_knows_is_ordered_while_the_read_models_are_away() -> None:
+    async with world() as made:
+        run = await start(made, "parker", interactive=True)
+        await until_type(run.stream, "awaiting_input")
+        made.postgres_is_away = True
+        await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "second")
+        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id, "enough")
+        run.stream.close()
+    assert (found.cancelled, found.run_id, found.reason) == (True, run.run_id, "enough")
+
+
+async def test_a_run_of_another_process_is_known_after_the_first_order_to_it() -> None:
+    async with world() as made:
+        run = await start(made, "parker", interactive=True)
+        await until_type(run.stream, "awaiting_input")
+        made.hub.live_runs[run.run_id] = None  # as in a process that did not start it
+        made.project()
+        await made.layer.control.post_input(ADMIN_CALLER, run.run_id, "second")
+        made.postgres_is_away = True
+        found = await made.layer.control.cancel(ADMIN_CALLER, run.agent_id)
+        run.stream.close()
+    assert found.cancelled
+
+
+async def test_what_is_known_of_a_run_is_forgotten_at_its_end() -> None:
+    async with world() as made:
+        run = await start(made, "silent")
+        assert made.hub.live_runs[run.run_id] is not None
+        await made.layer.control.cancel(ADMIN_CALLER, run.agent_id)
+        run.stream.close()
+        assert made.hub.live_runs == {}
+
+
+@pytest.mark.parametrize("stranger", [GLOBEX, IVY])
+async def test_knowing_a_run_shows_it_to_no_stranger(stranger: Caller) -> None:
+    async with world() as made:
+        run = await start(made, "silent", caller=ACME)
+        found = await declined(made.layer.control.cancel(stranger, run.agent_id))
+        await made.layer.control.cancel(ACME, run.agent_id)
+        run.stream.close()
+    assert found.code == "unknown_agent_id"
+    assert [command.envelope.tenant for command in made.commands() if isinstance(command, CancelRun)] == ["acme"]
+
+
+async def test_no_cancel_is_answered_before_the_end_of_the_run_is_in_the_log() -> None:
+    """A reply that says cancelled stays true whatever dies after it, because the log has said it first."""
+    async with world() as made:
+        run = await start(made, "silent")
+        handle, made._handle = made._handle, lambda command: None  # type: ignore[method-assign]
+        asked = asyncio.create_task(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
+        await until(lambda: len(made.commands()) == 2)  # the order is durable, and its owner dies before it reads it
+        await asyncio.sleep(0)
+        assert not asked.done()
+        handle(made.commands()[1])  # the next owner reads it
+        found = await asked
+        run.stream.close()
+    assert found.cancelled
+
+
 async def test_a_chosen_handle_waits_for_the_read_models_because_a_newer_run_may_have_it() -> None:
     async with world() as made:
         run = await start(made, "silent", agent_id="mine")

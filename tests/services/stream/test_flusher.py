@@ -192,6 +192,22 @@ async def test_a_slow_call_is_not_waited_for_longer_than_the_longest_linger(
     await world.finished("r_quick", "r_slow")
 
 
+async def test_an_order_to_a_run_waits_for_no_call_of_others(world_of: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    lingering(monkeypatch, share=ANY_SHARE, max_s=FOR_EVER_S)
+    world = world_of(turns=1)
+    let_go = holding(world, "r_slow")
+    hosted = world.host()
+    await world.until(hosted.partition)
+    await both_calls_begun(world, "r_quick", "r_slow")
+    partition = hosted.partition()
+    assert partition is not None
+    await world.until(lambda: partition.has_pending)
+    world.cancel_run("r_slow")
+    await world.until(lambda: "r_slow" not in partition.aggregates and not partition.has_pending)
+    await world.until(hosted.settled)
+    let_go.set()
+
+
 async def test_a_quick_flush_lingers_for_a_share_of_its_time_only(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
