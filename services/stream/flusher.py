@@ -130,7 +130,7 @@ class Flusher:
             if (partition := owner.partition) is not None and partition.has_pending and partition not in flying
         ]
         pending = sum(partition.pending_decisions for _, partition in waiting)
-        if self._flights and pending < SPLIT // FLIGHTS_MAX:
+        if self._flights and pending < SPLIT // FLIGHTS_MAX and not self._at_once:
             return []  # too little for a flight of its own: with the next
         if not self._flights and pending >= SPLIT:
             waiting = waiting[: -(-len(waiting) // FLIGHTS_MAX)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from connectors.memory_log import MemoryLog
+from connectors.protocols import Outgoing
 from services.stream import flusher as flusher_module
 from services.stream.flusher import FLIGHTS_MAX, SPLIT, claimed_in
 from tests.services.stream.given import CODEC, EVENTS, claimed, flushed, started
@@ -72,6 +73,33 @@ async def test_what_waits_is_halved_when_the_wire_is_free(world_of: Worlds) -> N
     assert [len(flight.batches) for flight in flights] == [2, 2]
     hosted.wire.open.set()
     await world.finished(*names)
+
+
+async def test_while_a_gap_is_looked_at_the_partition_sends_nothing_more(
+    world_of: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of(turns=1)
+    hosted = world.host()
+    await world.until(hosted.partition)
+    looking, looked = asyncio.Event(), asyncio.Event()
+
+    async def slowly(*_: Any) -> bool:
+        looking.set()
+        await looked.wait()
+        return False
+
+    monkeypatch.setattr(flusher_module, "claimed_in", slowly)
+    world.log.put(TOPICS.events, 0, [Outgoing(key=None, value=b"somebody else's")])
+    world.start_run("r_x")
+    await world.until(looking.is_set)
+    names = [f"r_{number}" for number in range(SPLIT)]
+    for name in names:
+        world.start_run(name)
+    await world.until(lambda: hosted.host.figures.commands == 1 + len(names))
+    await world.ticks(5)
+    assert len(hosted.host.flusher._flights) == 1
+    looked.set()
+    await world.finished("r_x", *names)
 
 
 async def test_the_wire_is_free_again_after_a_flush(world_of: Worlds) -> None:
