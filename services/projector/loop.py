@@ -19,13 +19,12 @@ Before: main wires it. After: projections.run_projection.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from connectors.errors import Permanent, Transient
 from connectors.postgres import translated
-from connectors.protocols import LogRecord
 from projections.builds import VERSION, Build, Builds, StatusRow
 from projections.cursors import Dropped, Fenced
 from projections.rebuild import Connect, Fill, OpenTail, PausableTail, RebuildReport, rebuild
@@ -45,11 +44,6 @@ BUSY_PER_S = 2_500
 that come in a second. A lone event is projected at once; in a stream of them a transaction takes what came meanwhile,
 because a small one costs nearly as much as a large one. A loop that is behind does not rest. Figures of the lag come
 from `make bench-projections`."""
-AT_HAND_S = 0.001
-FRESH_S = 0.005
-"""Records that a poll gives within AT_HAND_S were waiting for it; then a second look waits so long for newer ones. What
-the client fetched during a rest was fetched at its beginning, and only when that is taken does it ask for what came
-since; without the second look records waited for a whole rest more."""
 STAND_BY_S = 0.5
 """How often a projector that stands by looks whether it is its turn: how long a take-over takes."""
 RETRY_FIRST_S = 0.2
@@ -161,7 +155,7 @@ class Projector:
         status_due = 0.0
         ended = time.monotonic()
         while not stop.is_set():
-            polled = await self._poll(tail)
+            polled = await tail.poll(timeout_s=settings.poll_timeout_s, max_records=settings.max_records)
             if polled:
                 began = time.monotonic()
                 try:
@@ -181,18 +175,6 @@ class Projector:
                 if (await builds.live()).number != build.number:
                     log.info("another build is live now, moving to it")
                     return
-
-    async def _poll(self, tail: PausableTail) -> Mapping[int, Sequence[LogRecord]]:
-        """What there is, with what came while the last records were waiting to be taken."""
-        settings = self._settings
-        began = time.monotonic()
-        polled = await tail.poll(timeout_s=settings.poll_timeout_s, max_records=settings.max_records)
-        was_waiting = time.monotonic() - began < AT_HAND_S
-        left = settings.max_records - sum(map(len, polled.values()))
-        if not polled or not was_waiting or left <= 0:
-            return polled
-        fresh = await tail.poll(timeout_s=FRESH_S, max_records=left)
-        return {p: [*polled.get(p, ()), *fresh.get(p, ())] for p in polled.keys() | fresh.keys()}
 
     def _count(self, applied: Applied) -> None:
         self._events += applied.events

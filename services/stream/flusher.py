@@ -1,16 +1,15 @@
 """The one flusher of a process: everything that became ready goes to the log in one go.
 
 A batch is built only when the wire is free, so whatever was decided meanwhile travels along (group commit), and the
-partitions fly together: flying apart costs two round trips (reference prototype.md 1.3). When there is much to say they
-fly in two flights that follow each other, so that the calls which one of them releases are carried out while the other
-is on the wire. An acknowledged batch releases its effects; anything else sends the owner back to the log.
+partitions fly together: flying apart costs two round trips (reference prototype.md 1.3), and two halves on the wire one
+behind the other were no faster with 64 runs in flight. An acknowledged batch releases its effects; anything else sends
+the owner back to the log.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from functools import partial
 
 from connectors.errors import Transient, UnknownOutcome
@@ -34,20 +33,6 @@ LINGER_MAX_S = 0.005
 do not fall into two halves that fly in turn; at most this share of what the flush took, and at most so long. It waits
 for nobody when an order to something that exists was decided: somebody waits for that answer, and it begins no call."""
 
-SPLIT = 24
-"""Decisions that are worth two flights. Below, halves would only cost another round trip: with 16 runs in flight all
-partitions fly together, with 64 they fly in two halves."""
-FLIGHTS_MAX = 2
-
-
-@dataclass(eq=False, slots=True, kw_only=True)
-class Flight:
-    """What left together, one batch a partition."""
-
-    left: float
-    """Monotonic seconds."""
-    batches: list[tuple[Owner, Partition, tuple[Outgoing, ...]]]
-
 
 class Flusher:
     """Appends what the owners have pending. `lost(owner, reason)` is called when an owner must read the log again."""
@@ -59,12 +44,12 @@ class Flusher:
         self.records = 0
         self.sizes = Distribution(RECORDS)
         self.seconds = Distribution(SECONDS)
+        self.in_flight_since: float | None = None
+        """Monotonic time at which the batch on the wire left; None when the wire is free."""
         self._work = work
         self._owners = owners
         self._lost = lost
         self._ready = asyncio.Event()
-        self._flights: list[Flight] = []
-        """On the wire; the oldest first."""
         self.drained = asyncio.Event()
         self._generation = 0
         self._out = 0
@@ -78,11 +63,6 @@ class Flusher:
         """Partitions of which the same is true, because somebody else is to own them."""
         self.not_begun: list[tuple[int, str, Hashable]] = []
         """Partition, aggregate and key of the calls that were due since."""
-
-    @property
-    def in_flight_since(self) -> float | None:
-        """Monotonic time at which the oldest batch on the wire left; None when the wire is free."""
-        return self._flights[0].left if self._flights else None
 
     def wake(self, *, at_once: bool = False) -> None:
         """There is something to append; `at_once`: not after waiting for calls."""
@@ -108,56 +88,41 @@ class Flusher:
                 self._back.set()
 
     async def run(self) -> None:
-        """Flushes until cancelled. One of FLIGHTS_MAX lanes: as many of these tasks make as many flights."""
+        """Flushes until cancelled."""
         while True:
             await self._ready.wait()
             if self._out and not self._at_once:
                 await self._linger()
-            if batches := self._departing():
-                self._at_once = False
-                await self._fly(Flight(left=time.monotonic(), batches=batches))
+            self._ready.clear()
+            self._at_once = False
+            flights = [
+                (owner, owner.partition, records)
+                for owner in self._owners()
+                if owner.partition is not None
+                and owner.partition.has_pending
+                and (records := owner.partition.take(MAX_BATCH_BYTES))
+            ]
+            if not flights:
+                continue
+            self.in_flight_since = left = time.monotonic()
+            if len(flights) == 1:
+                outcomes = [await self._append(*flights[0])]
             else:
-                self._ready.clear()
-
-    def _departing(self) -> list[tuple[Owner, Partition, tuple[Outgoing, ...]]]:
-        """One batch of every partition that should leave now."""
-        if len(self._flights) >= FLIGHTS_MAX:
-            return []
-        flying = {partition for flight in self._flights for _, partition, _ in flight.batches}
-        waiting = [
-            (owner, partition)
-            for owner in self._owners()
-            if (partition := owner.partition) is not None and partition.has_pending and partition not in flying
-        ]
-        pending = sum(partition.pending_decisions for _, partition in waiting)
-        if self._flights and pending < SPLIT // FLIGHTS_MAX and not self._at_once:
-            return []  # too little for a flight of its own: with the next
-        if not self._flights and pending >= SPLIT:
-            waiting = waiting[: -(-len(waiting) // FLIGHTS_MAX)]
-        return [
-            (owner, partition, records) for owner, partition in waiting if (records := partition.take(MAX_BATCH_BYTES))
-        ]
-
-    async def _fly(self, flight: Flight) -> None:
-        self._flights.append(flight)
-        if len(flight.batches) == 1:
-            outcomes = [await self._append(*flight.batches[0])]
-        else:
-            outcomes = await asyncio.gather(*(self._append(*batch) for batch in flight.batches))
-        self.flushes += 1
-        self.sizes.observe(sum(len(records) for _, _, records in flight.batches))
-        took_s = time.monotonic() - flight.left
-        self.seconds.observe(took_s)
-        self._linger_until = flight.left + took_s + min(LINGER_MAX_S, LINGER * took_s)
-        self._generation += 1
-        self._out = 0
-        for (owner, partition, records), outcome in zip(flight.batches, outcomes, strict=True):
-            self.records += len(records)
-            await self._settle(owner, partition, outcome)
-        # Not before: until its last batch is settled nothing more of these partitions may leave.
-        self._flights.remove(flight)
-        self._ready.set()
-        self.drained.set()
+                outcomes = await asyncio.gather(*(self._append(*flight) for flight in flights))
+            self.in_flight_since = None
+            self.flushes += 1
+            self.sizes.observe(sum(len(records) for _, _, records in flights))
+            took_s = time.monotonic() - left
+            self.seconds.observe(took_s)
+            self._linger_until = left + took_s + min(LINGER_MAX_S, LINGER * took_s)
+            self._generation += 1
+            self._out = 0
+            for (owner, partition, records), outcome in zip(flights, outcomes, strict=True):
+                self.records += len(records)
+                await self._settle(owner, partition, outcome)
+                if partition.has_pending:
+                    self._ready.set()
+            self.drained.set()
 
     async def _append(self, owner: Owner, partition: Partition, records: tuple[Outgoing, ...]) -> int | UnknownOutcome:
         try:

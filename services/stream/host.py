@@ -20,7 +20,7 @@ from typing import Protocol
 from connectors.errors import Transient
 from connectors.protocols import Share
 from services.stream.alarms import Alarms
-from services.stream.flusher import FLIGHTS_MAX, Flusher, claimed_in
+from services.stream.flusher import Flusher, claimed_in
 from services.stream.owner import Owner
 from services.stream.partition import Partition
 from services.stream.partition_fold import PartitionFold
@@ -137,8 +137,7 @@ class Host:
             group.create_task(self._membership.stay(), name="membership")
             group.create_task(self._follow(), name="assignment")
             group.create_task(self._intake(), name="intake")
-            for lane in range(FLIGHTS_MAX):
-                group.create_task(self.flusher.run(), name=f"flusher {lane}")
+            group.create_task(self.flusher.run(), name="flusher")
             group.create_task(self._work.dead_letters.run(), name="dead letters")
             group.create_task(self._checkpoints(), name="checkpoints")
             group.create_task(self._watch(), name="watch")

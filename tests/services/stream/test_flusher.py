@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from connectors.memory_log import MemoryLog
-from connectors.protocols import Outgoing
 from services.stream import flusher as flusher_module
-from services.stream.flusher import FLIGHTS_MAX, SPLIT, claimed_in
+from services.stream.flusher import claimed_in
 from tests.services.stream.given import CODEC, EVENTS, claimed, flushed, started
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.world import PATIENCE_S, World
@@ -35,71 +34,6 @@ async def test_all_partitions_fly_together(world_of: Worlds) -> None:
     await world.until(lambda: all(world.has(name) for name in names))
     await world.until(lambda: hosted.host.flusher.records >= 34)
     assert hosted.host.flusher.flushes == 2
-
-
-async def test_much_flies_in_two_flights_of_different_partitions_and_a_third_waits(world_of: Worlds) -> None:
-    world = world_of(partitions=4, turns=1)
-    hosted = world.host()
-    await world.until(lambda: all(hosted.partition(number) for number in range(4)))
-    hosted.wire.open.clear()
-    flusher = hosted.host.flusher
-    first, *names = [f"r_{number}" for number in range(1 + 2 * SPLIT)]
-    world.start_run(first)
-    await world.until(lambda: flusher.in_flight_since)
-    for name in names:
-        world.start_run(name)
-    await world.until(lambda: hosted.host.figures.commands == 1 + len(names))
-    await world.ticks(5)
-    flying = [[partition.number for _, partition, _ in flight.batches] for flight in flusher._flights]
-    assert len(flying) == FLIGHTS_MAX
-    assert sorted(number for numbers in flying for number in numbers) == [0, 1, 2, 3]
-    hosted.wire.open.set()
-    await world.finished(first, *names)
-    await world.until(hosted.settled)
-    assert flusher.in_flight_since is None
-
-
-async def test_what_waits_is_halved_when_the_wire_is_free(world_of: Worlds) -> None:
-    world = world_of(partitions=4, turns=1)
-    hosted = world.host()
-    await world.until(lambda: all(hosted.partition(number) for number in range(4)))
-    hosted.wire.open.clear()
-    names = [f"r_{number}" for number in range(2 * SPLIT)]
-    for name in names:
-        world.start_run(name)
-    await world.until(lambda: hosted.host.figures.commands == len(names))
-    await world.ticks(5)
-    flights = hosted.host.flusher._flights
-    assert [len(flight.batches) for flight in flights] == [2, 2]
-    hosted.wire.open.set()
-    await world.finished(*names)
-
-
-async def test_while_a_gap_is_looked_at_the_partition_sends_nothing_more(
-    world_of: Worlds, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = world_of(turns=1)
-    hosted = world.host()
-    await world.until(hosted.partition)
-    looking, looked = asyncio.Event(), asyncio.Event()
-
-    async def slowly(*_: Any) -> bool:
-        looking.set()
-        await looked.wait()
-        return False
-
-    monkeypatch.setattr(flusher_module, "claimed_in", slowly)
-    world.log.put(TOPICS.events, 0, [Outgoing(key=None, value=b"somebody else's")])
-    world.start_run("r_x")
-    await world.until(looking.is_set)
-    names = [f"r_{number}" for number in range(SPLIT)]
-    for name in names:
-        world.start_run(name)
-    await world.until(lambda: hosted.host.figures.commands == 1 + len(names))
-    await world.ticks(5)
-    assert len(hosted.host.flusher._flights) == 1
-    looked.set()
-    await world.finished("r_x", *names)
 
 
 async def test_the_wire_is_free_again_after_a_flush(world_of: Worlds) -> None:
