@@ -1,13 +1,15 @@
 """The peers' own environments, under .loomlog/peers, made from their pinned requirements when `make bench-peers` asks.
 
-The folder's name has the hash of the requirements, so that changed pins make a new environment and an interrupted
-installation is not taken for a whole one (a stamp is written last). Python packages come through uv with their hashes
-checked, the Restate server through `npm ci` from its lock, without running any package's scripts.
+The folder's name has the hash of the requirements and the version of Python, so that changed pins make a new
+environment, peers run on the interpreter that we run on, and an interrupted installation is not taken for a whole one
+(a stamp is written last). Python packages come through uv with their hashes checked, the Restate server through
+`npm ci` from its lock, without running any package's scripts.
 """
 
 import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -26,7 +28,7 @@ class NotInstalled(Exception):
 def python_of(peer: str) -> Path:
     """The interpreter of a peer's environment, which is made when it is not there. Raises NotInstalled."""
     requirements = HERE / peer / "requirements.txt"
-    folder = folder_of(peer, requirements)
+    folder = folder_of(f"{peer}-{platform.python_version()}", requirements)
     python = folder / "bin" / "python"
     if not (folder / STAMP).exists():
         _fresh(folder)
