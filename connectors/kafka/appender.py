@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -189,7 +189,7 @@ class KafkaAppender:
         batch.builder.set_producer_state(*identity, sequence)
         return bytes(batch.builder.build())
 
-    def _run(self, work: Any) -> None:
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -67,10 +67,16 @@ class ProviderQueue:
         """A place for the length of an `async with`, which raises Transient when there is none in time."""
         return HeldPlace(self, tenant, user)
 
+    def enter_at_once(self) -> bool:
+        """A place if one is free. Nobody waits then: a place that gets free goes to whoever waits."""
+        if self.in_use < self.places:
+            self.in_use += 1
+            return True
+        return False
+
     async def enter(self, tenant: str, user: str) -> None:
         """Until there is a place; it is given back with `leave`. Raises Transient."""
-        if self.in_use < self.places:  # nobody waits then: a place that gets free goes to whoever waits
-            self.in_use += 1
+        if self.enter_at_once():
             return
         if len(self._queue) >= self.depth:
             raise self._away(FULL)
@@ -132,11 +138,8 @@ class HeldPlace:
         self._user = user
 
     async def __aenter__(self) -> None:
-        queue = self._queue
-        if queue.in_use < queue.places:  # as in enter, without another coroutine
-            queue.in_use += 1
-        else:
-            await queue.enter(self._tenant, self._user)
+        if not self._queue.enter_at_once():  # mostly it is free, and no other coroutine is needed
+            await self._queue.enter(self._tenant, self._user)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

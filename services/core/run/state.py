@@ -214,9 +214,8 @@ def facts_of(state: State, event: object) -> Facts:
 
 def open_at(state: AwaitingTools, index: int) -> OpenCall | None:
     """The open call of that place in the turn; None when it has its result."""
-    for (
-        call
-    ) in state.open:  # not next() of a generator: that takes three times as long, and this is asked at each event
+    # Not next() of a generator: that takes three times as long, and this is asked at each event.
+    for call in state.open:
         if call.index == index:
             return call
     return None
