@@ -80,11 +80,12 @@ flame: $(STAMP) ## draw where runtime and api spend their time under load, and w
 	@$(BIN)/python -m tests.benchmarks.flame
 	@$(BIN)/python -m tests.benchmarks.scale_page
 
-figures: $(STAMP) ## measure all of docs/RELIABILITY.md again on a quiet machine, and write it (about 45 minutes)
+figures: $(STAMP) ## measure all of docs/RELIABILITY.md again on a quiet machine, and write it (about 50 minutes)
 	@mkdir -p docs/figures
 	@$(BIN)/python -m tests.simulation.main --seeds 10000 --json docs/figures/simulation.json
 	@$(BIN)/python -m tests.benchmarks.projections --json docs/figures/projections.json
 	@$(BIN)/python -m tests.benchmarks.takeover --json docs/figures/takeover.json
+	@$(BIN)/python -m tests.chaos.main --minutes 4 --brokers 1 --session 3 --no-standby --targets runtime,runtime,runtime,runtime --json docs/figures/group.json
 	@$(BIN)/python -m tests.chaos.main --minutes 10 --session 3 --json docs/figures/chaos.json
 	@$(BIN)/python -m tests.figures
 

@@ -1,9 +1,9 @@
-from tests.figures import projections, sections, simulation, takeover
+from tests.figures import group, projections, sections, simulation, takeover
 
 
 def test_a_section_that_was_not_measured_says_so(tmp_path):
     text = sections(tmp_path)
-    assert text.count("Not measured.") == 3
+    assert text.count("Not measured.") == 4
 
 
 def test_a_seed_that_broke_something_is_named():
@@ -24,3 +24,21 @@ def test_rows_that_differ_are_shouted():
     text = projections({"rebuild": one, "lost": one | {"equal": True}, "lag": lag})
     assert text.count("**ROWS DIFFER**") == 1
     assert text.count("rows equal") == 1
+
+
+def test_what_went_wrong_while_the_group_took_over_is_shouted():
+    counts = {"strikes": {"runtime": 12}, "runs": 675, "lost": 0, "doubled": 0, "stuck": 0}
+    found = {"count": 24, "p50": 3020, "p99": 3484, "max": 3484}
+    figures = {
+        "session_s": 3.0,
+        "counts": counts,
+        "claimed_ms": {"group": {"count": 0}},
+        "taken_over_ms": {"group": found},
+        "violations_in_all": 0,
+    }
+    text = group(figures)
+    assert "killed 12 times under 675 runs" in text
+    assert "**p99 3,484 ms**" in text
+    assert "claimed again: no figure" in text
+    assert "Nothing was lost" in text
+    assert "**2 violations**" in group(figures | {"counts": counts | {"stuck": 2}})
