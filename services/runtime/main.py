@@ -99,7 +99,6 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
 
     def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
         tallies.owns(number, term)
-        budgets.spending.taken_over()
         return RunDesk(
             number=number,
             partitions=outside.partitions,

@@ -50,7 +50,7 @@ class Definitions(Protocol):
 
 
 class Starts:
-    """Of one partition."""
+    """Of one partition, made when it is taken over."""
 
     def __init__(
         self,
@@ -78,6 +78,8 @@ class Starts:
         self._absent = absent
         self._tracing = tracing
         self._budgets = budgets
+        if budgets is not None:
+            budgets.taken_over()
 
     def start(
         self, record: LogRecord, command: StartRun, partition: Partition

@@ -231,8 +231,6 @@ class SmallRuntime:
         )
 
         def desk(number: int, term: int, known_since_ms: int, forgotten_until: int) -> RunDesk:
-            if budgets is not None:
-                budgets.taken_over()
             return RunDesk(
                 number=number,
                 partitions=partitions,
