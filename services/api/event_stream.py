@@ -78,6 +78,8 @@ class EventStream:
             timer.cancel()
             if self._watcher is not None:
                 self._watcher.cancel()
+                # Its CancelledError holds the frame that holds us: without this only the garbage collector would end it.
+                self._watcher = None
             self._stream.close()
             self._closed()
 

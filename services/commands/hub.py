@@ -38,7 +38,7 @@ from schemas.run_events import (
 from schemas.stream_records import ModelDelta
 from services.commands import limits
 from services.commands.addressee import Addressee
-from services.commands.items import DeltaItem, EventItem, Item
+from services.commands.items import DeltaItem, EventItem, Item, item_of, kept_event
 from services.commands.ring import Ring
 from services.commands.subscription import STOPPING, Subscription
 
@@ -116,7 +116,7 @@ class Hub:
 
     def subscribe(self, run_id: str, *, previews: bool = False) -> Subscription:
         """A queue of what happens to the run; it begins with what the ring still has. Close it when you leave."""
-        recent = self._ring.items(run_id) if previews else self.recent(run_id)
+        recent: list[Item] = self._recent(run_id) if previews else list(self.recent(run_id))
         subscription = Subscription(run_id, wants_previews=previews, recent=recent, forget=self._forget)
         if self._stopping:
             subscription.close(STOPPING)
@@ -137,7 +137,10 @@ class Hub:
 
     def recent(self, run_id: str) -> list[EventItem]:
         """The events of a run that the ring still has, oldest first."""
-        return [item for item in self._ring.items(run_id) if isinstance(item, EventItem)]
+        return [item for item in self._recent(run_id) if isinstance(item, EventItem)]
+
+    def _recent(self, run_id: str) -> list[Item]:
+        return [item_of(run_id, kept, self._codec) for kept in self._ring.of(run_id)]
 
     def learn(self, run: Addressee) -> None:
         """Remember whose a run is while it lives."""
@@ -217,12 +220,13 @@ class Hub:
                 self.live_runs.setdefault(raw.aggregate)
             elif raw.schema_id in self._ending_ids:
                 self.live_runs.pop(raw.aggregate, None)
-            item = EventItem(raw, partition, self._codec)
-            if EVERY_RUN in self._subscriptions and raw.schema_id in self._state_ids:
-                for subscription in self._subscriptions[EVERY_RUN]:
-                    subscription.put(item, urgent=True)
-                    self._touched.add(subscription)
-            self._hand_out(raw.aggregate, item, now, urgent=raw.schema_id in self._urgent_ids)
+            self._ring.add(raw.aggregate, kept_event(raw, partition), now)
+            of_run = self._subscriptions.get(raw.aggregate, ())
+            of_every_run = self._subscriptions.get(EVERY_RUN, ()) if raw.schema_id in self._state_ids else ()
+            if of_run or of_every_run:
+                item = EventItem(raw, partition, self._codec)
+                self._hand_out(item, of_run, urgent=raw.schema_id in self._urgent_ids)
+                self._hand_out(item, of_every_run, urgent=True)
         if records:
             self.newest_ms = max(self.newest_ms, records[-1].timestamp)
 
@@ -236,7 +240,10 @@ class Hub:
                 continue
             self.previews += 1
             assert record.value is not None
-            self._hand_out(run_id, DeltaItem(record.value, partition, self._codec), now)
+            self._ring.add(run_id, (partition, record.value), now)
+            wanting = [one for one in self._subscriptions.get(run_id, ()) if one.wants_previews]
+            if wanting:
+                self._hand_out(DeltaItem(record.value, partition, self._codec), wanting)
 
     def wake(self) -> None:
         """Wakes every subscriber that was given something, once."""
@@ -244,12 +251,10 @@ class Hub:
         for subscription in touched:
             subscription.wake()
 
-    def _hand_out(self, run_id: str, item: Item, now: float, *, urgent: bool = False) -> None:
-        self._ring.add(run_id, item, now)
-        for subscription in self._subscriptions.get(run_id, ()):
-            if subscription.wants_previews or isinstance(item, EventItem):
-                subscription.put(item, urgent=urgent)
-                self._touched.add(subscription)
+    def _hand_out(self, item: Item, subscriptions: Iterable[Subscription], *, urgent: bool = False) -> None:
+        for subscription in subscriptions:
+            subscription.put(item, urgent=urgent)
+            self._touched.add(subscription)
 
     def _preview_of(self, value: bytes | None) -> str | None:
         """The run a preview is of. Its first two fields are the term and the run id."""

@@ -4,6 +4,10 @@ All subscribers of a run get the same item, so the work of the first serves the 
 and their JSON bytes. That is sound because the frames of an event depend on the events before it only, and those are
 the same for everybody.
 
+Once they are handed out nothing but their subscribers holds them. What is kept for those who come late are the plain
+values of `Kept`, from which items are made again: decoded, the events of half a minute would be hundreds of thousands
+of objects, and the garbage collector stopped the process for up to a second when it walked through them.
+
 Before: hub.py makes them. After: merge.py turns them into what one client is sent.
 """
 
@@ -126,6 +130,24 @@ class DeltaItem:
 
 
 Item = EventItem | DeltaItem
+
+Kept = tuple[int, bytes] | tuple[int, bytes, int, int, int, int]
+"""An item as it is kept: partition and record; of an event also offset, schema id, term and seq. A tuple of plain values
+is looked at by the garbage collector once and never again."""
+
+
+def kept_event(raw: RawEvent, partition: int) -> Kept:
+    """An event to be kept under its run."""
+    return partition, raw.value, raw.offset, raw.schema_id, raw.term, raw.seq
+
+
+def item_of(run_id: str, kept: Kept, codec: Codec | None) -> Item:
+    """The item again, nothing of it decoded."""
+    if len(kept) == 2:
+        partition, value = kept
+        return DeltaItem(value, partition, codec)
+    partition, value, offset, schema_id, term, seq = kept
+    return EventItem(RawEvent(offset, schema_id, term, seq, run_id, value), partition, codec)
 
 
 def _tokens_in(value: bytes) -> str:

@@ -88,8 +88,8 @@ RING_BYTES_MAX = 64 * 1024 * 1024
 """Recent records kept for those who subscribe late, their bookkeeping included."""
 RING_AGE_MAX_S = 30.0
 """How long they are kept: a projection further behind than this is an incident of its own."""
-ITEM_OVERHEAD_BYTES = 450
-"""What a kept record costs besides its bytes (measured: objects, list and queue entries)."""
+ITEM_OVERHEAD_BYTES = 410
+"""What a kept record costs besides its bytes (tracemalloc: tuple, numbers, list and queue entries)."""
 QUEUE_ITEMS_MAX = 4_096
 """Records that wait for one slow subscriber before it is dropped; it then reads on from the projections."""
 QUEUE_BYTES_MAX = 8 * 1024 * 1024

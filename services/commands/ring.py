@@ -6,7 +6,7 @@ under way. Oldest out first, whatever run it is of; what is gone is in the read 
 
 from collections import deque
 
-from services.commands.items import Item
+from services.commands.items import Kept
 from services.commands.limits import ITEM_OVERHEAD_BYTES, RING_AGE_MAX_S, RING_BYTES_MAX
 
 
@@ -18,26 +18,26 @@ class Ring:
     def __init__(self, *, max_bytes: int = RING_BYTES_MAX, age_s: float = RING_AGE_MAX_S) -> None:
         self._max_bytes = max_bytes
         self._age_s = age_s
-        self._runs: dict[str, list[Item]] = {}
+        self._runs: dict[str, list[Kept]] = {}
         self._order: deque[tuple[float, str, int]] = deque()
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def add(self, run_id: str, item: Item, now: float) -> None:
-        size = item.size + ITEM_OVERHEAD_BYTES
+    def add(self, run_id: str, kept: Kept, now: float) -> None:
+        size = len(kept[1]) + ITEM_OVERHEAD_BYTES
         found = self._runs.get(run_id)
         if found is None:
-            self._runs[run_id] = [item]
+            self._runs[run_id] = [kept]
         else:
-            found.append(item)
+            found.append(kept)
         self._order.append((now, run_id, size))
         self.bytes += size
         while self.bytes > self._max_bytes:
             self._drop_oldest()
 
-    def items(self, run_id: str) -> list[Item]:
+    def of(self, run_id: str) -> list[Kept]:
         """What is kept of a run, oldest first."""
         return list(self._runs.get(run_id, ()))
 

@@ -1,4 +1,6 @@
 import asyncio
+import gc
+import weakref
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -110,3 +112,34 @@ async def test_a_client_that_takes_nothing_is_dropped(monkeypatch: pytest.Monkey
 async def test_a_bug_in_the_middle_still_closes_the_stream() -> None:
     with pytest.raises(RuntimeError):
         await written(Script([TEXT], RuntimeError("a bug")))
+
+
+async def test_a_stream_that_was_watched_is_gone_without_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WATCH_AFTER_S", 0.0)
+    watching = asyncio.Event()
+
+    class Later(Script):
+        async def next(self) -> list[Piece] | None:
+            await watching.wait()
+            return await super().next()
+
+    async def receive() -> Mapping[str, Any]:
+        watching.set()
+        await asyncio.Event().wait()
+        return {}
+
+    async def send(message: Mapping[str, Any]) -> None:
+        pass
+
+    gc.disable()
+    try:
+        stream = EventStream(cast(RunStream, Later([DONE])), with_ids=False)
+        async with asyncio.timeout(5.0):
+            await stream({"type": "http"}, receive, send)  # type: ignore[arg-type]
+        left = weakref.ref(stream)
+        del stream
+        await asyncio.sleep(0)  # the cancelled watcher ends
+        await asyncio.sleep(0)
+        assert left() is None
+    finally:
+        gc.enable()

@@ -1,3 +1,5 @@
+import gc
+
 import orjson
 import pytest
 
@@ -7,7 +9,7 @@ from schemas.reader import RawEvent
 from schemas.run_events import Event, InputReceived, ModelCallRequested
 from schemas.stream_records import ModelDelta
 from schemas.values import Envelope
-from services.commands.items import DeltaItem, EventItem
+from services.commands.items import DeltaItem, EventItem, item_of, kept_event
 
 EVENT = InputReceived(text="hello", source="api")
 
@@ -70,3 +72,19 @@ def test_what_cannot_be_read_says_so() -> None:
     item = EventItem(RawEvent(9, broken.schema_id, 1, 3, "r_1", broken.value[:-2]), 0)
     with pytest.raises(Undecodable):
         item.frames(FrameMemory())
+
+
+def test_what_is_kept_becomes_the_same_item_again() -> None:
+    event = item_of("r_1", kept_event(raw(), 2), None)
+    assert isinstance(event, EventItem)
+    assert (event.raw, event.partition, event.record) == (raw(), 2, EVENT)
+    delta = ModelDelta(term=1, run_id="r_1", turn=1, attempt=1, start=0, text="hel", thinking=True)
+    preview = item_of("r_1", (3, local_codec().encode(delta)), None)
+    assert isinstance(preview, DeltaItem)
+    assert (preview.delta, preview.partition) == (delta, 3)
+
+
+def test_what_is_kept_is_nothing_for_the_garbage_collector() -> None:
+    kept = kept_event(raw(), 2)
+    gc.collect()
+    assert not gc.is_tracked(kept)

@@ -1,22 +1,13 @@
-from typing import cast
-
-from services.commands.items import Item
 from services.commands.limits import ITEM_OVERHEAD_BYTES
 from services.commands.ring import Ring
 
 
-class Sized:
-    def __init__(self, name: str, size: int = 100) -> None:
-        self.name = name
-        self.size = size
-
-
 def add(ring: Ring, run_id: str, name: str, *, now: float = 0.0, size: int = 100) -> None:
-    ring.add(run_id, cast(Item, Sized(name, size)), now)
+    ring.add(run_id, (0, name.ljust(size).encode()), now)
 
 
 def names(ring: Ring, run_id: str) -> list[str]:
-    return [cast(Sized, item).name for item in ring.items(run_id)]
+    return [kept[1].decode().strip() for kept in ring.of(run_id)]
 
 
 def test_items_come_back_by_run_in_the_order_they_came() -> None:
@@ -70,6 +61,6 @@ def test_a_run_whose_items_are_gone_leaves_nothing_behind() -> None:
 def test_what_was_given_out_does_not_change_with_the_ring() -> None:
     ring = Ring()
     add(ring, "r_1", "a")
-    given = ring.items("r_1")
+    given = ring.of("r_1")
     add(ring, "r_1", "b")
     assert len(given) == 1
