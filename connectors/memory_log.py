@@ -7,23 +7,9 @@ One MemoryLog is a cluster; its tails, ranges and appenders see the same partiti
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from connectors.errors import UnknownOutcome
-from connectors.protocols import LogRecord, Outgoing
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRecord:
-    """A stored record; the fields of protocols.LogRecord."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes]]
+from connectors.protocols import Incoming, LogRecord, Outgoing
 
 
 class MemoryLog:
@@ -31,7 +17,7 @@ class MemoryLog:
 
     def __init__(self, topics: Mapping[str, int]) -> None:
         self._partitions = dict(topics)
-        self.records: dict[tuple[str, int], list[MemoryRecord]] = defaultdict(list)
+        self.records: dict[tuple[str, int], list[Incoming]] = defaultdict(list)
         self.lose_acks = 0
         self.clock_ms = 0
         self._grown = asyncio.Event()
@@ -42,9 +28,7 @@ class MemoryLog:
         base = len(log)
         for index, record in enumerate(records):
             log.append(
-                MemoryRecord(
-                    topic, partition, base + index, self.clock_ms, record.key, record.value, tuple(record.headers)
-                )
+                Incoming(topic, partition, base + index, self.clock_ms, record.key, record.value, tuple(record.headers))
             )
         self.wake()
         return base

@@ -356,6 +356,20 @@ class Outgoing:
     headers: Sequence[tuple[str, bytes]] = ()
 
 
+@frozen_on_paper
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A record as it was read (protocol LogRecord), where no driver makes one of its own."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]]
+
+
 class LogTail(Protocol):
     """Reads chosen partitions of one topic without a group; the caller keeps the positions."""
 

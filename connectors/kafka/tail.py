@@ -11,7 +11,6 @@ Before: __init__.py. After: clients.py, aiokafka.
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -25,7 +24,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from connectors.errors import Transient
 from connectors.kafka.clients import connect
 from connectors.kafka.options import FOLLOWING_WAIT_MS, METADATA_WAIT_S, RETRY_BACKOFF_MS, KafkaOptions
-from connectors.protocols import LogRecord
+from connectors.protocols import Incoming, LogRecord
 
 log = logging.getLogger(__name__)
 
@@ -36,19 +35,6 @@ FETCH_BYTES = 50 << 20
 NO_REPLICA = -1
 READ_UNCOMMITTED = 0
 EARLIEST, LATEST = -2, -1
-
-
-@dataclass(slots=True)
-class TailRecord:
-    """A record as it was read (protocol LogRecord); not frozen, because tens of thousands a second are made."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes]]
 
 
 class KafkaTail:
@@ -227,7 +213,7 @@ class KafkaTail:
                     offset = record.offset
                     if offset >= positions[partition]:
                         positions[partition] = offset + 1
-                        yield TailRecord(
+                        yield Incoming(
                             topic, partition, offset, record.timestamp, record.key, record.value, record.headers
                         )
             # A batch keeps its last offset when compaction takes its last records.

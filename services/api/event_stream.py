@@ -78,7 +78,7 @@ class EventStream:
             timer.cancel()
             if self._watcher is not None:
                 self._watcher.cancel()
-                # Its CancelledError holds the frame that holds us: without this only the garbage collector would end it.
+                # Its CancelledError holds the frame that holds us: only the garbage collector would end that.
                 self._watcher = None
             self._stream.close()
             self._closed()

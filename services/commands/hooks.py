@@ -10,13 +10,11 @@ and no table; whoever registers a hook is told it.
 Before: a transport. After: services/stream/hooks.py in every runtime.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from connectors.callbacks import callback_secrets
-from connectors.errors import UnknownOutcome
-from connectors.protocols import LogAppender, Outgoing
+from connectors.protocols import LogAppender
 from connectors.secret_key import SecretKey
 from connectors.tools.answers import Refusal
 from connectors.tools.exchange import web_url
@@ -24,14 +22,15 @@ from schemas.codec import Codec
 from schemas.stream_records import HookRegistered, HookRemoved
 from services.commands import limits
 from services.commands.authentication import demand
-from services.commands.declined import RETRY_SOON_S, Declined
+from services.commands.declined import Declined
+from services.commands.posting import Posting
 from services.commands.requests import AGENT_NAME
 from services.core.access.decide import Caller
 from services.core.access.scopes import TENANT
 from services.core.hooks import EVERY_TENANT, FAIL_MODES, HOOKS_PER_TENANT_MAX, NAMES_MAX, PHASES, TIMEOUT_MS_MAX
-from services.stream.board import PARTITION
 from services.stream.hooks import HookBoard
 
+ROUTE = "GET /v1/hooks"
 URL_CHARACTERS_MAX = 2_000
 
 
@@ -72,8 +71,7 @@ class Hooks:
         secret: SecretKey | None = None,
     ) -> None:
         self._board = board
-        self._appender = appender
-        self._codec = codec
+        self._posting = Posting(board, appender, codec)
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
         self._secret = secret
@@ -102,7 +100,7 @@ class Hooks:
             at_ms=self._clock_ms(),
             command_id=f"c_{self._fresh_token()}",
         )
-        position = await self._append(hook)
+        position = await self._posting.post_here(hook, shown_at=ROUTE)
         secrets = callback_secrets(self._secret, tenant, request.owner, request.name)
         return Registered(hook=hook, position=position, signing_secret=secrets[0] if secrets else "")
 
@@ -120,24 +118,7 @@ class Hooks:
         removed = HookRemoved(
             hook_id=hook_id, by=caller.subject, at_ms=self._clock_ms(), command_id=f"c_{self._fresh_token()}"
         )
-        return await self._append(removed)
-
-    async def _append(self, record: HookRegistered | HookRemoved) -> str:
-        """The place of the record, once it is in the log and in our own table."""
-        topic = self._board.topic
-        try:
-            async with asyncio.timeout(limits.PUBLISH_WAIT_S):
-                outgoing = Outgoing(key=None, value=self._codec.encode(record))
-                offset = await self._appender.append(topic, PARTITION, [outgoing])
-        except (UnknownOutcome, TimeoutError) as error:
-            raise Declined(
-                "log_unavailable",
-                "the log did not acknowledge; GET /v1/hooks tells what is so, and asking again does no harm",
-                retry_after_s=RETRY_SOON_S,
-                details={"outcome": "unknown"},
-            ) from error
-        await self._board.passed(offset, timeout_s=limits.CONTROL_WAIT_S)
-        return f"{topic.partition('.')[2]}/{PARTITION}:{offset}"
+        return await self._posting.post_here(removed, shown_at=ROUTE)
 
 
 def _tenant_of(caller: Caller) -> str:

@@ -132,8 +132,8 @@ class DeltaItem:
 Item = EventItem | DeltaItem
 
 Kept = tuple[int, bytes] | tuple[int, bytes, int, int, int, int]
-"""An item as it is kept: partition and record; of an event also offset, schema id, term and seq. A tuple of plain values
-is looked at by the garbage collector once and never again."""
+"""An item as it is kept: partition and record; of an event also offset, schema id, term and seq. A tuple of plain
+values is looked at by the garbage collector once and never again."""
 
 
 def kept_event(raw: RawEvent, partition: int) -> Kept:

@@ -178,9 +178,7 @@ class CommandLayer:
         )
         self.reads = Reads(sources)
         self.pauses = PauseBoard(codec, topics.control)
-        self.pausing = Pausing(
-            sources, self.pauses, appender, codec, topic=topics.control, clock_ms=clock_ms, fresh_token=new_token
-        )
+        self.pausing = Pausing(sources, self.pauses, appender, codec, clock_ms=clock_ms, fresh_token=new_token)
         self.hook_board = HookBoard(codec, topics.hooks)
         self.hooks = Hooks(self.hook_board, appender, codec, clock_ms=clock_ms, fresh_token=new_token, secret=secret)
         self.providers = ProviderBoard(codec, topics.providers)

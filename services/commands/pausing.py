@@ -12,21 +12,21 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from connectors.errors import UnknownOutcome
-from connectors.protocols import LogAppender, Outgoing
+from connectors.protocols import LogAppender
 from projections.runs import RunFilter, RunRow
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec
 from schemas.stream_records import PauseSet
 from services.commands import limits
 from services.commands.authentication import demand
-from services.commands.declined import RETRY_SOON_S, Declined, bad_request
+from services.commands.declined import Declined, bad_request
 from services.commands.follow import Sources
+from services.commands.posting import Posting
 from services.commands.requests import checked_reason
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN
 from services.core.pauses import ALL, WrongPause, check
-from services.stream.pauses import PARTITION, PauseBoard
+from services.stream.pauses import PauseBoard
 
 LOOK_S = 0.1
 """How often the read models are asked how far a pause has come."""
@@ -66,15 +66,12 @@ class Pausing:
         appender: LogAppender,
         codec: Codec,
         *,
-        topic: str,
         clock_ms: Callable[[], int],
         fresh_token: Callable[[], str],
     ) -> None:
         self._projection = sources.projection
         self._board = board
-        self._appender = appender
-        self._codec = codec
-        self._topic = topic
+        self._posting = Posting(board, appender, codec)
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
 
@@ -154,19 +151,7 @@ class Pausing:
             at_ms=self._clock_ms(),
             command_id=f"c_{self._fresh_token()}",
         )
-        try:
-            async with asyncio.timeout(limits.PUBLISH_WAIT_S):
-                outgoing = Outgoing(key=None, value=self._codec.encode(record))
-                offset = await self._appender.append(self._topic, PARTITION, [outgoing])
-        except (UnknownOutcome, TimeoutError) as error:
-            raise Declined(
-                "log_unavailable",
-                "the log did not acknowledge; GET /v1/_state tells what is so, and asking again does no harm",
-                retry_after_s=RETRY_SOON_S,
-                details={"outcome": "unknown"},
-            ) from error
-        await self._board.passed(offset, timeout_s=limits.CONTROL_WAIT_S)
-        return f"control.events/{PARTITION}:{offset}"
+        return await self._posting.post_here(record, shown_at="GET /v1/_state")
 
     async def _live(self, target: Target) -> list[RunRow]:
         """The live runs that the target means."""

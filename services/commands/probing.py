@@ -6,20 +6,19 @@ this process reads what came out. So an operator sees what the runtimes see, fro
 Before: a transport. After: services/runtime/prober.py.
 """
 
-import asyncio
 from collections.abc import Callable, Collection
 
-from connectors.errors import UnknownOutcome
-from connectors.protocols import LogAppender, Outgoing
+from connectors.protocols import LogAppender
 from schemas.codec import Codec
 from schemas.stream_records import ProbeRequested
 from services.commands import limits
 from services.commands.authentication import demand
-from services.commands.declined import RETRY_LATER_S, RETRY_SOON_S, Declined
+from services.commands.declined import RETRY_LATER_S, Declined
+from services.commands.posting import Posting
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN
 from services.core.availability import Matrix
-from services.stream.providers import PARTITION, ProviderBoard
+from services.stream.providers import ProviderBoard
 
 
 class Probing:
@@ -35,8 +34,7 @@ class Probing:
         fresh_token: Callable[[], str],
     ) -> None:
         self._board = board
-        self._appender = appender
-        self._codec = codec
+        self._posting = Posting(board, appender, codec)
         self._clock_ms = clock_ms
         self._fresh_token = fresh_token
 
@@ -49,7 +47,10 @@ class Probing:
         if not providers:
             return self._board.matrix
         request = f"p_{self._fresh_token()}"
-        await self._append(ProbeRequested(request_id=request, by=caller.subject, at_ms=self._clock_ms()))
+        await self._posting.post(
+            ProbeRequested(request_id=request, by=caller.subject, at_ms=self._clock_ms()),
+            unknown="the log did not acknowledge the request for a probe; asking again does no harm",
+        )
 
         def answered() -> list[str]:
             return [name for name in providers if self._board.matrix.has_answered(request, name)]
@@ -62,15 +63,3 @@ class Probing:
                 retry_after_s=RETRY_LATER_S,
             )
         return self._board.matrix
-
-    async def _append(self, request: ProbeRequested) -> None:
-        outgoing = Outgoing(key=None, value=self._codec.encode(request))
-        try:
-            async with asyncio.timeout(limits.PUBLISH_WAIT_S):
-                await self._appender.append(self._board.topic, PARTITION, [outgoing])
-        except (UnknownOutcome, TimeoutError) as error:
-            raise Declined(
-                "log_unavailable",
-                "the log did not acknowledge the request for a probe; asking again does no harm",
-                retry_after_s=RETRY_SOON_S,
-            ) from error

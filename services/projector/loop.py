@@ -13,7 +13,7 @@ take turns, one stands by on a lock of Postgres that is free the moment the othe
 
 A build of an older version is rebuilt before anything is written; readers keep the old rows until the switch.
 
-Before: main wires it. After: projections.run_projection.
+Before: main wires it. After: pace.py says how long to rest, projections.run_projection.
 """
 
 import asyncio
@@ -30,20 +30,13 @@ from projections.cursors import Dropped, Fenced
 from projections.rebuild import Connect, Fill, OpenTail, PausableTail, RebuildReport, rebuild
 from projections.run_projection import Applied, RunProjection
 from schemas.codec import Codec
+from services.projector.pace import Pace
 from services.projector.settings import ProjectorSettings
 
 log = logging.getLogger("loomlog.projector")
 
 STATUS_EVERY_S = 2.0
 """How old the status gets, how long a switch of builds goes unnoticed; and the end offsets are asked for this often."""
-REST = 4.0
-REST_MAX_S = 0.005
-REST_MAX_BUSY_S = 0.1
-BUSY_PER_S = 2_500
-"""After a transaction the loop rests so many times as long as that took, at most so long; longer when more records than
-that come in a second. A lone event is projected at once; in a stream of them a transaction takes what came meanwhile,
-because a small one costs nearly as much as a large one. A loop that is behind does not rest. Figures of the lag come
-from `make bench-projections`."""
 STAND_BY_S = 0.5
 """How often a projector that stands by looks whether it is its turn: how long a take-over takes."""
 RETRY_FIRST_S = 0.2
@@ -153,7 +146,7 @@ class Projector:
         settings = self._settings
         self._state, self._build = "projecting", build.number
         status_due = 0.0
-        ended = time.monotonic()
+        pace = Pace()
         while not stop.is_set():
             polled = await tail.poll(timeout_s=settings.poll_timeout_s, max_records=settings.max_records)
             if polled:
@@ -165,10 +158,10 @@ class Projector:
                         raise Permanent(f"{error}, and it is the live one: rebuild", kind="invalid") from error
                     log.info("%s is gone, moving to the live build", build.schema)
                     return
-                records, before, ended = sum(map(len, polled.values())), ended, time.monotonic()
+                records = sum(map(len, polled.values()))
+                rest_s = pace.rest_s(records, began, time.monotonic())
                 if records < settings.max_records:
-                    is_busy = records > BUSY_PER_S * (ended - before)
-                    await asyncio.sleep(min(REST_MAX_BUSY_S if is_busy else REST_MAX_S, REST * (ended - began)))
+                    await asyncio.sleep(rest_s)
             if time.monotonic() >= status_due:
                 await self._tell(projection, tail, builds)
                 status_due = time.monotonic() + STATUS_EVERY_S

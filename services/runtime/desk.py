@@ -4,7 +4,7 @@ What it remembers of runs is in known_runs.py; new runs are made ready in starts
 orders between the runs of a tree in kin.py. Here is the rest: orders to runs that exist, pauses wider than a run, and
 what has to be done when a run has begun or ended.
 
-Before: owner.py. After: the core decides on the orders.
+Before: intake.py. After: the core decides on the orders.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ SaidSoFar = Callable[[str, int, int], Coroutine[Any, Any, tuple[str, BlobRef | N
 
 
 class RunDesk:
-    """The desk of one partition (protocol services.stream.owner.Desk)."""
+    """The desk of one partition (protocol services.stream.workplace.Desk)."""
 
     def __init__(
         self,

@@ -172,7 +172,7 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
         drain_s=settings.drain_timeout_s,
     )
     if beside is not None:
-        beside.lifeline.asked = host.asked
+        beside.lifeline.asked = host.ownership.asked
     outside.group.holds(lambda: host.owners)
     board.changed = host.obey
     stop = asyncio.Event()

@@ -3,7 +3,7 @@
 The family has one partition and one aggregate, which never ends and asks for no calls. Whoever shows budgets folds the
 same events with it (budgets.py), so it lives here and not with the process that owns the partition.
 
-Before: loom.budget.commands. After: owner.py decides, budgets.py reads.
+Before: loom.budget.commands. After: intake.py has it decided, budgets.py reads.
 """
 
 import zlib
@@ -127,7 +127,7 @@ class BudgetFamily:
 
 
 class BudgetDesk:
-    """The desk of the one partition (protocol services.stream.owner.Desk): commands need the time and nothing else."""
+    """The desk of the one partition (protocol workplace.Desk): commands need the time and nothing else."""
 
     issued_until_ms = 0
 

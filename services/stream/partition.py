@@ -8,7 +8,7 @@ and folded anew, which is why deciding ahead is safe.
 Compare-and-append: `next_offset` is where our next record must land. The acknowledged base offset equals it: nothing
 came between. It is higher: the caller scans the gap for a Claim (`acked` says so by raising Gap). Lower: unknown.
 
-Before: the log's records (fold.py at a take-over) and orders from host.py. After: the flusher appends `take` batches.
+Before: the log's records (fold.py at a take-over) and orders (deciding.py). After: the flusher appends `take` batches.
 """
 
 from collections import deque

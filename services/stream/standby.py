@@ -12,7 +12,8 @@ checkpoint, which it would be compared with by nobody: it is a cache of the log.
 Not chosen: deciding what is live event by event (twice the work of the owner, for a take-over that is some milliseconds
 shorter); everybody follows everything (the work of all, times all).
 
-Before: host.py says which partitions, main.py gives it a tail and a reader of its own. After: owner.py takes the fold.
+Before: ownership.py says which partitions, main.py gives a tail and a reader of its own. After: owner.py takes the
+fold.
 """
 
 import asyncio

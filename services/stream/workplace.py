@@ -1,6 +1,6 @@
 """What the owners of a process share, what a family keeps for each partition, and what is counted.
 
-Before: a service's main makes the Workplace and says how a Desk is made. After: owner.py works with both.
+Before: a service's main makes the Workplace and says how a Desk is made. After: owner.py and tenure.py work with both.
 """
 
 from collections import Counter
@@ -33,20 +33,16 @@ class Prepared:
     """The order is one for aggregates that stand still."""
 
 
-class Intake(Protocol):
-    """Turns commands into orders; the family's own."""
-
-    def prepare(self, record: LogRecord, command: Any, partition: Partition) -> Prepared | Awaitable[Prepared]:
-        """At once when nothing has to be looked up, otherwise to be awaited. Raises OutsideError when it cannot be."""
-        ...
-
-
-class Desk(Watcher, Intake, Protocol):
-    """What a family keeps for each partition it owns: it watches decisions and prepares commands."""
+class Desk(Watcher, Protocol):
+    """What a family keeps for each partition it owns: it watches decisions and turns commands into orders."""
 
     @property
     def issued_until_ms(self) -> int:
         """No aggregate that is over is known to have been ordered after this, by the clock of who ordered it."""
+        ...
+
+    def prepare(self, record: LogRecord, command: Any, partition: Partition) -> Prepared | Awaitable[Prepared]:
+        """At once when nothing has to be looked up, otherwise to be awaited. Raises OutsideError when it cannot be."""
         ...
 
     def carry_out(

@@ -23,9 +23,9 @@ import uvloop
 
 from connectors.configuration import Loaded, load
 from connectors.garbage import collect_rarely
-from connectors.memory_log import MemoryLog, MemoryRecord
+from connectors.memory_log import MemoryLog
 from connectors.partitioner import partition_of
-from connectors.protocols import LogRecord, Outgoing
+from connectors.protocols import Incoming, LogRecord, Outgoing
 from schemas.codec import local_codec
 from schemas.ids import fresh_token
 from schemas.run_commands import StartRun
@@ -130,7 +130,7 @@ class Clients:
             partition = partition_of(key, self._partitions)
             offset = self._offsets[partition]
             self._offsets[partition] = offset + 1
-            record = MemoryRecord(self.topic, partition, offset, 0, key, value, ())
+            record = Incoming(self.topic, partition, offset, 0, key, value, ())
             found.setdefault(partition, []).append(record)
         return found
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from connectors.memory_log import MemoryRecord
+from connectors.protocols import Incoming
 from projections import interrupts, runs, steps, transcript, usage
 from projections.folding import Changes, Known, fold
 from projections.frame import FRAMES_PER_EVENT
@@ -27,9 +27,9 @@ class Twin:
         self.known: dict[str, Known] = {}
         self.cursors: dict[int, Cursor] = {}
 
-    def apply(self, records: Sequence[MemoryRecord]) -> Changes:
+    def apply(self, records: Sequence[Incoming]) -> Changes:
         """One poll of one or more partitions."""
-        polled: dict[int, list[MemoryRecord]] = {}
+        polled: dict[int, list[Incoming]] = {}
         for record in records:
             polled.setdefault(record.partition, []).append(record)
         for partition in polled:
@@ -85,7 +85,7 @@ class Twin:
             self.tables["problems"][key] = row
 
 
-def projected(polls: Iterable[Sequence[MemoryRecord]], *, restart_after: Iterable[int] = ()) -> Twin:
+def projected(polls: Iterable[Sequence[Incoming]], *, restart_after: Iterable[int] = ()) -> Twin:
     """The tables after these polls; the projector is started anew after the polls with these numbers."""
     twin, restarts = Twin(), set(restart_after)
     for number, poll in enumerate(polls):
@@ -95,12 +95,12 @@ def projected(polls: Iterable[Sequence[MemoryRecord]], *, restart_after: Iterabl
     return twin
 
 
-def cut(records: Sequence[MemoryRecord], at: Iterable[int]) -> list[Sequence[MemoryRecord]]:
+def cut(records: Sequence[Incoming], at: Iterable[int]) -> list[Sequence[Incoming]]:
     """The records in polls that begin at these places."""
     edges = [0, *sorted({place for place in at if 0 < place < len(records)}), len(records)]
     return [records[a:b] for a, b in pairwise(edges)]
 
 
-def cut_at_random(records: Sequence[MemoryRecord], seed: int) -> list[Sequence[MemoryRecord]]:
+def cut_at_random(records: Sequence[Incoming], seed: int) -> list[Sequence[Incoming]]:
     chance = random.Random(seed)
     return cut(records, [chance.randrange(len(records)) for _ in range(chance.randrange(1, len(records)))])

@@ -6,24 +6,20 @@ it is in broker.py.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from connectors.protocols import Outgoing
+from connectors.protocols import Incoming, Outgoing
+from schemas.quick import frozen_on_paper
 from services.stream.family import Topics
 
 TOPICS, BUDGETS = Topics.of("run"), Topics.of("budget")
 
 
-class Record(NamedTuple):
-    """A stored record (protocol connectors.protocols.LogRecord)."""
+@frozen_on_paper
+@dataclass(frozen=True, slots=True)
+class Record(Incoming):
+    """A stored record, and who wrote it."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes]]
     writer: str
 
 

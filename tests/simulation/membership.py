@@ -1,4 +1,4 @@
-"""What the group says, as far as a process has heard (protocol services.stream.host.Membership)."""
+"""What the group says, as far as a process has heard (protocol services.stream.membership.Membership)."""
 
 import asyncio
 from collections.abc import Mapping

@@ -400,7 +400,7 @@ class World:
         body: OwnerProcess = member.body
         for host in (body.host, *([] if body.books is None else [body.books.host])):
             for owner in host.owners.values():
-                self.loop.spawn(process, host.checkpoint(owner))
+                self.loop.spawn(process, host.checkpoints.make(owner))
 
     def _damage(self, act: Act) -> None:
         """Somebody who must not appends an event under the right term, with the right digest, and leaves a seq out."""

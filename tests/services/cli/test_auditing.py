@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from connectors.blobs import FileBlobs, MemoryBlobs
-from connectors.memory_log import MemoryLog, MemoryRecord
+from connectors.memory_log import MemoryLog
+from connectors.protocols import Incoming
 from schemas.codec import local_codec
 from schemas.values import BlobRef
 from services.cli.auditing import Log, Place, Task, verify_partition
@@ -19,7 +20,7 @@ def stored(written: Written) -> MemoryLog:
     log = MemoryLog({TOPIC: 4, CHECKPOINTS: 4})
     for topic, records in ((TOPIC, written.records), (CHECKPOINTS, written.checkpoints)):
         log.records[topic, PARTITION] = [
-            MemoryRecord(topic, PARTITION, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records
+            Incoming(topic, PARTITION, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records
         ]
     return log
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from connectors.blobs import MemoryBlobs
-from connectors.memory_log import MemoryLog, MemoryRecord
+from connectors.memory_log import MemoryLog
+from connectors.protocols import Incoming
 from connectors.state_files import StateFiles
 from projections.cursors import Position
 from projections.positions import Arrival
@@ -67,7 +68,7 @@ class Installation:
     def project(self) -> None:
         """Brings the read models up to the end of the log."""
         for partition, done in self._projected.items():
-            records: Sequence[MemoryRecord] = self.log.records[TOPICS.events, partition][done:]
+            records: Sequence[Incoming] = self.log.records[TOPICS.events, partition][done:]
             if records:
                 self.twin.apply(records)
                 self._projected[partition] += len(records)

@@ -1,6 +1,5 @@
 """Registering hooks: who may, what is a registration, and whose hooks anybody sees."""
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -159,16 +158,3 @@ async def test_whoever_registers_is_told_what_callbacks_are_signed_with() -> Non
 async def test_without_a_key_nothing_is_signed() -> None:
     async with world() as made:
         assert (await made.layer.hooks.register(ACME, REQUEST)).signing_secret == ""
-
-
-async def test_a_log_that_does_not_answer_is_said() -> None:
-    async with world() as made:
-        made.layer.hooks._appender = Silent()  # type: ignore[assignment]  # it only has to hang
-        asked = asyncio.create_task(declined(made.layer.hooks.register(ACME, REQUEST)))
-        found = await asked
-        assert (found.code, found.details) == ("log_unavailable", {"outcome": "unknown"})
-
-
-class Silent:
-    async def append(self, *_: object) -> int:
-        raise TimeoutError

@@ -21,8 +21,8 @@ from typing import Any
 from connectors.blobs import MemoryBlobs
 from connectors.configuration.principals import Principal, TokenTable
 from connectors.errors import Transient
-from connectors.memory_log import MemoryLog, MemoryRecord
-from connectors.protocols import Outgoing
+from connectors.memory_log import MemoryLog
+from connectors.protocols import Incoming, Outgoing
 from connectors.sealing import KeyEncryptionKeys, name_of
 from projections.audit import AuditRow
 from projections.cursors import CursorRow, Position
@@ -475,7 +475,7 @@ class World:
     def project(self) -> None:
         """Brings the read models up to the end of the log."""
         for partition in range(PARTITIONS):
-            records: Sequence[MemoryRecord] = self.log.records[TOPICS.events, partition][self._projected[partition] :]
+            records: Sequence[Incoming] = self.log.records[TOPICS.events, partition][self._projected[partition] :]
             if records:
                 self.twin.apply(records)
                 self._projected[partition] += len(records)

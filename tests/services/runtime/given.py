@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.memory_log import MemoryLog, MemoryRecord
+from connectors.memory_log import MemoryLog
 from connectors.partitioner import partition_of
 from connectors.protocols import (
     Capabilities,
     EffectClass,
+    Incoming,
     ModelItem,
     ModelRequest,
     Reply,
@@ -95,13 +96,13 @@ class DeskAtWork:
             events_topic=EVENTS,
         )
 
-    def record(self, command: Command, key: bytes | None = None, headers: Any = ()) -> MemoryRecord:
+    def record(self, command: Command, key: bytes | None = None, headers: Any = ()) -> Incoming:
         """The command as it lies in its topic."""
         run_id = command.run_id or "r_unnamed"
         raw = partition_key(run_id).encode() if key is None else key
         self.offsets += 1
         number = partition_of(raw, PARTITIONS)
-        return MemoryRecord(TOPICS.commands, number, self.offsets, self.now, raw, CODEC.encode(command), headers)
+        return Incoming(TOPICS.commands, number, self.offsets, self.now, raw, CODEC.encode(command), headers)
 
     def prepare(self, command: Command, key: bytes | None = None, headers: Any = ()) -> Any:
         """What the desk makes of it: Prepared, or something to be awaited."""

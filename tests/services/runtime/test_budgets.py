@@ -170,7 +170,7 @@ async def test_the_books_come_back_from_a_checkpoint() -> None:
             await world.limit(books, soft_tokens=100_000)
             world.start("r_one")
             await until(lambda: world.ends().total() == 1)
-            assert await host.checkpoint(host.owners[0])
+            assert await host.checkpoints.make(host.owners[0])
         async with world.owner_of_the_books("second") as host, world.reader_of_the_books("late") as late:
             assert host.owners[0].partition is not None
             assert host.owners[0].partition.aggregates["budget"].state == books.board.books == late.board.books

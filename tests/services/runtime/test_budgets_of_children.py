@@ -15,7 +15,7 @@ from schemas.conversation import ToolResultBlock
 from schemas.run_events import ChildReturned, RunCompleted, RunFailed, RunStarted, ToolReturned
 from schemas.values import AgentDefinition, ToolCall, Usage
 from services.core.run.orders import Refusal
-from services.stream import owner
+from services.stream import look_ups
 from tests.services.runtime.budget_world import BudgetWorld, until
 from tests.services.runtime.small_runtime import AGENT, Scripted
 
@@ -115,7 +115,7 @@ async def test_children_that_fit_one_after_the_other_wait_for_each_other_and_non
 
 
 async def test_a_child_begins_once_its_process_has_read_the_books(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner, "LOOKUP_RETRY_S", 0.001)
+    monkeypatch.setattr(look_ups, "LOOKUP_RETRY_S", 0.001)
     world = families(op="spawn", name="child", prompt="go")
     async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
         await world.limit(books, hard_tokens=100_000)

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.stream import dead_letters, host, owner, standby
+from services.stream import dead_letters, look_ups, ownership, standby, tenure
 from tests.services.stream.world import World
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "RECLAIM_BACKOFF_S", (0.0,))
-    monkeypatch.setattr(owner, "LOOKUP_RETRY_S", 0.0)
-    monkeypatch.setattr(owner, "HANDOVER_GRACE_S", 0.0)
+    monkeypatch.setattr(ownership, "RECLAIM_BACKOFF_S", (0.0,))
+    monkeypatch.setattr(look_ups, "LOOKUP_RETRY_S", 0.0)
+    monkeypatch.setattr(tenure, "HANDOVER_GRACE_S", 0.0)
     monkeypatch.setattr(dead_letters, "RETRY_S", 0.0)
     monkeypatch.setattr(standby, "REST_S", 0.0)
     monkeypatch.setattr(standby, "POLL_S", 0.001)

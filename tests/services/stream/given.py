@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.memory_log import MemoryLog, MemoryRecord
-from connectors.protocols import Outgoing
+from connectors.memory_log import MemoryLog
+from connectors.protocols import Incoming, Outgoing
 from schemas.codec import local_codec
 from schemas.reader import RawEvent
 from schemas.stream_events import Claim
@@ -94,6 +94,6 @@ def claimed(log: MemoryLog) -> Partition:
 def replaced(log: MemoryLog, offset: int, value: bytes | None) -> None:
     """Damage the log: other bytes at an offset."""
     old = log.records[EVENTS, 0][offset]
-    log.records[EVENTS, 0][offset] = MemoryRecord(
+    log.records[EVENTS, 0][offset] = Incoming(
         old.topic, old.partition, old.offset, old.timestamp, old.key, value, old.headers
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from connectors.blobs import reference
-from connectors.memory_log import MemoryRecord
+from connectors.protocols import Incoming
 from schemas.codec import UnknownSchema, local_codec
 from schemas.conversation import Message
 from services.core.run.evolve import REDUCER_VERSION
@@ -248,6 +248,6 @@ def test_writing_the_same_again_gives_the_same_bytes() -> None:
     partition = Partition()
     partition.claim()
     partition.add("r_1", replied(1, "x"))
-    record = MemoryRecord("t", 0, 1, 5, b"1", partition.records[1], ())
+    record = Incoming("t", 0, 1, 5, b"1", partition.records[1], ())
     one, other = BundleWriter(local_codec()), BundleWriter(local_codec())
     assert one.event("r_1", record) + one.end() == other.event("r_1", record) + other.end()

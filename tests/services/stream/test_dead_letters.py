@@ -6,8 +6,8 @@ import pytest_asyncio
 
 from connectors.errors import UnknownOutcome
 from connectors.kafka import MAX_BATCH_BYTES
-from connectors.memory_log import MemoryLog, MemoryRecord
-from connectors.protocols import Outgoing
+from connectors.memory_log import MemoryLog
+from connectors.protocols import Incoming, Outgoing
 from schemas.stream_records import DeadLetter, Header
 from services.stream.dead_letters import MAX_ERROR_CHARACTERS, MAX_ORIGINAL_BYTES, DeadLetters
 from tests.services.core.run.given import NOW
@@ -18,8 +18,8 @@ TOPIC = "loom.dead-letter"
 
 def record(
     value: bytes | None = b"value", *, key: bytes | None = b"key", headers: Any = (), offset: int = 7
-) -> MemoryRecord:
-    return MemoryRecord("loom.run.commands", 2, offset, 99, key, value, headers)
+) -> Incoming:
+    return Incoming("loom.run.commands", 2, offset, 99, key, value, headers)
 
 
 class Log(MemoryLog):

@@ -14,7 +14,7 @@ import pytest
 from schemas.run_commands import HandOverModelReply, HandOverToolResult
 from schemas.run_events import ModelCallFailed, ModelReplied, ToolReturned
 from services.core.run.react import CallModel
-from services.stream import owner
+from services.stream import owner, tenure
 from tests.services.stream.ledger_world import RUN, LedgerWorld
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.world import CODEC, Hosted, World
@@ -26,7 +26,7 @@ PATIENT = 3_600.0
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner, "HANDOVER_GRACE_S", PATIENT)
+    monkeypatch.setattr(tenure, "HANDOVER_GRACE_S", PATIENT)
 
 
 def handed_over(world: World) -> list[Any]:

@@ -108,7 +108,7 @@ class Chaos:
     async def _checkpoint(self) -> None:
         hosted = self.random.choice(self.alive)
         for owner in list(hosted.host.owners.values()):
-            hosted.task.get_loop().create_task(hosted.host.checkpoint(owner))
+            hosted.task.get_loop().create_task(hosted.host.checkpoints.make(owner))
 
     async def _lag(self) -> None:
         number = self.random.randrange(PARTITIONS)

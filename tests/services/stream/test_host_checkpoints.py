@@ -8,8 +8,8 @@ import pytest
 from connectors.errors import UnknownOutcome
 from connectors.protocols import Outgoing
 from schemas.run_events import RunCancelled, RunCompleted
+from services.stream import checkpoints
 from services.stream import fold as fold_module
-from services.stream import host as host_module
 from services.stream.partition import Partition
 from tests.services.stream.judge import every_start_has_its_run
 from tests.services.stream.outside import TOPICS
@@ -20,7 +20,7 @@ Worlds = Callable[..., World]
 
 
 async def checkpointed(hosted: Hosted, number: int = 0) -> None:
-    assert await hosted.host.checkpoint(hosted.host.owners[number])
+    assert await hosted.host.checkpoints.make(hosted.host.owners[number])
 
 
 def partition_of(hosted: Hosted) -> Partition:
@@ -130,7 +130,7 @@ async def test_the_mark_of_a_checkpoint_waits_for_what_was_decided_before_it(wor
     await world.until(lambda: hosted.host.flusher.in_flight_since)
     world.start_run("r_y")
     await world.until(lambda: partition_of(hosted).has_pending)
-    writing = hosted.task.get_loop().create_task(hosted.host.checkpoint(hosted.host.owners[0]))
+    writing = hosted.task.get_loop().create_task(hosted.host.checkpoints.make(hosted.host.owners[0]))
     await world.ticks(20)
     assert not writing.done()
     hosted.wire.open.set()
@@ -145,7 +145,7 @@ async def test_the_mark_of_a_checkpoint_waits_for_what_was_decided_before_it(wor
 async def test_a_checkpoint_of_a_partition_that_is_lost_meanwhile_is_not_written(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "CHECKPOINT_LOOK_S", 0.001)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_LOOK_S", 0.001)
     world = world_of()
     hosted = world.host()
     await world.until(hosted.partition)
@@ -153,12 +153,12 @@ async def test_a_checkpoint_of_a_partition_that_is_lost_meanwhile_is_not_written
     world.start_run("r_x")
     await world.until(lambda: hosted.host.flusher.in_flight_since)
     owner = hosted.host.owners[0]
-    writing = hosted.task.get_loop().create_task(hosted.host.checkpoint(owner))
+    writing = hosted.task.get_loop().create_task(hosted.host.checkpoints.make(owner))
     await world.ticks(5)
     hosted.reassign()
     await world.until(writing.done)
     assert writing.result() is False
-    assert await hosted.host.checkpoint(owner) is False
+    assert await hosted.host.checkpoints.make(owner) is False
     assert world.log.records[TOPICS.snapshots, 0] == []
 
 
@@ -169,7 +169,7 @@ async def test_a_checkpoint_that_cannot_be_written_is_tried_again_in_its_time(wo
     await world.finished("r_x")
     await world.until(lambda: hosted.handled(0))
     hosted.wire.fails = UnknownOutcome("no broker")
-    assert await hosted.host.checkpoint(hosted.host.owners[0]) is False
+    assert await hosted.host.checkpoints.make(hosted.host.owners[0]) is False
     assert partition_of(hosted).events_since_checkpoint > 0
     hosted.wire.fails = None
     await checkpointed(hosted)
@@ -177,8 +177,8 @@ async def test_a_checkpoint_that_cannot_be_written_is_tried_again_in_its_time(wo
 
 
 async def test_checkpoints_are_made_by_themselves(world_of: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_module, "CHECKPOINT_LOOK_S", 0.0)
-    monkeypatch.setattr(host_module, "CHECKPOINT_EVERY_EVENTS", 3)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_LOOK_S", 0.0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_EVERY_EVENTS", 3)
     world = world_of(turns=1)
     world.host()
     world.start_run("r_x")

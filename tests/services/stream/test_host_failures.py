@@ -10,7 +10,7 @@ from connectors.protocols import Outgoing
 from schemas.run_events import InputReceived, ModelCallFailed, RunCompleted, ToolReturned
 from services.core.run.react import CallTool
 from services.stream import flusher as flusher_module
-from services.stream import host as host_module
+from services.stream import ownership, watches
 from tests.services.stream.judge import every_start_has_its_run
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
@@ -88,6 +88,22 @@ async def test_a_claim_that_cannot_be_appended_is_tried_again(world_of: Worlds) 
     await judged_end(world)
 
 
+@pytest.mark.parametrize("settled_s", [-1.0, 3_600.0])
+async def test_having_held_a_partition_for_long_forgets_earlier_failures_to_hold_it(
+    world_of: Worlds, monkeypatch: pytest.MonkeyPatch, settled_s: float
+) -> None:
+    monkeypatch.setattr(ownership, "RECLAIM_BACKOFF_S", (0.0, 3_600.0))
+    monkeypatch.setattr(ownership, "SETTLED_S", settled_s)
+    world = world_of(turns=1)
+    hosted = world.host()
+    await world.until(hosted.partition)
+    hosted.host.ownership.lost(hosted.host.owners[0], "unknown_outcome")
+    await world.until(hosted.partition)
+    hosted.host.ownership.lost(hosted.host.owners[0], "unknown_outcome")
+    await world.ticks(100)
+    assert (hosted.partition() is not None) == (settled_s < 0)
+
+
 async def test_calls_outlive_a_claim_and_their_results_count(world_of: Worlds) -> None:
     """The same process claims again: its calls are not made a second time, and no attempt is recorded as lost."""
     world = world_of(turns=1)
@@ -96,7 +112,7 @@ async def test_calls_outlive_a_claim_and_their_results_count(world_of: Worlds) -
     world.start_run("r_x")
     world.start_run("r_y")
     await world.until(lambda: hosted.work.calls.under_way == 2)
-    hosted.host._lost(hosted.host.owners[0], "unknown_outcome")
+    hosted.host.ownership.lost(hosted.host.owners[0], "unknown_outcome")
     await world.until(lambda: hosted.host.figures.claims == 2)
     opened.set()
     story = await world.finished("r_x", "r_y")
@@ -112,7 +128,7 @@ async def test_a_result_that_comes_while_its_partition_is_claimed_again_counts(w
     world.start_run("r_x")
     await world.until(lambda: hosted.work.calls.under_way == 1)
     hosted.wire.open.clear()
-    hosted.host._lost(hosted.host.owners[0], "unknown_outcome")
+    hosted.host.ownership.lost(hosted.host.owners[0], "unknown_outcome")
     opened.set()
     await world.until(lambda: hosted.work.calls.under_way == 0)  # the result has nowhere to go yet
     assert hosted.partition() is None
@@ -296,7 +312,7 @@ async def test_an_owner_with_nothing_to_append_notices_that_another_one_claimed_
 ) -> None:
     # Found by the simulation: the one who was to own the partition never appended again, so it never
     # learnt that it was fenced, and the run that the other began waited for ever.
-    monkeypatch.setattr(host_module, "LOOK_AROUND_S", 0.01)
+    monkeypatch.setattr(watches, "LOOK_AROUND_S", 0.01)
     world = world_of()
     stays = world.host("stays")
     await world.until(lambda: stays.partition() is not None)

@@ -17,7 +17,7 @@ from schemas.values import CommandEnvelope
 from services.core.run.orders import Order
 from services.core.run.state import State
 from services.runtime.run_family import RunFamily
-from services.stream import host as host_module
+from services.stream import watches
 from services.stream.host import FixedMembership
 from tests.services.stream.given import replaced
 from tests.services.stream.judge import dead_letters
@@ -316,9 +316,9 @@ async def test_an_error_while_writing_dead_letters_ends_the_host(world_of: World
 async def test_a_batch_without_progress_ends_the_host_only_when_the_broker_answers(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch, broker_answers: bool
 ) -> None:
-    monkeypatch.setattr(host_module, "STALL_S", 0.0)
-    monkeypatch.setattr(host_module, "SUSPICIOUS_S", 0.0)
-    monkeypatch.setattr(host_module, "WATCH_EVERY_S", 0.0)
+    monkeypatch.setattr(watches, "STALL_S", 0.0)
+    monkeypatch.setattr(watches, "SUSPICIOUS_S", 0.0)
+    monkeypatch.setattr(watches, "WATCH_EVERY_S", 0.0)
     world = world_of()
     hosted = world.host()
     await world.until(hosted.partition)
@@ -340,8 +340,8 @@ async def test_a_batch_without_progress_ends_the_host_only_when_the_broker_answe
 
 async def test_time_in_which_the_broker_was_away_is_no_stall(world_of: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(host_module, "WATCH_EVERY_S", 0.0)
-    monkeypatch.setattr(host_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(watches, "WATCH_EVERY_S", 0.0)
+    monkeypatch.setattr(watches, "time", SimpleNamespace(monotonic=lambda: now[0]))
     world = world_of()
     hosted = world.host()
     await world.until(hosted.partition)
@@ -357,10 +357,10 @@ async def test_time_in_which_the_broker_was_away_is_no_stall(world_of: Worlds, m
     world.start_run("r_x")
     await world.until(lambda: hosted.host.flusher.in_flight_since)
     hosted.host.flusher.in_flight_since = 0.0
-    now[0] = 10 * host_module.STALL_S
+    now[0] = 10 * watches.STALL_S
     await world.ticks(50)
     is_away = False
     await world.ticks(50)
     assert not hosted.task.done(), "the broker was away all the time"
-    now[0] += host_module.STALL_S + 1
+    now[0] += watches.STALL_S + 1
     assert [type(error) for error in await ends(hosted.task)] == [RuntimeError]

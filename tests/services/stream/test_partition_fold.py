@@ -33,7 +33,7 @@ async def log_of(seed: int) -> MemoryLog:
                     world.cancel_run(f"r_{name}{number}")
                 await world.ticks(world.random.randint(0, 12))
             await world.until(hosted.partition)
-            assert await hosted.host.checkpoint(hosted.host.owners[0])
+            assert await hosted.host.checkpoints.make(hosted.host.owners[0])
             await world.ticks(world.random.randint(0, 60))
             await hosted.kill()
     finally:

@@ -184,7 +184,7 @@ async def test_what_cannot_be_folded_is_told_at_a_release_and_goes_on_with_the_m
         assert "a bug in evolve" in parked.error
     world.quarantine_run("r_bad")
     await world.until(lambda: any(type(event).__name__ == "CommandRefused" for event in events_of(world)))
-    assert not await buggy.host.checkpoint(buggy.host.owners[0]), "its events must stay in the tail"
+    assert not await buggy.host.checkpoints.make(buggy.host.owners[0]), "its events must stay in the tail"
     world.start_run("r_later")
     await world.finished("r_later")
     await buggy.kill()

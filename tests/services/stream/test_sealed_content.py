@@ -1,6 +1,7 @@
 """What is content in a command, and what a dead letter may hold of it."""
 
-from connectors.memory_log import MemoryLog, MemoryRecord
+from connectors.memory_log import MemoryLog
+from connectors.protocols import Incoming
 from schemas.codec import local_codec
 from schemas.run_commands import CancelRun, PostInput, StartRun
 from schemas.values import CommandEnvelope, ContentBlock, Segment
@@ -26,8 +27,8 @@ START = StartRun(
 )
 
 
-def record(value: bytes, topic: str = COMMANDS) -> MemoryRecord:
-    return MemoryRecord(topic, 0, 0, 0, b"k", value, ())
+def record(value: bytes, topic: str = COMMANDS) -> Incoming:
+    return Incoming(topic, 0, 0, 0, b"k", value, ())
 
 
 async def test_all_content_of_a_start_is_sealed_and_nothing_else() -> None:

@@ -12,7 +12,7 @@ from schemas.codec import local_codec
 from schemas.run_events import RunCompleted
 from schemas.stream_events import Claim
 from services.core.run.react import CallModel
-from services.stream import host as host_module
+from services.stream import ownership, watches
 from services.stream import standby as standby_module
 from services.stream.standby import followed_by, standby_of
 from tests.services.stream.given import replaced
@@ -215,8 +215,8 @@ async def test_an_owner_that_only_seemed_dead_claims_again_and_the_standby_gives
 async def test_a_life_that_was_taken_for_dead_by_mistake_is_claimed_against_once(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "LOOK_AROUND_S", 0.001)
-    monkeypatch.setattr(host_module, "UNFORCED_EVERY_S", 0.0)
+    monkeypatch.setattr(watches, "LOOK_AROUND_S", 0.001)
+    monkeypatch.setattr(ownership, "UNFORCED_EVERY_S", 0.0)
     world = world_of()
     gate(world)
     first, second = await pair(world)
@@ -332,7 +332,7 @@ async def test_a_command_without_an_event_does_not_hold_the_fold_back_for_ever(
         world.start_run(f"r_{number}")
     await world.finished(*(f"r_{number}" for number in range(10)))
     owner = first.host.owners[0]
-    assert await first.host.checkpoint(owner)
+    assert await first.host.checkpoints.make(owner)
     await world.until(warmed(world, second))
     await world.until(
         lambda: (standby := second.host._standby) and 0 in standby._folds and standby._folds[0].progress.low == 11
@@ -349,13 +349,13 @@ async def test_snapshots_written_since_it_last_owned_are_buried_after_a_warm_tak
     world.start_run("r_x")
     await world.until(lambda: first.work.calls.under_way)
     await world.until(warmed(world, second))
-    assert await first.host.checkpoint(first.host.owners[0])
+    assert await first.host.checkpoints.make(first.host.owners[0])
     await first.kill()
     world.lifelines.end("a")
     await world.until(second.partition)
     opened.set()
     await world.finished("r_x")
-    assert await second.host.checkpoint(second.host.owners[0])
+    assert await second.host.checkpoints.make(second.host.owners[0])
     buried = [record.key for record in world.log.records[TOPICS.snapshots, 0] if record.value is None]
     assert buried == [b"r_x"]
 

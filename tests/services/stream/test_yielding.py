@@ -8,7 +8,7 @@ from schemas.codec import local_codec
 from schemas.run_events import CallNotBegun, ModelCallRequested, RunCompleted
 from schemas.stream_events import Claim
 from services.core.run.react import CallModel
-from services.stream import host as host_module
+from services.stream import ownership
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
 from tests.services.stream.world import Hosted, World
@@ -36,7 +36,7 @@ async def test_a_call_under_way_ends_before_the_partition_moves_and_is_made_once
     opened = gate(world)
     first, second = await at_work(world)
     world.share_out(a=[], b=[0])
-    await world.until(lambda: first.host._leaving)
+    await world.until(lambda: first.host.flusher.leaving)
     await world.ticks(100)
     assert owners(world) == ["a"], "it is not claimed while the call is under way"
     opened.set()
@@ -54,7 +54,7 @@ async def test_what_was_due_meanwhile_is_not_begun_by_the_one_who_leaves(world_o
     opened = gate(world, kinds=CallModel)
     first, _ = await at_work(world)
     world.share_out(a=[], b=[0])
-    await world.until(lambda: first.host._leaving)
+    await world.until(lambda: first.host.flusher.leaving)
     opened.set()
     story = await world.finished("r_x")
     events = story.runs["r_x"].events
@@ -67,7 +67,7 @@ async def test_a_call_that_takes_too_long_does_not_hold_the_partition(world_of: 
     world = world_of(turns=1)
     opened = gate(world)
     first, _ = await at_work(world)
-    first.host._drain_s = 0.05
+    first.host.ownership._drain_s = 0.05
     world.share_out(a=[], b=[0])
     await world.until(lambda: owners(world) == ["a", "b"])
     opened.set()
@@ -90,11 +90,11 @@ async def test_an_owner_that_is_gone_is_not_waited_for(world_of: Worlds) -> None
 async def test_a_partition_that_is_to_stay_is_not_given_to_whoever_asks(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "ASSIGNED_TOO_S", 0.05)
+    monkeypatch.setattr(ownership, "ASSIGNED_TOO_S", 0.05)
     world = world_of(turns=1)
     opened = gate(world)
     first, _ = await at_work(world)
-    await first.host.asked(0)
+    await first.host.ownership.asked(0)
     assert first.partition() is not None
     opened.set()
     await world.finished("r_x")
@@ -106,7 +106,7 @@ async def test_a_partition_that_comes_back_at_once_is_claimed_again(world_of: Wo
     opened = gate(world)
     first, _ = await at_work(world)
     world.share_out(a=[], b=[])
-    await world.until(lambda: first.host._leaving)
+    await world.until(lambda: first.host.flusher.leaving)
     world.share_out(a=[0], b=[])
     opened.set()
     story = await world.finished("r_x")

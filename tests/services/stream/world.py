@@ -112,7 +112,7 @@ class Lifelines:
         if life in self.lives and not self.lives[life].task.done():
             try:
                 async with asyncio.timeout(timeout_s):
-                    await self.lives[life].host.asked(number)
+                    await self.lives[life].host.ownership.asked(number)
                 answer = "yielded"
             except TimeoutError:
                 answer = "late"

@@ -1,0 +1,37 @@
+"""How long the projector rests."""
+
+import pytest
+
+from services.projector.pace import REST, REST_MAX_BUSY_S, REST_MAX_S, Pace
+
+
+def rests(polls: list[tuple[float, int]], *, took_s: float) -> list[float]:
+    """The rest after each poll: when its transaction ended, and its records."""
+    pace = Pace()
+    return [pace.rest_s(records, at_s - took_s, at_s) for at_s, records in polls]
+
+
+def test_a_short_transaction_is_followed_by_a_short_rest() -> None:
+    assert rests([(10.0, 1)], took_s=0.001) == [pytest.approx(REST * 0.001)]
+
+
+def test_nobody_waits_long_while_little_comes() -> None:
+    assert rests([(10.0, 1)], took_s=0.02) == [REST_MAX_S]
+
+
+def test_a_burst_is_no_load() -> None:
+    """100 runs a second as they come: 60 records within 5 ms, and again after 45."""
+    polls = [(10.0 + burst * 0.05 + late, 30) for burst in range(100) for late in (0.0, 0.005)]
+    assert set(rests(polls, took_s=0.02)) == {REST_MAX_S}
+
+
+def test_under_load_a_transaction_takes_what_came_in_a_tenth_of_a_second() -> None:
+    polls = [(10.0 + number * 0.05, 200) for number in range(60)]
+    found = rests(polls, took_s=0.04)
+    assert found[0] == REST_MAX_S, "one poll is not enough to tell"
+    assert set(found[30:]) == {REST_MAX_BUSY_S}
+
+
+def test_a_load_that_is_over_is_forgotten() -> None:
+    polls = [(10.0 + number * 0.05, 200) for number in range(60)]
+    assert rests([*polls, (18.0, 5)], took_s=0.04)[-1] == REST_MAX_S
