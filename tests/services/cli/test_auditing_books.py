@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from connectors.memory_log import MemoryLog, MemoryRecord
-from connectors.protocols import Outgoing
+from connectors.memory_log import MemoryLog
+from connectors.protocols import Incoming, Outgoing
 from schemas.budget_events import LimitSet
 from schemas.codec import digest, local_codec
 from schemas.stream_events import Claim
@@ -21,7 +21,7 @@ from tests.services.auditor.test_loop import until as until_so
 from tests.services.core.audit.written import KEY, START_MS, flipped, violations
 from tests.services.runtime.budget_world import BUDGETS, BudgetWorld, until
 
-Records = list[MemoryRecord]
+Records = list[Incoming]
 EVERY = 5
 """Records of a checkpoint here, so that there are several."""
 
@@ -44,7 +44,7 @@ async def signed() -> tuple[Records, Records]:
     return log.records[BOOKS_TOPIC, 0], log.records[BOOKS_CHECKPOINTS_TOPIC, 0]
 
 
-def copied(records: Sequence[MemoryRecord], checkpoints: Sequence[MemoryRecord]) -> MemoryLog:
+def copied(records: Sequence[Incoming], checkpoints: Sequence[Incoming]) -> MemoryLog:
     """A log with these, their offsets dense."""
     log = MemoryLog({BOOKS_TOPIC: 1, BOOKS_CHECKPOINTS_TOPIC: 1})
     for topic, found in ((BOOKS_TOPIC, records), (BOOKS_CHECKPOINTS_TOPIC, checkpoints)):
@@ -61,13 +61,13 @@ def covered(log: MemoryLog) -> int:
     )
 
 
-async def verified(records: Sequence[MemoryRecord], checkpoints: Sequence[MemoryRecord]) -> Report:
+async def verified(records: Sequence[Incoming], checkpoints: Sequence[Incoming]) -> Report:
     log = copied(records, checkpoints)
     task = task_of_the_books(Wanted(), {KEY.key_id: KEY.public})
     return await verify_partition(Log(log, log, local_codec()), task, 0, now_ms=START_MS)
 
 
-def forged(records: Sequence[MemoryRecord], change: Callable[[LimitSet], LimitSet]) -> Records:
+def forged(records: Sequence[Incoming], change: Callable[[LimitSet], LimitSet]) -> Records:
     """The books with other limits, and every hash behind them made to fit: what somebody does who may write the log."""
     codec, made, tail = local_codec(), [], bytes(16)
     for record in records:

@@ -88,7 +88,7 @@ async def test_a_board_that_begins_with_a_snapshot_says_that_it_knows_all_of_its
         await world.limit(api, hard_tokens=10)
         newest = api.board.limits_offset
         assert newest == api.board.next_offset
-        assert await host.checkpoint(host.owners[0])
+        assert await host.checkpoints.make(host.owners[0])
         async with world.reader_of_the_books("late") as late:
             assert late.board.limits_offset >= newest
 
