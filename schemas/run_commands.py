@@ -185,6 +185,10 @@ class ForkRun:
     """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
     the run ends.
     """
+    books_offset: int = 0
+    """Behind the newest limit on spending that the sender knows, in loom.budget.events: the owner reads as far
+    before it decides. 0: the sender knows of none.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -203,6 +207,7 @@ class ForkRun:
             "request_sha256": self.request_sha256,
             "seed": self.seed,
             "credentials": self.credentials,
+            "books_offset": self.books_offset,
         }
 
     @classmethod
@@ -223,6 +228,7 @@ class ForkRun:
             request_sha256=value["request_sha256"],
             seed=value["seed"],
             credentials=tuple(value["credentials"]),
+            books_offset=value["books_offset"],
         )
 
 
@@ -745,6 +751,10 @@ class StartRun:
     """Names of the credentials that came with the request; their values are kept outside the log, sealed, until
     the run ends.
     """
+    books_offset: int = 0
+    """Behind the newest limit on spending that the sender knows, in loom.budget.events: the owner reads as far
+    before it decides. 0: the sender knows of none.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -772,6 +782,7 @@ class StartRun:
             "payload_metadata": self.payload_metadata,
             "seed": self.seed,
             "credentials": self.credentials,
+            "books_offset": self.books_offset,
         }
 
     @classmethod
@@ -801,6 +812,7 @@ class StartRun:
             payload_metadata=value["payload_metadata"],
             seed=value["seed"],
             credentials=tuple(value["credentials"]),
+            books_offset=value["books_offset"],
         )
 
 

@@ -12,6 +12,7 @@ from projections.runs import RunFilter
 from services.api.answers import POSITION_HEADER, json_answer
 from services.api.bodies import BatchBody, ReasonBody, run_request
 from services.api.reading import json_body, text, whole
+from services.api.run_endpoints import position_of
 from services.api.service import Service
 from services.commands import limits
 from services.commands.batch import Outcome, keyed
@@ -23,6 +24,7 @@ BODY_MAX = 64 * 1024
 
 async def batch(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, BatchBody, limit=limits.BATCH_BYTES_MAX)
+    await service.layer.budgets.passed(position_of(request))
     traceparent = request.headers.get("traceparent", "")
     wanted = [run_request(one, idempotency_key="", traceparent=traceparent) for one in body.spawns]
     wanted = keyed(wanted, request.headers.get("idempotency-key", "").strip())

@@ -17,7 +17,7 @@ from connectors.errors import OutsideError
 from services.api.answers import POSITION_HEADER, json_answer
 from services.api.bodies import ForkBody, fork_request
 from services.api.reading import json_body, spooled, text, whole
-from services.api.run_endpoints import run_stream
+from services.api.run_endpoints import position_of, run_stream
 from services.api.service import Service
 from services.commands import limits
 from services.commands.declined import Declined, bad_request
@@ -63,6 +63,7 @@ async def diff(service: Service, caller: Caller, request: Request) -> Response:
 
 async def fork(service: Service, caller: Caller, request: Request) -> Answer:
     body = await json_body(request, ForkBody, limit=service.max_request_bytes)
+    await service.layer.budgets.passed(position_of(request))
     accepted = await service.layer.forks.fork(
         caller,
         request.path_params["run_id"],

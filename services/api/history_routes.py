@@ -72,6 +72,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         body=ForkBody,
         streams=True,
         takes_key=True,
+        takes_position=True,
         query=(Query(name="ids", says="1: frames carry their id."),),
     ),
     Route(

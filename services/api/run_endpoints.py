@@ -46,6 +46,7 @@ STATUSES = ("running", "completed", "failed", "cancelled")
 async def start(service: Service, caller: Caller, request: Request) -> Answer:
     began = time.perf_counter()
     body = await json_body(request, RunBody, limit=service.max_request_bytes)
+    await service.layer.budgets.passed(position_of(request))
     accepted = await service.layer.runs.start(
         caller, run_request(body, idempotency_key=_key(request), traceparent=request.headers.get("traceparent", ""))
     )
@@ -56,6 +57,7 @@ async def start(service: Service, caller: Caller, request: Request) -> Answer:
 async def continue_session(service: Service, caller: Caller, request: Request) -> Answer:
     began = time.perf_counter()
     body = await json_body(request, MessageBody, limit=service.max_request_bytes)
+    await service.layer.budgets.passed(position_of(request))
     accepted = await service.layer.runs.continue_session(
         caller,
         request.path_params["session_id"],
@@ -260,6 +262,7 @@ def _key(request: Request) -> str:
 
 
 def position_of(request: Request) -> str:
+    """Of an earlier write: a read sees it, and a run that is started is under the limit it is of."""
     return request.headers.get(POSITION_HEADER, "").strip() or request.query_params.get("position", "").strip()
 
 

@@ -34,6 +34,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         body=RunBody,
         streams=True,
         takes_key=True,
+        takes_position=True,
         query=(Query(name="ids", says="1: frames carry their id, so that Last-Event-ID can resume."),),
     ),
     Route(
@@ -232,6 +233,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         other_status=202,
         body=BatchBody,
         takes_key=True,
+        takes_position=True,
     ),
     Route(
         method="GET",
@@ -268,6 +270,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         body=MessageBody,
         streams=True,
         takes_key=True,
+        takes_position=True,
         query=(Query(name="ids", says="1: frames carry their id."),),
     ),
     Route(

@@ -209,14 +209,16 @@ class Auditor:
         self.signed += 1
         if draft.previous_key_id not in ("", draft.key_id):
             log.warning(
-                "partition %d: the key %s signs from offset %d on, after the key %s",
+                "%s/%d: the key %s signs from offset %d on, after the key %s",
+                settings.events_topic,
                 partition,
                 draft.key_id,
                 draft.first_offset,
                 draft.previous_key_id,
             )
         # Also a place beside the broker where it is written down how far the log was, for whoever keeps our output.
-        log.info("partition %d signed up to offset %d, chain %s", partition, draft.next_offset, draft.chain.hex())
+        place = f"{settings.events_topic}/{partition}"
+        log.info("%s signed up to offset %d, chain %s", place, draft.next_offset, draft.chain.hex())
         await self._learn(outside, partition, watch)
 
     async def _learn(self, outside: Outside, partition: int, watch: Watch) -> None:
@@ -252,12 +254,12 @@ class Auditor:
         self._refusals_said_at = now
         for partition, why in sorted(self.refused.items()):
             log.error(
-                "NOT SIGNING %s/%d: %s. `loomlog audit verify --partition %d` says what was changed; restart the "
-                "auditor when that is settled",
+                "NOT SIGNING %s/%d: %s. `loomlog audit verify %s` says what was changed; restart the auditor when that "
+                "is settled",
                 self._settings.events_topic,
                 partition,
                 why,
-                partition,
+                self._settings.verify_option.format(partition=partition),
             )
 
     def _complain(self, what: str) -> None:

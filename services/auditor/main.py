@@ -1,4 +1,4 @@
-"""auditor: signs what the events partitions hold.
+"""auditor: signs what the events partitions hold, those of runs and that of the books.
 
     python -m services.auditor.main
 
@@ -13,7 +13,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -28,7 +29,7 @@ from connectors.process_secrecy import hide_from_other_programs
 from connectors.schema_registry import codec_for
 from schemas.codec import Codec
 from services.auditor.loop import Auditor
-from services.auditor.settings import AuditorSettings, auditor_settings
+from services.auditor.settings import AuditorSettings, auditor_settings, of_the_books
 
 log = logging.getLogger("loomlog.auditor")
 
@@ -49,16 +50,18 @@ def main() -> int:
 
 
 async def _run(settings: Settings, told: AuditorSettings) -> int:
-    return await run(told, await codec_for(settings))
+    return await run([told, of_the_books(told)], await codec_for(settings))
 
 
-async def run(settings: AuditorSettings, codec: Codec) -> int:
-    """Signs until SIGTERM or SIGINT."""
+async def run(topics: Sequence[AuditorSettings], codec: Codec) -> int:
+    """Signs each topic of events until SIGTERM or SIGINT. What ends one of them ends the process."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await Auditor(settings, connect=lambda: connected(settings.kafka), codec=codec).run(stop)
+    await asyncio.gather(
+        *(Auditor(told, connect=partial(connected, told.kafka), codec=codec).run(stop) for told in topics)
+    )
     return 0
 
 

@@ -9,7 +9,7 @@ Before: main reads the environment. After: the loop.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from connectors.configuration.settings import Settings
 from connectors.errors import Permanent
@@ -19,11 +19,14 @@ from connectors.signatures import PublicKey, SigningKey, public_keys, signing_ke
 
 EVENTS_TOPIC = "loom.run.events"
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
+BOOKS_TOPIC = "loom.budget.events"
+BOOKS_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
+"""A topic of their own: a checkpoint lies in the partition of the number it is about, and both families have a 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditorSettings:
-    """Everything the loop needs to know."""
+    """Everything the loop needs to know about one topic of events."""
 
     kafka: KafkaOptions
     key: SigningKey
@@ -33,8 +36,20 @@ class AuditorSettings:
     every_s: float
     events_topic: str = EVENTS_TOPIC
     checkpoints_topic: str = CHECKPOINTS_TOPIC
+    verify_option: str = "--partition {partition}"
+    """Of `loomlog audit verify`, to look at one partition of the topic."""
     poll_timeout_s: float = 0.5
     """Longest wait for records: how long a stop takes when nothing happens."""
+
+
+def of_the_books(settings: AuditorSettings) -> AuditorSettings:
+    """The same key and the same rhythm for the books."""
+    return replace(
+        settings,
+        events_topic=BOOKS_TOPIC,
+        checkpoints_topic=BOOKS_CHECKPOINTS_TOPIC,
+        verify_option="--books",
+    )
 
 
 def auditor_settings(settings: Settings) -> AuditorSettings:

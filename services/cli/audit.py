@@ -1,10 +1,11 @@
 """`loomlog audit verify` and `loomlog audit keygen`: is the log what was written and signed?
 
-    loomlog audit verify                      everything, against the checkpoints the auditor signed, and the books
-                                              (loom.budget.events), which nobody signs, against their hash chain
+    loomlog audit verify                      everything, runs and books, against the checkpoints the auditor signed
     loomlog audit verify --run RUN            that run's chain and the checkpoints that cover it
+    loomlog audit verify --books              the books of budgets (loom.budget.events) and nothing else
     loomlog audit verify --since 24h          what was signed since then, and what nobody signed yet
-    loomlog audit verify --topic COPY         a copy of the events topic against the same checkpoints
+    loomlog audit verify --topic COPY         a copy of the events topic, or with --books of the books', against the
+                                              same checkpoints
 
 Exit 1 on any violation. Stale records and records nobody signed yet are listed and are none. Nothing is trusted but the
 public keys: run it somewhere else than where the log is, with keys that were kept somewhere else.
@@ -15,8 +16,8 @@ Before: main.py. After: auditing.py.
 import os
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -48,7 +49,8 @@ from services.stream.budget_family import PARTITION as BOOKS_PARTITION
 from services.stream.budget_family import topics_of
 
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
-BUDGETS_TOPIC = topics_of().events
+BOOKS_TOPIC = topics_of().events
+BOOKS_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
 AGO = re.compile(r"(\d{1,6})([smhd])\Z")
 UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -62,14 +64,16 @@ class Wanted:
     run_id: str = ""
     partition: int | None = None
     since_ms: int | None = None
-    topic: str = EVENTS_TOPIC
+    topic: str = ""
+    """A copy to read instead; empty: the topic itself."""
+    books_only: bool = False
     max_unsigned_s: float | None = None
     follow_blobs: bool = True
 
     @property
-    def concerns_everything(self) -> bool:
-        """Not a run, a partition, a copy or a time of them."""
-        return not self.run_id and self.partition is None and self.since_ms is None and self.topic == EVENTS_TOPIC
+    def concerns_the_books(self) -> bool:
+        """Not only a run, a partition of runs, or a copy of their events."""
+        return self.books_only or (not self.run_id and self.partition is None and not self.topic)
 
 
 @audit_app.command("verify")
@@ -83,7 +87,8 @@ def verify(
         Path | None,
         typer.Option("--public-keys", help="File of the public keys to trust, instead of LOOMLOG_AUDIT_PUBLIC_KEYS."),
     ] = None,
-    topic: Annotated[str, typer.Option(help="Read the records from this topic: a copy of the events.")] = EVENTS_TOPIC,
+    books: Annotated[bool, typer.Option("--books", help="Only the books of budgets, loom.budget.events.")] = False,
+    topic: Annotated[str, typer.Option(help="Read the records from this topic: a copy of the events.")] = "",
     max_unsigned_s: Annotated[
         float | None, typer.Option(min=0, help="A record that is not signed after so many seconds is a violation.")
     ] = None,
@@ -93,8 +98,11 @@ def verify(
     """Verify the log against the signed checkpoints; exit 1 on any violation."""
     if run_id and (partition is not None or since):
         raise WrongUse("--run says which partition and which time; leave --partition and --since out.")
+    if books and (run_id or partition is not None):
+        raise WrongUse("--books has one partition and no runs; leave --run and --partition out.")
     wanted = Wanted(
         run_id=run_id,
+        books_only=books,
         partition=partition,
         since_ms=since_ms(since, time.time_ns() // 1_000_000) if since else None,
         topic=topic,
@@ -147,21 +155,24 @@ def keys_of(cli: CliSettings, file: Path | None) -> dict[str, PublicKey]:
 
 async def _verified(cli: CliSettings, wanted: Wanted, keys: dict[str, PublicKey]) -> list[Report]:
     options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
-    for topic in (wanted.topic, CHECKPOINTS_TOPIC):
-        if not await topic_partitions(options, topic):
-            raise Failure(f"There is no topic {topic} at {options.bootstrap}. `loomlog topics apply` makes it.")
-    count = await topic_partitions(options, wanted.topic)
-    if wanted.partition is not None and wanted.partition >= count:
-        raise WrongUse(f"--partition is {wanted.partition}; {wanted.topic} has {count}.")
-    partitions: Sequence[int] = range(count) if wanted.partition is None else [wanted.partition]
-    place: Place | None = None
-    if wanted.run_id:
-        partitions = [partition_of(partition_key(wanted.run_id).encode(), count)]
-        place = await _place(cli, wanted.run_id, partitions[0])
+    codec = await codec_for(cli.settings)
+    reports: list[Report] = []
+    if not wanted.books_only:
+        reports += await _verified_runs(cli, options, codec, wanted, keys)
+    if wanted.concerns_the_books:
+        task = task_of_the_books(wanted, keys)
+        await _expect(options, task)
+        reports += await verify_all(options, codec, task, [BOOKS_PARTITION])
+    return reports
+
+
+async def _verified_runs(
+    cli: CliSettings, options: KafkaOptions, codec: Codec, wanted: Wanted, keys: dict[str, PublicKey]
+) -> list[Report]:
     settings = cli.settings
     task = Task(
         topic=EVENTS_TOPIC,
-        records_topic=wanted.topic,
+        records_topic=wanted.topic or EVENTS_TOPIC,
         checkpoints_topic=CHECKPOINTS_TOPIC,
         keys=keys,
         blobs=FileBlobs(settings.blobs) if wanted.follow_blobs else None,
@@ -169,24 +180,37 @@ async def _verified(cli: CliSettings, wanted: Wanted, keys: dict[str, PublicKey]
         run_id=wanted.run_id,
         max_unsigned_s=wanted.max_unsigned_s,
     )
-    codec = await codec_for(settings)
-    reports = await verify_all(options, codec, task, partitions, place)
-    if wanted.concerns_everything and await topic_partitions(options, BUDGETS_TOPIC):
-        reports += await verify_all(options, codec, task_of_the_books(task), [BOOKS_PARTITION])
-    return reports
+    count = await _expect(options, task)
+    if wanted.partition is not None and wanted.partition >= count:
+        raise WrongUse(f"--partition is {wanted.partition}; {task.records_topic} has {count}.")
+    partitions: Sequence[int] = range(count) if wanted.partition is None else [wanted.partition]
+    place: Place | None = None
+    if wanted.run_id:
+        partitions = [partition_of(partition_key(wanted.run_id).encode(), count)]
+        place = await _place(cli, wanted.run_id, partitions[0])
+    return await verify_all(options, codec, task, partitions, place)
 
 
-def task_of_the_books(task: Task) -> Task:
-    """The same for the books: one hash chain from their first event on, which nobody signs."""
-    return replace(
-        task,
-        topic=BUDGETS_TOPIC,
-        records_topic=BUDGETS_TOPIC,
-        checkpoints_topic="",
+def task_of_the_books(wanted: Wanted, keys: Mapping[str, PublicKey]) -> Task:
+    """The books: one partition, which names no blobs and has no runs."""
+    return Task(
+        topic=BOOKS_TOPIC,
+        records_topic=wanted.topic or BOOKS_TOPIC,
+        checkpoints_topic=BOOKS_CHECKPOINTS_TOPIC,
+        keys=keys,
         blobs=None,
-        since_ms=None,
-        max_unsigned_s=None,
+        since_ms=wanted.since_ms,
+        max_unsigned_s=wanted.max_unsigned_s,
     )
+
+
+async def _expect(options: KafkaOptions, task: Task) -> int:
+    """Partitions of what is to be verified. Raises Failure when it, or what was signed about it, is not there."""
+    counts = [await topic_partitions(options, topic) for topic in (task.records_topic, task.checkpoints_topic)]
+    for topic, count in zip((task.records_topic, task.checkpoints_topic), counts, strict=True):
+        if not count:
+            raise Failure(f"There is no topic {topic} at {options.bootstrap}. `loomlog topics apply` makes it.")
+    return counts[0]
 
 
 async def verify_all(

@@ -31,8 +31,7 @@ BLOBS_REMEMBERED = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What is to be verified. `records_topic` is where the records are read: `topic`, or a copy of it. An empty
-    `checkpoints_topic`: nobody signs them, so their terms and their hash chains have to agree and no more."""
+    """What is to be verified. `records_topic` is where the records are read: `topic`, or a copy of it."""
 
     topic: str
     records_topic: str
@@ -154,8 +153,6 @@ async def _chunks(
 
 async def _section(log: Log, task: Task, partition: int, place: Place | None) -> Section:
     """What has to be read. The ends are asked for in this order: what is signed was in the log before."""
-    if not task.checkpoints_topic:
-        return Section(Start(), await log.records.end_offset(task.records_topic, partition), 0, 0)
     checkpoints_end = await log.checkpoints.end_offset(task.checkpoints_topic, partition)
     end = await log.records.end_offset(task.records_topic, partition)
     begins = await log.records.beginning_offset(task.records_topic, partition)

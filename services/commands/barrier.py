@@ -2,6 +2,7 @@
 
     implicit    a read of one thing waits, shortly, for what this process has seen of its partition
     explicit    a read with a position token waits a little longer; then it says not_yet and how far behind they are
+    whole       whatever is in the log now, by whichever process: for sums that must not miss anything
 
 A token is `run.events/<partition>:<offset>`; every write answers with one. The longer form of the read models
 (`loom.run.events:<partition>:<offset>`) is understood too, so that both kinds of tools can pass tokens on.
@@ -11,6 +12,7 @@ Before: reads.py, follow.py. After: projections/positions.py.
 
 import asyncio
 import re
+from collections.abc import Mapping
 
 from projections.cursors import Position
 from services.commands import limits
@@ -45,6 +47,16 @@ class Barrier:
             left = max(0.0, deadline - asyncio.get_running_loop().time())
             lag += await self._wait(number, self._hub.position(number) - 1, left)
         return lag
+
+    async def all_of(self, ends: Mapping[int, int], *, timeout_s: float) -> None:
+        """Wait for everything before these offsets of the partitions. Raises Declined: not_yet with the lag."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        lag = 0
+        for partition, end in ends.items():
+            left = max(0.0, deadline - asyncio.get_running_loop().time())
+            lag += await self._wait(partition, end - 1, left)
+        if lag:
+            raise not_yet("the read models have not reached the end of the log", lag)
 
     async def passed(self, token: str, *, timeout_s: float = limits.POSITION_WAIT_S) -> None:
         """Wait for the position of a token. Raises Declined: bad_request, or not_yet with the lag."""

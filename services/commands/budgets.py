@@ -1,8 +1,12 @@
 """Limits on spending and what was spent: who may set whose limit, and who sees which figures.
 
-A limit is a command for the books (services/core/budget); the answer is given once its event was read back, so a
-limit that was answered is enforced. What was used before an account had a limit is read from the usage of the read
-models and goes along, because the books count nobody without one.
+A limit is a command for the books (services/core/budget); the answer is given once its event was read back. From then
+on it holds: every start of this process says how far its books are read, and no runtime decides about one before it has
+read as far (services/runtime/spending.py). Another process of ours is as far a moment later, or at once when it has the
+position of the answer (`passed`).
+
+What was used before an account had a limit is read from the usage of the read models and goes along, because the books
+count nobody without one. The read models must have counted all that is in the log when the limit is asked for.
 
     operator    the whole installation: administrators
     tenant      a tenant, and its users: administrators, and whoever operates that tenant
@@ -10,15 +14,20 @@ models and goes along, because the books count nobody without one.
 Before: a transport. After: services/stream/budget_clerk.py; projections/usage.py for reports.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.errors import Transient
 from projections.tables import EVERY_TENANT, Scope
 from schemas.budget_commands import RemoveLimit, SetLimit
 from schemas.budget_events import LimitDeclined
+from services.commands import limits
 from services.commands.authentication import demand
-from services.commands.declined import RETRY_LATER_S, Declined, bad_request
+from services.commands.barrier import not_yet
+from services.commands.declined import RETRY_LATER_S, Declined, away, bad_request
 from services.commands.follow import Sources
 from services.commands.projection import scope_of
 from services.commands.stated_limits import as_command
@@ -38,6 +47,8 @@ SOURCE = "operator"
 DIMENSIONS = {"tenant": "tenant", "user": "user_id", "provider": "provider", "model": "model", "agent": "agent"}
 """What a report may be grouped by, and the column it is. `source` and `day` are known too."""
 SHOWN_AS = {"tenant": "tenant_id"}
+TOKEN = re.compile(r"budget\.events/0:(\d{1,18})\Z")
+"""The position of a limit, as its answer says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +76,19 @@ class LimitView:
 class Budgets:
     """The use cases. Everything raises Declined."""
 
-    def __init__(self, sources: Sources, clerk: BudgetClerk, *, clock_ms: Callable[[], int], wait_s: float) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        clerk: BudgetClerk,
+        *,
+        ends: Callable[[int], Awaitable[int]],
+        clock_ms: Callable[[], int],
+        wait_s: float,
+        spent_wait_s: float = limits.SPENT_WAIT_S,
+    ) -> None:
+        """`ends` gives the end of a partition of the runs' events. Raises Transient."""
+        self._ends = ends
+        self._spent_wait_s = spent_wait_s
         self._sources = sources
         self._clerk = clerk
         self._board = clerk.board
@@ -152,8 +175,14 @@ class Budgets:
         return of, scope_id
 
     async def _spent(self, scope: str, tenant: str, scope_id: str, currency: str) -> tuple[int, int]:
-        """What the account has used this month, as far as the read models know."""
-        await self._sources.barrier.own_writes(None)
+        """What the account has used this month. Raises Declined(not_yet) when the read models are behind: with a sum
+        that is too small the limit would let runs in that it has to refuse."""
+        partitions = self._sources.hub.partitions
+        try:
+            ends = dict(zip(partitions, await asyncio.gather(*map(self._ends, partitions)), strict=True))
+        except Transient as error:
+            raise away("log", error) from error
+        await self._sources.barrier.all_of(ends, timeout_s=self._spent_wait_s)
         within: Scope = EVERY_TENANT if scope == state.OPERATOR else tenant
         return await self._sources.projection.spent_since(
             within,
@@ -161,6 +190,16 @@ class Budgets:
             user_id=scope_id if scope == state.USER else None,
             currency=currency,
         )
+
+    async def passed(self, token: str) -> None:
+        """Wait for the limit whose position it is, as another of our processes answered with it; what is started here
+        then is under it. A position of something else asks nothing. Raises Declined: not_yet with the lag."""
+        found = TOKEN.match(token)
+        if found is None:
+            return
+        offset = int(found[1])
+        if not await self._board.read_to(offset + 1, timeout_s=self._wait_s):
+            raise not_yet(f"the books are not read to {token}", offset + 1 - self._board.next_offset)
 
     async def _ask(self, command: SetLimit | RemoveLimit) -> str:
         try:

@@ -33,6 +33,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
 from connectors.run_credentials import RunCredentials
@@ -150,6 +151,7 @@ class CommandLayer:
         publish_wait_s: float = limits.PUBLISH_WAIT_S,
         decision_wait_s: float = limits.DECISION_WAIT_S,
         control_wait_s: float = limits.CONTROL_WAIT_S,
+        spent_wait_s: float = limits.SPENT_WAIT_S,
         compaction_wait_s: float = limits.COMPACTION_WAIT_S,
         on_batch: Callable[[int], None] = lambda records: None,
         keys: SubjectKeys | None = None,
@@ -198,6 +200,7 @@ class CommandLayer:
             decision_wait_s=decision_wait_s,
             admit=self.pausing.admit,
             credentials=credentials,
+            books_offset=lambda: self.books.limits_offset,
         )
         self.forks = Forks(self.runs, self.reads, clock_ms=clock_ms, fresh_token=new_token)
         self.imports = Imports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
@@ -207,7 +210,14 @@ class CommandLayer:
         self.clerk = BudgetClerk(
             self.books, appender, codec, topics.budgets, clock_ms=clock_ms, fresh_token=new_token, name="api"
         )
-        self.budgets = Budgets(sources, self.clerk, clock_ms=clock_ms, wait_s=control_wait_s)
+        self.budgets = Budgets(
+            sources,
+            self.clerk,
+            ends=partial(ranges.end_offset, topics.events),
+            clock_ms=clock_ms,
+            wait_s=control_wait_s,
+            spent_wait_s=spent_wait_s,
+        )
         self.snapshots = Snapshots(
             sources, ranges, codec, self.pauses, state_files, self.books, events_topic=topics.events, clock_ms=clock_ms
         )

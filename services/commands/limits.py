@@ -66,6 +66,8 @@ COMPACTION_WAIT_S = 120.0
 """How long a compaction waits for its summary, which is a whole model call; it goes on when the caller is let go."""
 OWN_WRITES_WAIT_S = 0.5
 """How long a read of one thing waits for the projections to pass what this process has seen; then it reads anyway."""
+SPENT_WAIT_S = 5.0
+"""How long a first limit of an account waits until the read models have counted what was spent before it."""
 POSITION_WAIT_S = 2.0
 """How long a read with a position token waits; then it says not_yet."""
 PROJECTION_WAIT_S = 5.0

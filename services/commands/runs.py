@@ -92,8 +92,11 @@ class Runs:
         decision_wait_s: float = limits.DECISION_WAIT_S,
         admit: Callable[[str, str], None] = lambda tenant, agent: None,
         credentials: RunCredentials | None = None,
+        books_offset: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`credentials` None: requests that bring some are refused."""
+        """`credentials` None: requests that bring some are refused. `books_offset`: behind the newest limit on spending
+        that this process has told anybody of, or has read."""
+        self._books_offset = books_offset
         self._credentials = credentials
         self._sources = sources
         self._reads = reads
@@ -170,8 +173,9 @@ class Runs:
                 await self._keep_credentials(launch)
                 whole = await self._stored(request, launch.seal)
                 command = self._command(whole, launch) if launch.command is None else launch.command(whole)
-                if launch.seal is not None and isinstance(command, StartRun | ForkRun):
-                    command = replace(command, request_sha256=launch.digest)
+                if isinstance(command, StartRun | ForkRun):
+                    digest = launch.digest if launch.seal is not None else command.request_sha256
+                    command = replace(command, request_sha256=digest, books_offset=self._books_offset())
                 await self._publisher.publish(names.key, names.run_id, command, traceparent=request.traceparent)
             self.undecided += 1
             try:

@@ -151,8 +151,9 @@ class ModelCalls:
         is_with_provider = False
         user_id = state.facts.user_id
         place = CallPlace(effect.run_id, str(effect.turn), effect.attempt)
-        hold = self._hold(provider, place, tenant, user_id)
+        hold: Hold | None = None
         try:
+            hold = await self._first_hold(provider, place, tenant, user_id)
             if self._secrecy.is_on:
                 sealer = await self._secrecy.sealer(tenant, user_id)
             request: ModelRequest | None = None
@@ -200,8 +201,9 @@ class ModelCalls:
         if provider is None:
             raise self._unknown(effect.provider)
         place = CallPlace(effect.run_id, f"compact.{effect.number}", effect.attempt)
-        hold = self._hold(provider, place, tenant, state.facts.user_id)
+        hold: Hold | None = None
         try:
+            hold = await self._first_hold(provider, place, tenant, state.facts.user_id)
             if hold is not None:
                 request, worst = self._worst(effect.provider, request)
                 refused = await hold.reserve(worst)
@@ -238,6 +240,12 @@ class ModelCalls:
                         span.answered(item)
                         return item
         raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
+
+    async def _first_hold(self, provider: Provider, place: CallPlace, tenant: str, user_id: str) -> Hold | None:
+        """With every limit known that its run has to be under. Raises BooksAway."""
+        if provider.is_outside:
+            await self._budgets.caught_up()
+        return self._hold(provider, place, tenant, user_id)
 
     def _hold(self, provider: Provider, place: CallPlace, tenant: str, user_id: str) -> Hold | None:
         """None when no limit applies, or nothing can be spent: a script uses no tokens, and a reservation for one would

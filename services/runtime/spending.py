@@ -12,6 +12,10 @@ Between the two nobody else can spend what is set aside, on whichever runtime. H
 The answer is told before its run hears of it, so a caller who has seen a run end finds it counted. When an owner dies
 the next one makes another attempt, and first has the earlier ones counted as lost.
 
+A limit holds from the moment on at which somebody was told that it is set. Whether any applies is asked of the board,
+which may be behind, so two things make it catch up first: a start whose sender knows more limits than it, and a
+partition that was taken over, whose runs began under the limits that another process knew.
+
 The worst case must be one: every token has at least a byte, so the bytes of a request are never fewer than its tokens;
 what can come back is max_tokens, which is set for calls that set none.
 
@@ -100,38 +104,71 @@ class Spending:
     def __init__(self, clerk: BudgetClerk, clock_ms: Callable[[], int]) -> None:
         self._clerk = clerk
         self._clock_ms = clock_ms
+        self._taken_over = 0
+        self._known_until = 0
+        """How many of those take-overs the board has caught up after."""
+
+    def taken_over(self) -> None:
+        """A partition is this process's now: its runs may be under limits that the board has not read."""
+        self._taken_over += 1
+
+    def _may_miss_some(self, books_offset: int) -> bool:
+        """Whether there may be limits that the board has not read and that have to hold."""
+        return self._known_until < self._taken_over or self._clerk.board.next_offset < books_offset
+
+    async def caught_up(self, books_offset: int = 0) -> None:
+        """Until every limit is known that a sender who was at that offset knows, and every one of before a take-over.
+
+        Usually at once. An offset that the books do not have means their end. Raises BooksAway.
+        """
+        if self._may_miss_some(books_offset):
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        taken_over = self._taken_over
+        try:
+            await self._clerk.board.caught_up()
+        except Transient as error:
+            raise BooksAway(str(error)) from error
+        self._known_until = max(self._known_until, taken_over)
 
     def hold(self, place: CallPlace, tenant: str, user_id: str) -> "Hold | None":
-        """A call's, when any limit applies to it."""
+        """A call's, when any limit applies to it that is known; `caught_up` comes first."""
         if not self._clerk.board.applies(tenant, user_id):
             return None
         return Hold(self._clerk, self._clock_ms, place, tenant, user_id)
 
-    def applies(self, tenant: str, user_id: str) -> bool:
-        """Whether any limit applies to a run of that user."""
-        return self._clerk.board.applies(tenant, user_id)
+    def applies(self, tenant: str, user_id: str, books_offset: int = 0) -> bool:
+        """Whether any limit applies, or may apply, to a run of that user that somebody starts who is at that offset."""
+        return self._clerk.board.applies(tenant, user_id) or self._may_miss_some(books_offset)
 
     async def exhausted(self, tenant: str, user_id: str) -> LimitNotice | None:
-        """The hard limit under which nothing is left now, whoever spent it. Raises Transient."""
-        await self._clerk.board.caught_up()
+        """The hard limit under which nothing is left now, whoever spent it. Raises BooksAway."""
+        await self._catch_up()
         return exhausted(self._clerk.board.books, tenant, user_id, self._clock_ms())
 
 
 class Budgets(Protocol):
     """What model calls need of Spending."""
 
+    async def caught_up(self, books_offset: int = 0) -> None: ...
     def hold(self, place: CallPlace, tenant: str, user_id: str) -> "Hold | None": ...
 
 
 class StartBudgets(Protocol):
     """What the start of a run needs of Spending, a child's like any other."""
 
-    def applies(self, tenant: str, user_id: str) -> bool: ...
+    def taken_over(self) -> None: ...
+    async def caught_up(self, books_offset: int = 0) -> None: ...
+    def applies(self, tenant: str, user_id: str, books_offset: int = 0) -> bool: ...
     async def exhausted(self, tenant: str, user_id: str) -> LimitNotice | None: ...
 
 
 class NoBudgets:
     """Without limits."""
+
+    async def caught_up(self, books_offset: int = 0) -> None:
+        """There is nothing to know."""
 
     def hold(self, place: CallPlace, tenant: str, user_id: str) -> None:
         return None

@@ -50,7 +50,7 @@ class Definitions(Protocol):
 
 
 class Starts:
-    """Of one partition."""
+    """Of one partition, made when it is taken over."""
 
     def __init__(
         self,
@@ -78,13 +78,17 @@ class Starts:
         self._absent = absent
         self._tracing = tracing
         self._budgets = budgets
+        if budgets is not None:
+            budgets.taken_over()
 
     def start(
         self, record: LogRecord, command: StartRun, partition: Partition
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
-        """The start, with the limit on spending under which nothing is left when one applies to its user."""
-        if self._budgets is not None and self._budgets.applies(command.envelope.tenant, command.user_id):
-            return self._start_in_budget(self._budgets, record, command, partition)
+        """The start, with the limit on spending under which nothing is left when one applies to its user, of those
+        that its sender or this process knows."""
+        budgets = self._budgets
+        if budgets is not None and budgets.applies(command.envelope.tenant, command.user_id, command.books_offset):
+            return self._start_in_budget(budgets, record, command, partition)
         return self._start(record, command, partition)
 
     async def _start_in_budget(
@@ -219,6 +223,8 @@ class Starts:
             await self._known.end_of(command.origin_run_id).wait()
         if self._known.may_be_forgotten(command) and await self._known.is_in_index(run_id):
             return Prepared(None)
+        if self._budgets is not None:
+            await self._budgets.caught_up(command.books_offset)  # its first call must find the limits its sender knows
         self._known.was_issued(run_id, command)
         trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
         return await self._relatives.fork(record, command, run_id, partition, traceparent=trace)

@@ -4,7 +4,9 @@ Every runtime and every API process keeps one board. It tells without a round tr
 used, so a run that no limit applies to costs nothing; and it tells whoever gave a command what became of it.
 
 The board may be a moment behind. What depends on it being right (may this call be made) is decided by the owner of the
-books; what should be fresh (does this run begin) first lets the board catch up (`caught_up`).
+books; what should be fresh (does this run begin) first lets the board catch up (`caught_up`). Whether there is a limit
+at all nobody asks the log for each run: whoever starts one says how far it has read (`limits_offset`), and a board that
+is not as far catches up first.
 
 Before: the owner of the budget partition appends. After: budget_clerk.py asks, the runtime and the command layer look.
 """
@@ -15,7 +17,7 @@ from collections.abc import Iterable
 
 from connectors.errors import Transient
 from connectors.protocols import LogRanges, LogRecord, LogTail
-from schemas.budget_events import BudgetMonthBegan, BudgetSettled, Event
+from schemas.budget_events import BudgetMonthBegan, BudgetSettled, Event, LimitSet
 from schemas.codec import Codec, digest
 from schemas.reader import RawEvent, TermReader
 from services.core.budget.state import EXPIRED, Books, evolve, limited
@@ -38,6 +40,9 @@ class BudgetBoard:
     def __init__(self, codec: Codec, topics: Topics, snapshots: Snapshots, ranges: LogRanges) -> None:
         self.books = Books()
         self.next_offset = 0
+        self.limits_offset = 0
+        """Behind the newest limit that was set: who has read as far knows of every limit this process knows of. 0: none
+        was ever set. Behind the snapshot when the limits come from one, because it does not say where they lie."""
         self._codec = codec
         self._topic = topics.events
         self._snapshots = snapshots
@@ -57,6 +62,7 @@ class BudgetBoard:
         base = start.bases.get(AGGREGATE)
         if base is not None:
             self.books, self._seq, self._tail = base.state, base.seq, base.digest
+            self.limits_offset = start.next_offset if self.books.limits else 0
         self._reader = TermReader(codec=self._codec, term=start.term, next_offset=start.next_offset)
         self.next_offset = start.next_offset
         end = await self._ranges.end_offset(self._topic, PARTITION)
@@ -92,6 +98,8 @@ class BudgetBoard:
             raise BrokenHistory(f"{self._topic} offset {raw.offset}: expected event {self._seq + 1}, found {raw.seq}")
         self.books = evolve(self.books, event, envelope.at_ms)
         self._seq, self._tail = raw.seq, digest(raw.value)
+        if isinstance(event, LimitSet):
+            self.limits_offset = raw.offset + 1
         waiting = self._waiting.get(envelope.cause_id)
         if waiting is not None and not waiting.done() and _answers(event):
             waiting.set_result((event, raw.offset))
@@ -117,12 +125,18 @@ class BudgetBoard:
     async def caught_up(self) -> None:
         """Until everything was read that is in the log now. Raises Transient when that takes too long."""
         end = await self._ranges.end_offset(self._topic, PARTITION)
+        if not await self.read_to(end, timeout_s=CATCH_UP_S):
+            raise Transient(f"the books are read to {self.next_offset}, {end} is needed", kind="unavailable")
+
+    async def read_to(self, next_offset: int, *, timeout_s: float) -> bool:
+        """Whether everything below the offset was read, now or within the time."""
         try:
-            async with asyncio.timeout(CATCH_UP_S):
-                while self.next_offset < end:
+            async with asyncio.timeout(timeout_s):
+                while self.next_offset < next_offset:
                     await self._grown.wait()
-        except TimeoutError as error:
-            raise Transient(f"the books are read to {self.next_offset}, {end} is needed", kind="unavailable") from error
+        except TimeoutError:
+            return False
+        return True
 
 
 def _answers(event: Event) -> bool:

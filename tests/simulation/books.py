@@ -112,6 +112,10 @@ class Books:
         told under which name it is in the books; empty when no limit is known."""
         step = f"compact.{effect.number}" if isinstance(effect, Summarise) else str(effect.turn)
         place = CallPlace(effect.run_id, step, effect.attempt)
+        try:
+            await self.spending.caught_up()
+        except BooksAway as error:
+            return self._unpaid(effect, error.kind, str(error))
         hold = self.spending.hold(place, tenant, state.facts.user_id)
         if hold is None:
             return await make("")

@@ -87,3 +87,25 @@ async def test_usage_outside_the_window_is_empty_and_nonsense_is_refused(here: S
     assert (await client.get("/v1/_usage", params={"from": "2090-01-01T00:00:00Z"})).json()["rows"] == []
     assert (await client.get("/v1/_usage", params={"group_by": "colour"})).status_code == 400
     assert (await client.get("/v1/_usage", params={"from": "yesterday"})).status_code == 400
+
+
+STARTS = {
+    "/v1/runs": {"agent": "soaker", "prompt": "go"},
+    "/v1/runs:batch": {"spawns": [{"agent": "soaker", "prompt": "go"}], "mode": "detach"},
+    "/v1/sessions/s_one/messages": {"prompt": "go"},
+    "/v1/runs/r_one/fork": {"at": 1, "prompt": "go"},
+}
+
+
+async def test_whatever_starts_runs_waits_for_the_limit_whose_position_it_brings(tmp_path: Path) -> None:
+    async with served(tmp_path, books=True, control_wait_s=0.05) as here:
+        client = here.client()
+        for path, body in STARTS.items():
+            answer = await client.post(path, json=body, headers={"X-Loomlog-Position": "budget.events/0:99"})
+            assert (answer.status_code, answer.json()["code"]) == (503, "not_yet"), path
+        assert here.world.commands() == []
+        limit = {"scope": "tenant", "tenant_id": "acme", "hard_limit": 5}
+        position = (await client.put("/v1/_limits", json=limit)).headers["X-Loomlog-Position"]
+        answer = await client.post("/v1/runs", json=STARTS["/v1/runs"], headers={"X-Loomlog-Position": position})
+        assert answer.status_code == 200
+        assert here.world.commands()[0].books_offset == int(position.rpartition(":")[2]) + 1

@@ -41,7 +41,7 @@ from services.auditor.settings import auditor_settings
 logs.begin()
 settings, _ = read_settings(os.environ, working_directory=Path.cwd())
 told = replace(auditor_settings(settings), events_topic=sys.argv[1], checkpoints_topic=sys.argv[2])
-sys.exit(asyncio.run(run(told, local_codec())))
+sys.exit(asyncio.run(run([told], local_codec())))
 """
 """The process over topics of this test's own."""
 

@@ -6,7 +6,8 @@ import pytest
 from connectors.configuration import ConfigurationProblem, read_settings
 from connectors.errors import Permanent
 from connectors.signatures import generate_key, write_new_key
-from services.auditor.settings import auditor_settings
+from redpanda.topics import load_topics
+from services.auditor.settings import auditor_settings, of_the_books
 
 RAW = base64.b64encode(bytes(range(32))).decode()
 
@@ -31,6 +32,21 @@ def test_old_keys_are_trusted_beside_our_own(tmp_path):
     found = told(tmp_path, KEY=RAW, PUBLIC_KEYS="public", EVERY_RECORDS="7", EVERY_MS="2500")
     assert set(found.trusted) == {"56475aa75463474c", old.key_id}
     assert (found.every_records, found.every_s) == (7, 2.5)
+
+
+def test_the_books_are_signed_with_the_same_key_in_the_same_rhythm_under_topics_of_their_own(tmp_path):
+    runs = told(tmp_path, KEY=RAW)
+    books = of_the_books(runs)
+    assert (books.key, books.trusted, books.every_records, books.every_s) == (
+        runs.key,
+        runs.trusted,
+        runs.every_records,
+        runs.every_s,
+    )
+    names = {topic.name for topic in load_topics()}
+    for one in (runs, books):
+        assert {one.events_topic, one.checkpoints_topic} <= names
+    assert not {books.events_topic, books.checkpoints_topic} & {runs.events_topic, runs.checkpoints_topic}
 
 
 def test_without_a_key_or_a_broker_it_says_what_to_do(tmp_path):

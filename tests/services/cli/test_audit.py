@@ -89,6 +89,25 @@ def test_what_contradicts_itself_is_refused(monkeypatch, tmp_path):
         assert not asked
 
 
+def test_the_books_are_verified_with_everything_or_alone(monkeypatch, tmp_path):
+    report = verify(story().records, [])
+    for more, runs, books in (
+        ((), True, True),
+        (("--since", "24h"), True, True),
+        (("--run", "r_c"), True, False),
+        (("--partition", "1"), True, False),
+        (("--topic", "copy"), True, False),
+        (("--books",), False, True),
+        (("--books", "--topic", "copy"), False, True),
+    ):
+        _, asked = invoke(monkeypatch, tmp_path, report, *more)
+        wanted = asked[0][0]
+        assert (not wanted.books_only, wanted.concerns_the_books) == (runs, books), more
+    for more in (("--partition", "1"), ("--run", "r_c")):
+        result, asked = invoke(monkeypatch, tmp_path, report, "--books", *more)
+        assert (result.exit_code, asked) == (2, [])
+
+
 def test_since_is_a_time_or_how_long_ago():
     assert since_ms("24h", 10 * DAY_MS) == 9 * DAY_MS
     assert since_ms("90m", DAY_MS) == DAY_MS - 5_400_000

@@ -8,14 +8,12 @@ from connectors.memory_log import MemoryLog
 from connectors.protocols import Incoming
 from schemas.codec import local_codec
 from schemas.values import BlobRef
-from services.cli.audit import task_of_the_books
 from services.cli.auditing import Log, Place, Task, verify_partition
 from services.core.audit.findings import Kind
 from tests.projections.stories import a3x2, completed, replied, requested, started
 from tests.services.core.audit.test_verify import story
 from tests.services.core.audit.written import CHECKPOINTS, KEY, PARTITION, START_MS, TOPIC, flipped, violations
 from tests.services.core.audit.written import Log as Written
-from tests.services.runtime.budget_world import BudgetWorld, until
 
 
 def stored(written: Written) -> MemoryLog:
@@ -149,26 +147,3 @@ async def test_a_blob_of_another_size_than_the_event_says_is_damaged():
     written.add("r_b", *a3x2("r_b"))
     report = await verified(stored(written), blobs=blobs)
     assert violations(report) == [(Kind.DAMAGED_BLOB, 3, "r_a", 3)]
-
-
-# --- the books -------------------------------------------------------------------------------------------------------
-
-
-async def test_the_books_are_verified_by_their_hash_chain_although_nobody_signs_them():
-    world = BudgetWorld()
-    async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
-        await world.limit(books, hard_tokens=100_000)
-        world.start("r_one")
-        await until(lambda: world.ends().total() == 1)
-    reading, of_the_books = Log(world.log, world.log, local_codec()), task_of_the_books(task())
-    report = await verify_partition(reading, of_the_books, 0, now_ms=START_MS)
-    assert (report.topic, report.is_clean, report.events) == ("loom.budget.events", True, len(world.history()))
-    assert report.events > 4
-    records = world.log.records["loom.budget.events", 0]
-    for offset in range(1, len(records) - 1):  # the Claim and the last one have nobody who names their hash
-        kept, value = records[offset], records[offset].value or b""
-        records[offset] = replace(kept, value=flipped(value, len(value) - 1))
-        assert not (await verify_partition(reading, of_the_books, 0, now_ms=START_MS)).is_clean, offset
-        records[offset] = kept
-    del records[3]
-    assert not (await verify_partition(reading, of_the_books, 0, now_ms=START_MS)).is_clean

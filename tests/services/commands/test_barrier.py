@@ -44,6 +44,13 @@ async def test_without_a_partition_all_are_waited_for_within_one_bound() -> None
     assert all(timeout_s <= 0.5 for _, timeout_s in positions.asked)
 
 
+async def test_the_end_of_the_log_is_waited_for_also_where_this_process_is_behind_it() -> None:
+    positions = At({0: 10, 1: 8, 2: 0})
+    await barrier(positions, {0: 0, 1: 0, 2: 0}).all_of({0: 10, 1: 8, 2: 0}, timeout_s=1.0)
+    found = await declined(barrier(positions, {0: 0, 1: 0}).all_of({0: 12, 1: 9}, timeout_s=1.0))
+    assert (found.code, found.details["lag"]) == ("not_yet", 3)
+
+
 @pytest.mark.parametrize(
     "token", ["run.events/1:41", "loom.run.events:1:41", "run.events:1:41", "loom.run.events/1:41"]
 )

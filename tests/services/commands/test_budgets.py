@@ -8,9 +8,21 @@ import pytest
 from schemas.run_events import RunRefused
 from schemas.values import LimitNotice
 from services.commands.budgets import LimitWanted
+from services.commands.forks import ForkRequest
 from services.commands.requests import RunRequest
 from services.core.access.decide import Caller
-from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, World, declined, until, world
+from tests.services.commands.world import (
+    ACME,
+    ADMIN_CALLER,
+    GLOBEX,
+    IVY,
+    READER,
+    World,
+    declined,
+    pieces_of,
+    until,
+    world,
+)
 
 
 def of_user(user: str = "ivy", tenant: str | None = "acme", **amounts: int) -> LimitWanted:
@@ -52,6 +64,44 @@ async def test_what_was_used_before_there_was_a_limit_counts() -> None:
         assert others.account.used_tokens == 0
         assert (await put(made, ADMIN_CALLER, OPERATOR))[0].account.used_tokens == 4
         assert (await put(made, ADMIN_CALLER, OPERATOR))[0].account.used_tokens == 4  # and not twice
+
+
+async def test_a_limit_is_not_set_before_all_is_counted_that_was_spent_without_it() -> None:
+    async with world(books=True) as made:
+        made.projecting = False
+        accepted = await made.layer.runs.start(IVY, RunRequest(agent="soaker", prompt="go"))
+        await pieces_of(accepted.stream)
+        found = await declined(put(made, ACME, of_user()))
+        assert (found.code, found.retry_after_s) == ("not_yet", 1)
+        assert found.details["lag"] > 0
+        assert await made.layer.budgets.limits(ADMIN_CALLER) == []
+        made.projecting = True
+        view, _ = await put(made, ACME, of_user())
+        assert view.account.used_tokens == 4
+        made.projecting = False
+        assert (await put(made, ACME, of_user(hard_tokens=11)))[0].account.used_tokens == 4  # its sum is in the books
+
+
+async def test_whoever_set_a_limit_starts_runs_that_wait_for_it() -> None:
+    async with world(books=True) as made:
+        await run(made, IVY)
+        _, position = await put(made, ACME, of_user())
+        await run(made, IVY)
+        await made.layer.budgets.remove(ACME, "user", None, "ivy")
+        forked = await made.layer.forks.fork(IVY, made.commands()[0].run_id, ForkRequest(at_seq=2, prompt="other"))
+        forked.stream.close()
+    behind = int(position.rpartition(":")[2]) + 1
+    assert [command.books_offset for command in made.commands()] == [0, behind, behind]
+
+
+async def test_the_position_of_a_limit_is_waited_for_and_that_of_something_else_is_not() -> None:
+    async with world(books=True, control_wait_s=0.05) as made:
+        _, position = await put(made, ACME, of_user())
+        await made.layer.budgets.passed(position)
+        await made.layer.budgets.passed("run.events/0:99999")
+        await made.layer.budgets.passed("")
+        found = await declined(made.layer.budgets.passed("budget.events/0:7"))
+        assert (found.code, found.details["lag"]) == ("not_yet", 8 - made.layer.books.next_offset)
 
 
 MAY: list[tuple[Caller, LimitWanted, str]] = [

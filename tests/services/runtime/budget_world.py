@@ -2,15 +2,15 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from typing import Any
 
-from connectors.memory_log import MemoryLog
+from connectors.memory_log import MemoryLog, MemoryTail
 from connectors.models.pricing import Price
 from connectors.partitioner import partition_of
-from connectors.protocols import Outgoing
+from connectors.protocols import LogRecord, Outgoing
 from schemas.budget_commands import SetLimit
 from schemas.budget_events import LimitSet
 from schemas.codec import local_codec
@@ -54,6 +54,20 @@ class Clerkship:
         self.spending = Spending(self.clerk, world.clock)
 
 
+class Shaded(MemoryTail):
+    """A tail of the books that gives nothing while its process is blind."""
+
+    def __init__(self, world: "BudgetWorld", name: str, next_offset: int) -> None:
+        super().__init__(world.log, BUDGETS.events, {0: next_offset})
+        self._world, self._name = world, name
+
+    async def poll(self, *, timeout_s: float, max_records: int = 5_000) -> Mapping[int, Sequence[LogRecord]]:
+        found = await super().poll(timeout_s=timeout_s, max_records=max_records)
+        while self._name in self._world.blind:
+            await self._world.sees.wait()
+        return found
+
+
 class BudgetWorld:
     """A log with the topics of both families; `partitions` of runs. `clock` is that of the books."""
 
@@ -65,6 +79,9 @@ class BudgetWorld:
         self.parts: dict[str, Any] = {}
         """What runtimes are made of besides, as SmallRuntime takes it."""
         self.later_ms = 0
+        self.blind: set[str] = set()
+        """Processes that read nothing of the books until `see`."""
+        self.sees = asyncio.Event()
 
     def clock(self) -> int:
         return clock_ms() + self.later_ms
@@ -95,15 +112,17 @@ class BudgetWorld:
     async def reader_of_the_books(self, name: str) -> AsyncIterator[Clerkship]:
         found = Clerkship(self, name)
         await found.board.open()
-        tail = self.log.tail(BUDGETS.events, {0: found.board.next_offset})
+        tail = Shaded(self, name, found.board.next_offset)
         async with _task(found.board.follow(tail)), _task(found.clerk.run()):
             yield found
 
     @asynccontextmanager
-    async def runtime(self, name: str, *partitions: int) -> AsyncIterator[tuple[SmallRuntime, Clerkship]]:
-        """A runtime that owns these partitions of runs; leaving is a crash."""
+    async def runtime(
+        self, name: str, *partitions: int, books: Clerkship | None = None
+    ) -> AsyncIterator[tuple[SmallRuntime, Clerkship]]:
+        """A runtime that owns these partitions of runs; leaving is a crash. `books`: it has read them before."""
         async with AsyncExitStack() as stack:
-            books = await stack.enter_async_context(self.reader_of_the_books(name))
+            books = books or await stack.enter_async_context(self.reader_of_the_books(name))
             commands = self.log.tail(TOPICS.commands, dict.fromkeys(range(self.partitions), 0))
             commands.pause(range(self.partitions))
             held = frozenset(partitions or range(self.partitions))
@@ -128,18 +147,23 @@ class BudgetWorld:
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
-    async def limit(self, clerkship: Clerkship, **amounts: Any) -> None:
-        """A limit of the tenant acme, known to that process."""
+    def see(self) -> None:
+        """Nobody is blind any more."""
+        self.blind.clear()
+        self.sees.set()
+
+    async def limit(self, clerkship: Clerkship, tenant: str = "acme", **amounts: Any) -> None:
+        """A limit of that tenant, known to that process."""
         command = SetLimit(
-            envelope=clerkship.clerk.envelope("acme", "root"), tenant="acme", scope="tenant", scope_id="acme", **amounts
+            envelope=clerkship.clerk.envelope(tenant, "root"), tenant=tenant, scope="tenant", scope_id=tenant, **amounts
         )
         answer = await clerkship.clerk.ask(command, wait_s=WAIT_S)
         assert answer is not None
         assert isinstance(answer[0], LimitSet)
 
-    def start(self, run_id: str) -> None:
+    def start(self, run_id: str, **more: Any) -> None:
         envelope = CommandEnvelope(command_id=run_id, tenant="acme", subject="someone", issued_at_ms=1)
-        command = StartRun(envelope=envelope, agent=AGENT.name, prompt="go", run_id=run_id)
+        command = StartRun(envelope=envelope, agent=AGENT.name, prompt="go", run_id=run_id, **more)
         key = partition_key(run_id).encode()
         self.log.put(
             TOPICS.commands,

@@ -1,0 +1,121 @@
+"""Whoever was told that a limit is set finds that it holds for every run he starts then, however far a runtime is."""
+
+from contextlib import AsyncExitStack
+
+from schemas.run_events import RunFailed, RunRefused
+from tests.services.runtime.budget_world import BudgetWorld, Clerkship, until
+
+NOTHING_LEFT = {"hard_tokens": 10, "used_tokens": 10}
+
+
+async def first_run(world: BudgetWorld) -> None:
+    """After a take-over a board catches up once, whatever a start says."""
+    world.start("r_first")
+    await until(lambda: world.ends()["RunCompleted"] == 1)
+
+
+def asked_the_log(books: Clerkship, calls: list[None]) -> None:
+    """Counts how often the process lets its board catch up."""
+    catch_up = books.board.caught_up
+
+    async def counted() -> None:
+        calls.append(None)
+        await catch_up()
+
+    books.board.caught_up = counted  # type: ignore[method-assign]
+
+
+def codes(world: BudgetWorld) -> list[tuple[str, str]]:
+    return [(run, event.code) for run, event in world.events() if isinstance(event, RunFailed | RunRefused)]
+
+
+async def test_a_runtime_that_is_behind_lets_no_run_in_that_was_started_with_knowledge_of_a_limit() -> None:
+    world = BudgetWorld()
+    world.blind.add("a")
+    async with (
+        world.owner_of_the_books("books"),
+        world.reader_of_the_books("api") as api,
+        world.runtime("a") as (runtime, behind),
+    ):
+        await world.limit(api, **NOTHING_LEFT)
+        assert not behind.board.books.limits
+        world.start("r_one", books_offset=api.board.limits_offset)
+        await until(lambda: runtime.host.figures.commands == 1)  # what can be decided at once is decided
+        assert world.events() == []
+        world.see()
+        await until(lambda: world.ends().total() == 1)
+    assert codes(world) == [("r_one", "token_limit_exceeded")]
+
+
+async def test_a_start_that_says_nothing_of_the_books_waits_for_nothing() -> None:
+    world = BudgetWorld()
+    async with (
+        world.owner_of_the_books("books"),
+        world.reader_of_the_books("api") as api,
+        world.runtime("a") as (_, behind),
+    ):
+        await first_run(world)
+        world.blind.add("a")
+        await world.limit(api, **NOTHING_LEFT)
+        world.start("r_one")
+        await until(lambda: world.ends()["RunCompleted"] == 2)
+        assert not behind.board.books.limits
+
+
+async def test_an_offset_that_the_books_do_not_have_means_their_end() -> None:
+    world = BudgetWorld()
+    async with world.owner_of_the_books("books"), world.runtime("a"):
+        world.start("r_one", books_offset=10**12)
+        await until(lambda: world.ends()["RunCompleted"] == 1)
+
+
+async def test_a_runtime_that_knows_all_that_the_sender_knows_does_not_ask_the_log() -> None:
+    world = BudgetWorld()
+    asked: list[None] = []
+    async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
+        await first_run(world)
+        await world.limit(books, tenant="globex", hard_tokens=10)
+        asked_the_log(books, asked)
+        world.start("r_one", books_offset=books.board.limits_offset)
+        await until(lambda: world.ends()["RunCompleted"] == 2)
+    assert not asked
+
+
+async def test_a_board_that_begins_with_a_snapshot_says_that_it_knows_all_of_its_limits() -> None:
+    world = BudgetWorld()
+    async with world.owner_of_the_books("books") as host, world.reader_of_the_books("api") as api:
+        assert api.board.limits_offset == 0
+        await world.limit(api, hard_tokens=10)
+        newest = api.board.limits_offset
+        assert newest == api.board.next_offset
+        assert await host.checkpoints.make(host.owners[0])
+        async with world.reader_of_the_books("late") as late:
+            assert late.board.limits_offset >= newest
+
+
+async def test_a_run_whose_owner_died_spends_nothing_before_the_next_one_knows_its_limits() -> None:
+    world = BudgetWorld()
+    world.model.held = True
+    world.blind.add("b")
+    asked: list[None] = []
+    async with (
+        world.owner_of_the_books("books"),
+        world.reader_of_the_books("api") as api,
+        world.reader_of_the_books("b") as behind,
+    ):
+        async with AsyncExitStack() as first:
+            _, books = await first.enter_async_context(world.runtime("a"))
+            await world.limit(api, hard_tokens=1_000)
+            world.start("r_one", books_offset=api.board.limits_offset)
+            await world.model.holding.wait()
+            books.clerk.post = lambda command: None  # type: ignore[method-assign]  # a crash says nothing to anybody
+        await world.limit(api, hard_tokens=20)
+        world.model.let_go.set()
+        asked_the_log(behind, asked)
+        async with world.runtime("b", books=behind):
+            await until(lambda: bool(asked) or world.ends().total() == 1)
+            assert world.ends().total() == 0
+            assert not behind.board.books.limits
+            world.see()
+            await until(lambda: world.ends().total() == 1)
+    assert codes(world) == [("r_one", "token_limit_exceeded")]
