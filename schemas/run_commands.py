@@ -285,6 +285,10 @@ class HandOverModelReply:
     """Soft limits on spending that are reached now that the call is counted."""
     wishes: tuple[InterruptionWish, ...] = ()
     """What its calls of the tool Interruption ask for."""
+    credential_source: str = ''
+    """Whose key the call was made with: run, operator; empty = it needed none."""
+    credential_scope: str = ''
+    """Of which one: the id of the run the key came with; empty for the operator's."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -310,6 +314,8 @@ class HandOverModelReply:
             "traceparent": self.traceparent,
             "notices": [item.to_avro() for item in self.notices],
             "wishes": [item.to_avro() for item in self.wishes],
+            "credential_source": self.credential_source,
+            "credential_scope": self.credential_scope,
         }
 
     @classmethod
@@ -337,6 +343,8 @@ class HandOverModelReply:
             traceparent=value["traceparent"],
             notices=tuple(LimitNotice.from_avro(item) for item in value["notices"]),
             wishes=tuple(InterruptionWish.from_avro(item) for item in value["wishes"]),
+            credential_source=value["credential_source"],
+            credential_scope=value["credential_scope"],
         )
 
 

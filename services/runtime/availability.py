@@ -20,10 +20,13 @@ from services.core.availability import RATE_LIMITED, mark_of_failure, mark_of_su
 from services.core.run.answering import retry_wait_ms
 from services.core.run.orders import Alternative, ModelErred
 from services.core.run.state import AwaitingModel
+from services.runtime.provider_keys import NO_KEY, ProviderKey
 from services.stream.providers import PARTITION, ProviderBoard
 
 log = logging.getLogger("loomlog.runtime")
 
+OF_KEYS = frozenset({"rate_limited", "unauthorised", "forbidden", "refused"})
+"""Kinds of failures that are about the key of a call: 429 (an exhausted quota too), 401, 403, 402."""
 RETRY_S = 1.0
 """Between tries to append marks while the broker is away."""
 
@@ -68,10 +71,15 @@ class Availability:
         """A call was answered."""
         self._say(mark_of_success(self._board.matrix, provider, model, at_ms=self._clock_ms(), by=self._name))
 
-    def erred(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
-        """A call failed; the order with what else could be called, when no retry will follow."""
+    def erred(self, state: AwaitingModel, order: ModelErred, *, key: ProviderKey = NO_KEY) -> ModelErred:
+        """A call made with that key failed; the order with what else could be called, when no retry will follow.
+
+        A rate limit, an empty balance or a refusal met with a key that is not everybody's says nothing of the model.
+        """
         if retry_wait_ms(state, order) is not None:
             return order
+        if order.kind in OF_KEYS and not key.is_of_all:
+            return self._with_alternatives(state, order)
         definition = state.facts.definition
         mark = mark_of_failure(
             self._board.matrix,
