@@ -189,6 +189,8 @@ class ForkRun:
     """Behind the newest limit on spending that the sender knows, in loom.budget.events: the owner reads as far
     before it decides. 0: the sender knows of none.
     """
+    operator_key_restricted: bool = False
+    """Its principal may not spend the operator's provider keys; neither may the fork."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -208,6 +210,7 @@ class ForkRun:
             "seed": self.seed,
             "credentials": self.credentials,
             "books_offset": self.books_offset,
+            "operator_key_restricted": self.operator_key_restricted,
         }
 
     @classmethod
@@ -229,6 +232,7 @@ class ForkRun:
             seed=value["seed"],
             credentials=tuple(value["credentials"]),
             books_offset=value["books_offset"],
+            operator_key_restricted=value["operator_key_restricted"],
         )
 
 
@@ -763,6 +767,8 @@ class StartRun:
     """Behind the newest limit on spending that the sender knows, in loom.budget.events: the owner reads as far
     before it decides. 0: the sender knows of none.
     """
+    operator_key_restricted: bool = False
+    """Its principal may not spend the operator's provider keys; neither may the run."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -791,6 +797,7 @@ class StartRun:
             "seed": self.seed,
             "credentials": self.credentials,
             "books_offset": self.books_offset,
+            "operator_key_restricted": self.operator_key_restricted,
         }
 
     @classmethod
@@ -821,6 +828,7 @@ class StartRun:
             seed=value["seed"],
             credentials=tuple(value["credentials"]),
             books_offset=value["books_offset"],
+            operator_key_restricted=value["operator_key_restricted"],
         )
 
 

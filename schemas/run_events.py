@@ -1480,6 +1480,8 @@ class RunStarted:
     """Names of the credentials that came with the request of the run, or of the run its tree began with; their
     values are kept outside the log, sealed, until that run ends.
     """
+    operator_key_restricted: bool = False
+    """The run may not spend the operator's provider keys; neither may its children."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1507,6 +1509,7 @@ class RunStarted:
             "payload_metadata": self.payload_metadata,
             "seed": self.seed,
             "credentials": self.credentials,
+            "operator_key_restricted": self.operator_key_restricted,
         }
 
     @classmethod
@@ -1536,6 +1539,7 @@ class RunStarted:
             payload_metadata=value["payload_metadata"],
             seed=value["seed"],
             credentials=tuple(value["credentials"]),
+            operator_key_restricted=value["operator_key_restricted"],
         )
 
 

@@ -18,6 +18,7 @@ from schemas.codec import Codec
 from schemas.stream_records import ModelMarked
 from services.core.availability import RATE_LIMITED, mark_of_failure, mark_of_success
 from services.core.run.answering import retry_wait_ms
+from services.core.run.facts import Facts
 from services.core.run.orders import Alternative, ModelErred
 from services.core.run.state import AwaitingModel
 from services.runtime.provider_keys import NO_KEY, ProviderKey
@@ -42,6 +43,8 @@ class Traits:
     sees: Callable[[str], bool]
     sibling: Callable[[str], str] = str
     keeps_cache: bool = False
+    api_key_env: str = ""
+    """As in model_calls.Provider."""
 
 
 class Availability:
@@ -129,7 +132,9 @@ class Availability:
         found = []
         for choice in state.facts.definition.candidates:
             traits = self._traits.get(choice.provider)
-            if traits is not None and self._board.matrix.standing(choice.provider, choice.model, now_ms).available:
+            if traits is None or not _has_key(state.facts, traits):
+                continue
+            if self._board.matrix.standing(choice.provider, choice.model, now_ms).available:
                 sibling = traits.sibling(choice.model)
                 found.append(
                     Alternative(
@@ -147,3 +152,8 @@ class Availability:
         self._board.note(mark)
         self._unwritten[mark.provider, mark.model, mark.mark == RATE_LIMITED] = mark
         self._grown.set()
+
+
+def _has_key(facts: Facts, traits: Traits) -> bool:
+    """A run that may not use the operator's keys goes only where it has one, or where none is needed."""
+    return not facts.operator_key_restricted or not traits.api_key_env or traits.api_key_env in facts.credentials

@@ -273,7 +273,7 @@ class ModelCalls:
             provider.api_key_env,
             (provider_keys.of_run(facts, values),),
             operator_has_one=provider.has_key,
-            may_use_operators=True,
+            may_use_operators=not facts.operator_key_restricted,
         )
 
     async def _first_hold(self, provider: Provider, place: CallPlace, tenant: str, user_id: str) -> Hold | None:

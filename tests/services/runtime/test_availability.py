@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -184,6 +185,24 @@ async def test_what_cannot_be_called_is_no_alternative(log: MemoryLog) -> None:
     assert [item.choice.provider for item in alternatives(one)] == ["deep"]
 
 
+async def test_who_may_not_use_the_operators_keys_goes_only_where_it_has_one_or_needs_none(log: MemoryLog) -> None:
+    keyed = {
+        "blind": Traits(sees=lambda model: False, api_key_env="BLIND_API_KEY"),
+        "deep": Traits(sees=lambda model: False, api_key_env="DEEP_API_KEY"),
+        "acme": Traits(sees=lambda model: True),
+    }
+    one, failing = Replica(log, "one", keyed), state()
+
+    def left(**facts: Any) -> list[str]:
+        here = replace(failing, facts=replace(failing.facts, **facts))
+        found = one.availability.erred(here, erred(here, "rate_limited", retries_rate_limits=False), key=THEIRS)
+        return [alternative.choice.provider for alternative in found.alternatives]
+
+    assert left() == ["acme", "blind", "deep"]
+    assert left(operator_key_restricted=True) == ["acme"]
+    assert left(operator_key_restricted=True, credentials=("DEEP_API_KEY",)) == ["acme", "deep"]
+
+
 async def test_a_provider_this_process_has_no_driver_for_is_no_alternative(log: MemoryLog) -> None:
     one = Replica(log, "one", {"acme": TRAITS["acme"]})
     assert alternatives(one) == ()
@@ -207,7 +226,9 @@ async def test_a_cache_that_would_be_left_is_told(log: MemoryLog) -> None:
 class Tiered:
     """Definitions with one agent on two providers."""
 
-    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
+    def resolve(
+        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
+    ) -> AgentDefinition | Refusal:
         choices = tuple(ModelChoice(provider=name, model="mock-generic") for name in ("mock", "mock-stable"))
         return AgentDefinition(
             name="helper",

@@ -120,6 +120,20 @@ async def test_without_any_key_the_provider_is_not_called_and_its_model_is_not_m
     assert (order.kind, order.transient, work.model.requests, work.heard.told) == ("refused", False, [], [])
 
 
+async def test_a_run_that_may_not_use_the_operators_key_never_falls_through_to_it() -> None:
+    work = working(REPLY)
+    state = asking("default")
+    state = replace(state, facts=replace(state.facts, operator_key_restricted=True))
+    order = await work.erred(state)
+    assert (order.kind, order.transient) == ("operator_key_restricted", False)
+    assert NAME in order.message
+    assert (work.model.requests, work.heard.told) == ([], [])
+    gone = working(REPLY, store=Store({}))
+    state = replace(state, facts=replace(state.facts, credentials=(NAME,)))
+    assert (await gone.erred(state)).kind == "operator_key_restricted"
+    assert (await working(REPLY).answered(state)).credential_source == "run"
+
+
 async def test_a_store_that_is_away_is_no_fault_of_the_model() -> None:
     store = Store({NAME: THEIRS})
     store.failures = [Transient("the store is away", kind="unavailable")]
