@@ -7,19 +7,20 @@ a parent can wait for them without a deadlock.
 
     places    max_concurrent_runs of them; a run of a user who has all he may have, or of a provider that is full, waits
               without keeping others from the places
-    queue     fair: tenants in turn, within one its users in turn, within one the oldest first that may enter
+    queue     fair (fair_queue.py): tenants in turn, within one its users, within one the oldest that may enter
     refused   at once when the queue is full, later when its time is up (whoever keeps the time says so)
 
 Values and order only, no clock: services/runtime/admission.py keeps the time and wakes who is let in. Not chosen: one
 queue in the order of arrival (a tenant that floods it keeps everybody out), weights (nobody has asked for them).
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from schemas.quick import quick
+from services.core.fair_queue import FairQueue
 
 BACKPRESSURE = "backpressure"
 USER_FULL = "per_user_quota_exhausted"
@@ -70,8 +71,7 @@ class Admission:
         self._providers: Counter[str] = Counter()
         self._queued: Counter[str] = Counter()
         """Waiting by provider."""
-        self._turns: OrderedDict[str, OrderedDict[str, OrderedDict[str, Place]]] = OrderedDict()
-        """Tenants, their users, their runs; whose turn is next comes first."""
+        self._turns: FairQueue[str] = FairQueue()
 
     def has_room(self, place: Place) -> bool:
         """Whether a run may begin at once. Not past those that wait."""
@@ -111,8 +111,7 @@ class Admission:
             return self.why(place)
         self.waiting[run_id] = place
         self._queued[place.provider] += 1
-        users = self._turns.setdefault(place.tenant, OrderedDict())
-        users.setdefault(place.user_id, OrderedDict())[run_id] = place
+        self._turns.join(run_id, place.tenant, place.user_id)
         return None
 
     def give_up(self, run_id: str) -> None:
@@ -120,31 +119,19 @@ class Admission:
         place = self.waiting.pop(run_id, None)
         if place is not None:
             _less(self._queued, place.provider)
-            users = self._turns[place.tenant]
-            del users[place.user_id][run_id]
-            if not users[place.user_id]:
-                del users[place.user_id]
-            if not users:
-                del self._turns[place.tenant]
+            self._turns.leave(run_id)
 
     def next(self) -> str:
         """Who of those waiting goes in now, and does; empty when nobody may."""
         if len(self.inside) >= self.bounds.runs:
             return ""
-        for tenant, users in self._turns.items():
-            for user, runs in users.items():
-                for run_id, place in runs.items():
-                    blocked = self._blocked_by(place)
-                    if blocked == USER_FULL:
-                        break  # nor may any other of his
-                    if blocked:
-                        continue
-                    users.move_to_end(user)
-                    self._turns.move_to_end(tenant)
-                    self.give_up(run_id)
-                    self.enter(run_id, place)
-                    return run_id
-        return ""
+        run_id = self._turns.next(lambda run_id: not self._blocked_by(self.waiting[run_id]), user_may=self._user_may)
+        if run_id is None:
+            return ""
+        place = self.waiting[run_id]
+        self.give_up(run_id)
+        self.enter(run_id, place)
+        return run_id
 
     def why(self, place: Place) -> TurnedAway:
         """What keeps a run out, in the words of the refusal."""
@@ -166,9 +153,13 @@ class Admission:
         cap = bounds.providers.get(place.provider, 0) if bounds.providers else 0
         if cap and self._providers[place.provider] >= cap:
             return PROVIDER_FULL
-        if bounds.per_user and self._users[place.tenant, place.user_id] >= bounds.per_user:
+        if not self._user_may(place.tenant, place.user_id):
             return USER_FULL
         return BACKPRESSURE if len(self.inside) >= bounds.runs else ""
+
+    def _user_may(self, tenant: str, user_id: str) -> bool:
+        """Whether the bound of a user lets another of his runs in."""
+        return not self.bounds.per_user or self._users[tenant, user_id] < self.bounds.per_user
 
 
 def _less(counts: Counter[Any], key: Any) -> None:

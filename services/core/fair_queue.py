@@ -2,32 +2,44 @@
 
 So a tenant that asks a thousand times keeps nobody out, nor does one of its users. Values and order only: whoever keeps
 the queue keeps the time too. Not chosen: the order of arrival (the tenant that floods it has it all), weights (nobody
-has asked for them). admission.py has the same turns with bounds in between, which is another walk over them.
+has asked for them).
 
-After: services/runtime/provider_queues.py.
+After: admission.py, services/runtime/provider_queues.py.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Ticket = TypeVar("Ticket", int, str)
 
 
-class FairQueue:
+def _anybody(tenant: str, user: str) -> bool:
+    return True
+
+
+def _any(ticket: object) -> bool:
+    return True
+
+
+class FairQueue(Generic[Ticket]):
     """Tickets of those that wait. Deterministic: the same calls give the same answers."""
 
     def __init__(self) -> None:
-        self._places: dict[int, tuple[str, str]] = {}
-        self._turns: OrderedDict[str, OrderedDict[str, OrderedDict[int, None]]] = OrderedDict()
+        self._places: dict[Ticket, tuple[str, str]] = {}
+        self._turns: OrderedDict[str, OrderedDict[str, OrderedDict[Ticket, None]]] = OrderedDict()
         """Tenants, their users, their tickets; whose turn is next comes first."""
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def join(self, ticket: int, tenant: str, user: str) -> None:
+    def join(self, ticket: Ticket, tenant: str, user: str) -> None:
         """The ticket waits, behind the older ones of its user."""
         assert ticket not in self._places, f"the ticket {ticket} waits already"
         self._places[ticket] = (tenant, user)
         self._turns.setdefault(tenant, OrderedDict()).setdefault(user, OrderedDict())[ticket] = None
 
-    def leave(self, ticket: int) -> bool:
+    def leave(self, ticket: Ticket) -> bool:
         """The ticket waits no longer; false when it did not."""
         place = self._places.pop(ticket, None)
         if place is None:
@@ -41,13 +53,21 @@ class FairQueue:
             del self._turns[tenant]
         return True
 
-    def next(self) -> int | None:
-        """The ticket whose turn it is, which has left then; None when nobody waits."""
+    def next(
+        self, may_go: Callable[[Ticket], bool] = _any, *, user_may: Callable[[str, str], bool] = _anybody
+    ) -> Ticket | None:
+        """The ticket whose turn it is, of those that may go; it has left then. None when there is none.
+
+        `user_may` is asked of a user (tenant and user) before any of his tickets.
+        """
         for tenant, users in self._turns.items():
-            user, tickets = next(iter(users.items()))
-            ticket = next(iter(tickets))
-            users.move_to_end(user)
-            self._turns.move_to_end(tenant)
-            self.leave(ticket)
-            return ticket
+            for user, tickets in users.items():
+                if not user_may(tenant, user):
+                    continue
+                ticket = next(filter(may_go, tickets), None)
+                if ticket is not None:
+                    users.move_to_end(user)
+                    self._turns.move_to_end(tenant)
+                    self.leave(ticket)
+                    return ticket
         return None

@@ -54,7 +54,7 @@ class ProviderQueue:
         self.turned_away: Counter[str] = Counter()
         self.waited_s = Distribution(CALL_SECONDS)
         """Of calls that had to wait and got a place."""
-        self._queue = FairQueue()
+        self._queue: FairQueue[int] = FairQueue()
         self._entered: dict[int, asyncio.Future[None]] = {}
         self._tickets = 0
 

@@ -1,9 +1,12 @@
 import asyncio
 import json
+import time
 from dataclasses import replace
 
 import pytest
 
+from connectors.kafka import KafkaAppender, KafkaOptions
+from connectors.protocols import Outgoing
 from redpanda.apply import apply, main
 from redpanda.cluster import ClusterProblem, connect
 from redpanda.topics import Topic, TopicProblem, load_topics
@@ -52,6 +55,23 @@ async def test_a_changed_setting_is_altered_and_an_operators_own_setting_survive
         found = (await cluster.existing([topic.name]))[topic.name]
     assert found.settings["segment.ms"] == "777000"
     assert await apply(kafka, topics=[topic]) == []
+
+
+@pytest.mark.parametrize("hours", [-24 * 30, 24 * 30])
+async def test_a_writer_with_a_wrong_clock_is_not_refused(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    topics = load_topics(prefix=topic_prefix)
+    await apply(kafka, topics=topics)
+    appender = KafkaAppender(KafkaOptions(bootstrap=kafka))
+    await appender.start()
+    try:
+        now_s = time.time()
+        monkeypatch.setattr("connectors.kafka.appender.time.time", lambda: now_s + hours * 3_600)
+        for topic in topics:
+            assert await appender.append(topic.name, 0, [Outgoing(key=b"k", value=b"v")]) == 0
+    finally:
+        await appender.close()
 
 
 async def test_a_refusal_stops_everything_before_the_first_change(kafka: str, topic_prefix: str) -> None:

@@ -57,3 +57,13 @@ def test_everybody_who_stays_is_called_once_and_nobody_is_passed_by_twice(waitin
     for number, tenant in enumerate(tenants[:-1]):
         # The same tenant twice in a row only when no other has anybody left.
         assert tenants[number + 1] != tenant or set(tenants[number + 1 :]) == {tenant}
+
+
+def test_who_may_not_go_keeps_nobody_else() -> None:
+    queue: FairQueue[int] = FairQueue()
+    for ticket, tenant, user in ((1, "acme", "a"), (2, "acme", "a"), (3, "acme", "b"), (4, "zeta", "z")):
+        queue.join(ticket, tenant, user)
+    assert queue.next(lambda ticket: ticket != 1) == 2
+    assert queue.next(user_may=lambda tenant, user: tenant != "zeta") == 3, "and user b is next in acme"
+    assert queue.next(lambda ticket: False) is None
+    assert (len(queue), queue.next(), queue.next(), queue.next()) == (2, 4, 1, None)

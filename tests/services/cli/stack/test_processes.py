@@ -14,7 +14,11 @@ from tests.services.cli.stack.programs import IGNORES_SIGTERM, RUNS_ON, python
 
 @pytest.fixture
 def runner() -> Iterator["subprocess.Popen[str]"]:
-    with subprocess.Popen(python(RUNS_ON, "a marked argument"), text=True, start_new_session=True) as process:
+    code = f"print('up', flush=True)\n{RUNS_ON}"
+    argv = python(code, "a marked argument")
+    with subprocess.Popen(argv, text=True, start_new_session=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # between its exec and its first instruction a process has no arguments to be seen
         yield process
         process.kill()
 
