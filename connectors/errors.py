@@ -40,8 +40,10 @@ PERMANENT_KINDS = CODE_AGENT_KINDS | {
     "deprecated",
     "unsupported",
     "refused",
+    "operator_key_restricted",
 }
-"""400 or 422, 401, 403, 404, retired model, a missing capability, policy (host not allowed, no key)."""
+"""400 or 422, 401, 403, 404, retired model, a missing capability, policy (host not allowed, no key), a run that may not
+use the operator's key and has none."""
 
 
 class OutsideError(Exception):

@@ -75,6 +75,8 @@ class ModelRequest:
     sampling: Sampling | None = None
     script: ScriptRun | None = None
     """Set for providers that take the run as values."""
+    api_key: str = field(default="", repr=False)
+    """The key to send instead of the driver's own; empty = that one."""
 
     @property
     def sent_key(self) -> str:

@@ -54,8 +54,16 @@ def segments_json(segments: Iterable[Segment]) -> list[dict[str, Any]]:
     ]
 
 
-def usage_json(usage: Usage, *, provider: str, model: str, max_context_tokens: int = 0) -> dict[str, Any]:
-    """The usage object of `usage` and `done` frames."""
+def usage_json(
+    usage: Usage,
+    *,
+    provider: str,
+    model: str,
+    max_context_tokens: int = 0,
+    credential_source: str = "",
+    credential_scope: str = "",
+) -> dict[str, Any]:
+    """The usage object of `usage` and `done` frames; only that of one call says whose key it was made with."""
     found: dict[str, Any] = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
     if usage.cache_creation_input_tokens:
         found["cache_creation_input_tokens"] = usage.cache_creation_input_tokens
@@ -67,4 +75,8 @@ def usage_json(usage: Usage, *, provider: str, model: str, max_context_tokens: i
         found["provider"] = provider
     if max_context_tokens:
         found["max_context_tokens"] = max_context_tokens
+    if credential_source:
+        found["credential_source"] = credential_source
+    if credential_scope:
+        found["credential_scope_id"] = credential_scope
     return found

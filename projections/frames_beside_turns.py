@@ -54,7 +54,13 @@ def compacted(event: ContextCompacted) -> dict[str, Any]:
         "keep_first": event.keep_first,
         "trigger": event.trigger,
     }
-    spent = usage_json(event.usage, provider=event.provider, model=event.model)
+    spent = usage_json(
+        event.usage,
+        provider=event.provider,
+        model=event.model,
+        credential_source=event.credential_source,
+        credential_scope=event.credential_scope,
+    )
     return {"type": "context_compaction", "context_compaction": compaction, "usage": spent}
 
 

@@ -100,7 +100,12 @@ def replied(at: int, event: ModelReplied, shown: Sequence[tuple[str, OpenCall]])
     usage: dict[str, Any] = {
         "type": "usage",
         "usage": usage_json(
-            event.usage, provider=event.provider, model=event.model, max_context_tokens=event.max_context_tokens
+            event.usage,
+            provider=event.provider,
+            model=event.model,
+            max_context_tokens=event.max_context_tokens,
+            credential_source=event.credential_source,
+            credential_scope=event.credential_scope,
         ),
     }
     if len(event.tool_calls) > len(shown):

@@ -189,6 +189,8 @@ class ForkRun:
     """Behind the newest limit on spending that the sender knows, in loom.budget.events: the owner reads as far
     before it decides. 0: the sender knows of none.
     """
+    operator_key_restricted: bool = False
+    """Its principal may not spend the operator's provider keys; neither may the fork."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -208,6 +210,7 @@ class ForkRun:
             "seed": self.seed,
             "credentials": self.credentials,
             "books_offset": self.books_offset,
+            "operator_key_restricted": self.operator_key_restricted,
         }
 
     @classmethod
@@ -229,6 +232,7 @@ class ForkRun:
             seed=value["seed"],
             credentials=tuple(value["credentials"]),
             books_offset=value["books_offset"],
+            operator_key_restricted=value["operator_key_restricted"],
         )
 
 
@@ -285,6 +289,10 @@ class HandOverModelReply:
     """Soft limits on spending that are reached now that the call is counted."""
     wishes: tuple[InterruptionWish, ...] = ()
     """What its calls of the tool Interruption ask for."""
+    credential_source: str = ''
+    """Whose key the call was made with: run, operator; empty = it needed none."""
+    credential_scope: str = ''
+    """Of which one: the id of the run the key came with; empty for the operator's."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -310,6 +318,8 @@ class HandOverModelReply:
             "traceparent": self.traceparent,
             "notices": [item.to_avro() for item in self.notices],
             "wishes": [item.to_avro() for item in self.wishes],
+            "credential_source": self.credential_source,
+            "credential_scope": self.credential_scope,
         }
 
     @classmethod
@@ -337,6 +347,8 @@ class HandOverModelReply:
             traceparent=value["traceparent"],
             notices=tuple(LimitNotice.from_avro(item) for item in value["notices"]),
             wishes=tuple(InterruptionWish.from_avro(item) for item in value["wishes"]),
+            credential_source=value["credential_source"],
+            credential_scope=value["credential_scope"],
         )
 
 
@@ -755,6 +767,8 @@ class StartRun:
     """Behind the newest limit on spending that the sender knows, in loom.budget.events: the owner reads as far
     before it decides. 0: the sender knows of none.
     """
+    operator_key_restricted: bool = False
+    """Its principal may not spend the operator's provider keys; neither may the run."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -783,6 +797,7 @@ class StartRun:
             "seed": self.seed,
             "credentials": self.credentials,
             "books_offset": self.books_offset,
+            "operator_key_restricted": self.operator_key_restricted,
         }
 
     @classmethod
@@ -813,6 +828,7 @@ class StartRun:
             seed=value["seed"],
             credentials=tuple(value["credentials"]),
             books_offset=value["books_offset"],
+            operator_key_restricted=value["operator_key_restricted"],
         )
 
 

@@ -288,6 +288,10 @@ class CompactionFailed:
     """Currency of the cost; empty when there is no price."""
     duration_ms: int = 0
     """Length of the call."""
+    credential_source: str = ''
+    """Whose key the call was made with: run, operator; empty = it needed none."""
+    credential_scope: str = ''
+    """Of which one: the id of the run the key came with; empty for the operator's."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -303,6 +307,8 @@ class CompactionFailed:
             "cost_micros": self.cost_micros,
             "currency": self.currency,
             "duration_ms": self.duration_ms,
+            "credential_source": self.credential_source,
+            "credential_scope": self.credential_scope,
         }
 
     @classmethod
@@ -320,6 +326,8 @@ class CompactionFailed:
             cost_micros=value["cost_micros"],
             currency=value["currency"],
             duration_ms=value["duration_ms"],
+            credential_source=value["credential_source"],
+            credential_scope=value["credential_scope"],
         )
 
 
@@ -414,6 +422,10 @@ class ContextCompacted:
     """Currency of the cost; empty when there is no price."""
     duration_ms: int = 0
     """Length of the call."""
+    credential_source: str = ''
+    """Whose key the call was made with: run, operator; empty = it needed none."""
+    credential_scope: str = ''
+    """Of which one: the id of the run the key came with; empty for the operator's."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -432,6 +444,8 @@ class ContextCompacted:
             "cost_micros": self.cost_micros,
             "currency": self.currency,
             "duration_ms": self.duration_ms,
+            "credential_source": self.credential_source,
+            "credential_scope": self.credential_scope,
         }
 
     @classmethod
@@ -452,6 +466,8 @@ class ContextCompacted:
             cost_micros=value["cost_micros"],
             currency=value["currency"],
             duration_ms=value["duration_ms"],
+            credential_source=value["credential_source"],
+            credential_scope=value["credential_scope"],
         )
 
 
@@ -840,6 +856,10 @@ class ModelReplied:
     """Currency of the cost; empty = unpriced."""
     traceparent: str = ''
     """Trace context of the call's span."""
+    credential_source: str = ''
+    """Whose key the call was made with: run, operator; empty = it needed none."""
+    credential_scope: str = ''
+    """Of which one: the id of the run the key came with; empty for the operator's."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -859,6 +879,8 @@ class ModelReplied:
             "currency": self.currency,
             "duration_ms": self.duration_ms,
             "traceparent": self.traceparent,
+            "credential_source": self.credential_source,
+            "credential_scope": self.credential_scope,
         }
 
     @classmethod
@@ -880,6 +902,8 @@ class ModelReplied:
             currency=value["currency"],
             duration_ms=value["duration_ms"],
             traceparent=value["traceparent"],
+            credential_source=value["credential_source"],
+            credential_scope=value["credential_scope"],
         )
 
 
@@ -1456,6 +1480,8 @@ class RunStarted:
     """Names of the credentials that came with the request of the run, or of the run its tree began with; their
     values are kept outside the log, sealed, until that run ends.
     """
+    operator_key_restricted: bool = False
+    """The run may not spend the operator's provider keys; neither may its children."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1483,6 +1509,7 @@ class RunStarted:
             "payload_metadata": self.payload_metadata,
             "seed": self.seed,
             "credentials": self.credentials,
+            "operator_key_restricted": self.operator_key_restricted,
         }
 
     @classmethod
@@ -1512,6 +1539,7 @@ class RunStarted:
             payload_metadata=value["payload_metadata"],
             seed=value["seed"],
             credentials=tuple(value["credentials"]),
+            operator_key_restricted=value["operator_key_restricted"],
         )
 
 

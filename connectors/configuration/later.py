@@ -98,8 +98,7 @@ LATER_SETTINGS: Mapping[str, str] = {
     **_names("replicas (owned by the log here)", "REPLICAS_SWEEP_INTERVAL_MS REPLICAS_STALE_AFTER_MS"),
     **_names(
         "minted tokens and credentials",
-        "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE OPERATOR_TOKEN_PEPPER OPERATOR_TOKEN_ROTATION_GRACE_SECONDS "
-        "OPERATOR_KEY_RESTRICTION",
+        "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE OPERATOR_TOKEN_PEPPER OPERATOR_TOKEN_ROTATION_GRACE_SECONDS",
     ),
     **_names("the audit file (the log is the audit here)", "AUDIT_LOG_PATH"),
     **_names("definition folders", "AGENTS_ROOT SKILLS_ROOT HELP_ROOT"),

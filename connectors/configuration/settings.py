@@ -275,6 +275,13 @@ class Settings:
         32,
         "Model calls one process has open at one provider, where the provider has no max_concurrent.",
     )
+    operator_key_restriction: bool = setting(
+        _M,
+        FLAG,
+        False,
+        "Runs of principals without the scope `providers:operator-key` use only the provider keys they bring.",
+        old=SAME,
+    )
     fallback_pin_after_success: bool = setting(
         _M, FLAG, False, "After a turn succeeded its run stays with that provider.", old=SAME
     )

@@ -54,13 +54,10 @@ class AnthropicModel:
         self.capabilities = CAPABILITIES
         self._api_key = api_key
         self._said: set[tuple[str, str]] = set()
-        headers = {"anthropic-version": API_VERSION}
-        if api_key:
-            headers["x-api-key"] = api_key
         self._wire = Wire(
             provider=provider,
             base_url=(base_url or BASE_URL).rstrip("/").removesuffix("/v1"),
-            headers=headers,
+            headers={"anthropic-version": API_VERSION, **key_headers(api_key)},
             secret=api_key,
             header_timeout_s=header_timeout_s,
             idle_timeout_s=idle_timeout_s,
@@ -68,22 +65,23 @@ class AnthropicModel:
         self._needs_key = self._wire.host == urlsplit(BASE_URL).hostname
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
-        check_key(self.provider, self._api_key, needed=self._needs_key)
+        check_key(self.provider, request.api_key or self._api_key, needed=self._needs_key)
+        wire = self._wire.keyed(request.api_key, key_headers(request.api_key))
         sees = self.capabilities.supports_vision and can_see(request.model)
         check_vision(self.provider, request, can_see=sees)
         request = within(request, self.capabilities, effort_is_thinking=True)
         fields = anthropic_request.body(request, parallel=self.capabilities.parallel_tool_calls)
         self._say_what_was_dropped(request, fields)
         body = encoded(self.provider, fields)
-        turn = AnthropicTurn(self.provider, request, lambda error: self._wire.failed(error, body))
-        events = self._wire.events("/v1/messages", body, idempotency_key=request.sent_key)
+        turn = AnthropicTurn(self.provider, request, lambda error: wire.failed(error, body))
+        events = wire.events("/v1/messages", body, idempotency_key=request.sent_key)
         async with aclosing(events):
             async for event in events:
                 for delta in turn.take(event):
                     yield delta
                 if turn.finished:
                     yield turn.reply()
-                    await self._wire.drained(events)
+                    await wire.drained(events)
                     return
         raise Transient(f"{self.provider}: the stream ended without message_stop", kind="interrupted")
 
@@ -120,6 +118,11 @@ class AnthropicModel:
                 request.model,
                 " while it thinks" if "thinking" in fields else "",
             )
+
+
+def key_headers(key: str) -> dict[str, str]:
+    """Where this API wants its key."""
+    return {"x-api-key": key} if key else {}
 
 
 def can_see(model: str) -> bool:

@@ -48,7 +48,7 @@ class GeminiModel:
         self._wire = Wire(
             provider=provider,
             base_url=base_url or BASE_URL,
-            headers={"x-goog-api-key": api_key} if api_key else {},
+            headers=key_headers(api_key),
             secret=api_key,
             header_timeout_s=header_timeout_s,
             idle_timeout_s=idle_timeout_s,
@@ -56,23 +56,22 @@ class GeminiModel:
         self._needs_key = self._wire.host == urlsplit(BASE_URL).hostname
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
-        check_key(self.provider, self._api_key, needed=self._needs_key)
+        check_key(self.provider, request.api_key or self._api_key, needed=self._needs_key)
+        wire = self._wire.keyed(request.api_key, key_headers(request.api_key))
         sees = self.capabilities.supports_vision and gemini_request.can_see(request.model)
         check_vision(self.provider, request, can_see=sees)
         request = within(request, self.capabilities, effort_is_thinking=True)
         body = encoded(self.provider, gemini_request.body(request))
-        turn = GeminiTurn(self.provider, request, lambda error: self._wire.failed(error, body))
+        turn = GeminiTurn(self.provider, request, lambda error: wire.failed(error, body))
         name = quote(gemini_request.bare(request.model), safe="")
-        events = self._wire.events(
-            f"/models/{name}:streamGenerateContent?alt=sse", body, idempotency_key=request.sent_key
-        )
+        events = wire.events(f"/models/{name}:streamGenerateContent?alt=sse", body, idempotency_key=request.sent_key)
         async with aclosing(events):
             async for event in events:
                 for delta in turn.take(event):
                     yield delta
                 if turn.finished:
                     yield turn.reply()
-                    await self._wire.drained(events)
+                    await wire.drained(events)
                     return
         if not turn.complete:
             raise Transient(f"{self.provider}: the stream ended without a finish reason", kind="interrupted")
@@ -100,3 +99,8 @@ class GeminiModel:
 
     async def close(self) -> None:
         await self._wire.close()
+
+
+def key_headers(key: str) -> dict[str, str]:
+    """Where this API wants its key."""
+    return {"x-goog-api-key": key} if key else {}

@@ -89,7 +89,7 @@ class OllamaModel:
         self._wire = Wire(
             provider=provider,
             base_url=(base_url or BASE_URL).rstrip("/").removesuffix("/api"),
-            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            headers=key_headers(api_key),
             secret=api_key,
             header_timeout_s=header_timeout_s,
             idle_timeout_s=idle_timeout_s,
@@ -98,30 +98,33 @@ class OllamaModel:
         self._is_hosted = self._wire.host == urlsplit(BASE_URL).hostname
         self._windows: _Kept[int] = _Kept(clock)
         self._descriptions: _Kept[Described] = _Kept(clock)
+        self._told_to_others: _Kept[Described] = _Kept(clock)
+        """Under keys that runs brought: what a bad one is told must not count for everybody."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
-        check_key(self.provider, self._api_key, needed=self._is_hosted)
+        check_key(self.provider, request.api_key or self._api_key, needed=self._is_hosted)
+        wire = self._wire.keyed(request.api_key, key_headers(request.api_key))
         sees = self.capabilities.supports_vision and ollama_request.can_see(request.model, self._vision_models)
         check_vision(self.provider, request, can_see=sees)
         request = within(request, self.capabilities, effort_is_thinking=True)
         thinks = True
         if ollama_request.think(request.model, request.effort):
-            thinks = (await self._described(request.model)).thinks is not False
-        window = await self._window(request.model)
+            thinks = (await self._described(request.model, wire)).thinks is not False
+        window = await self._window(request.model, wire)
         self._warn_when_too_long(request, window)
         body = encoded(
             self.provider,
             ollama_request.body(request, thinks=thinks, num_ctx=self._num_ctx, num_gpu=self._num_gpu),
         )
-        turn = OllamaTurn(self.provider, request, lambda error: self._wire.failed(error, body))
-        events = self._wire.events("/api/chat", body, idempotency_key=request.sent_key)
+        turn = OllamaTurn(self.provider, request, lambda error: wire.failed(error, body))
+        events = wire.events("/api/chat", body, idempotency_key=request.sent_key)
         async with aclosing(events):
             async for event in events:
                 for delta in turn.take(event):
                     yield delta
                 if turn.finished:
                     yield turn.reply(window)
-                    await self._wire.drained(events)
+                    await wire.drained(events)
                     return
         raise Transient(f"{self.provider}: the stream ended without its last line", kind="interrupted")
 
@@ -140,18 +143,18 @@ class OllamaModel:
     async def close(self) -> None:
         await self._wire.close()
 
-    async def _window(self, model: str) -> int:
+    async def _window(self, model: str, wire: Wire) -> int:
         if self.capabilities.max_context_tokens:
             return self.capabilities.max_context_tokens  # pinned, or said in the configuration
         if self._is_hosted:
-            return (await self._described(model)).max_context_tokens or OLLAMA_WINDOW
-        return await self._windows.get(model, lambda: self._loaded_window(model)) or OLLAMA_WINDOW
+            return (await self._described(model, wire)).max_context_tokens or OLLAMA_WINDOW
+        return await self._windows.get(model, lambda: self._loaded_window(model, wire)) or OLLAMA_WINDOW
 
-    async def _loaded_window(self, model: str) -> tuple[int, float]:
+    async def _loaded_window(self, model: str, wire: Wire) -> tuple[int, float]:
         """The window the model is loaded with, 0 when that is not known, and how long this holds."""
         try:
             async with asyncio.timeout(QUESTION_S):
-                loaded = foreign.fields(await self._wire.get_json("/api/ps"))
+                loaded = foreign.fields(await wire.get_json("/api/ps"))
         except (TimeoutError, OutsideError) as error:
             log.info("%s: which window %s has is not known: %s", self.provider, model, error or "no answer in time")
             return 0, ANSWER_KEPT_S
@@ -160,13 +163,14 @@ class OllamaModel:
                 return foreign.count(entry.get("context_length")), ANSWER_KEPT_S
         return 0, UNLOADED_KEPT_S
 
-    async def _described(self, model: str) -> Described:
-        return await self._descriptions.get(model, lambda: self._asked_about(model))
+    async def _described(self, model: str, wire: Wire) -> Described:
+        kept = self._descriptions if wire is self._wire else self._told_to_others
+        return await kept.get(model, lambda: self._asked_about(model, wire))
 
-    async def _asked_about(self, model: str) -> tuple[Described, float]:
+    async def _asked_about(self, model: str, wire: Wire) -> tuple[Described, float]:
         try:
             async with asyncio.timeout(QUESTION_S):
-                shown = foreign.fields(await self._wire.post_json("/api/show", orjson.dumps({"model": model})))
+                shown = foreign.fields(await wire.post_json("/api/show", orjson.dumps({"model": model})))
         except (TimeoutError, OutsideError) as error:
             log.info("%s: what %s can do is not known: %s", self.provider, model, error or "no answer in time")
             return Described(), ANSWER_KEPT_S
@@ -191,6 +195,11 @@ class OllamaModel:
                 request.model,
                 window,
             )
+
+
+def key_headers(key: str) -> dict[str, str]:
+    """Where this API wants its key."""
+    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def capabilities(num_ctx: int = 0) -> Capabilities:

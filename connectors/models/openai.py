@@ -46,7 +46,7 @@ class OpenAiModel:
         self._wire = Wire(
             provider=provider,
             base_url=base_url or dialect.base_url,
-            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            headers=key_headers(api_key),
             secret=api_key,
             header_timeout_s=header_timeout_s,
             idle_timeout_s=idle_timeout_s,
@@ -55,7 +55,8 @@ class OpenAiModel:
         self._needs_key = self._wire.host == urlsplit(dialect.base_url).hostname
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
-        check_key(self.provider, self._api_key, needed=self._needs_key)
+        check_key(self.provider, request.api_key or self._api_key, needed=self._needs_key)
+        wire = self._wire.keyed(request.api_key, key_headers(request.api_key))
         sees = self.capabilities.supports_vision and openai_request.can_see(request.model, self._dialect)
         check_vision(self.provider, request, can_see=sees)
         request = within(request, self.capabilities)
@@ -64,21 +65,21 @@ class OpenAiModel:
             request, self._dialect, parallel=self.capabilities.parallel_tool_calls, streaming=streaming
         )
         body = encoded(self.provider, fields)
-        turn = OpenAiTurn(self.provider, request, lambda error: self._wire.failed(error, body))
+        turn = OpenAiTurn(self.provider, request, lambda error: wire.failed(error, body))
         if not streaming:
-            whole = await self._wire.post_json("/chat/completions", body, idempotency_key=request.sent_key)
+            whole = await wire.post_json("/chat/completions", body, idempotency_key=request.sent_key)
             for delta in turn.read(foreign.fields(whole)):
                 yield delta
             yield self._reply(turn)
             return
-        events = self._wire.events("/chat/completions", body, idempotency_key=request.sent_key)
+        events = wire.events("/chat/completions", body, idempotency_key=request.sent_key)
         async with aclosing(events):
             async for event in events:
                 for delta in turn.take(event):
                     yield delta
                 if turn.finished:
                     yield turn.reply()
-                    await self._wire.drained(events)
+                    await wire.drained(events)
                     return
         yield self._reply(turn)
 
@@ -110,6 +111,11 @@ class OpenAiModel:
 
     async def close(self) -> None:
         await self._wire.close()
+
+
+def key_headers(key: str) -> dict[str, str]:
+    """Where this API wants its key."""
+    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def capabilities(dialect: Dialect) -> Capabilities:

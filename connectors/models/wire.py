@@ -19,6 +19,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from copy import copy
 from functools import cache
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
@@ -54,6 +55,7 @@ PROBE_S = 10.0
 """A provider that does not answer a small question within this is not there for a turn either."""
 DRAIN_S = 0.25
 """How long the end of a finished answer is waited for, so that its connection can be used again."""
+NO_HEADERS: Mapping[str, str] = {}
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]*\Z")
 
 
@@ -80,16 +82,13 @@ class Wire:
         max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
         _check_base_url(provider, base_url)
-        if not _HEADER_SAFE.match(secret):
-            raise Permanent(
-                f"{provider}: the API key holds blanks or characters other than printable ASCII;"
-                " it cannot be sent in a header. Check the variable it comes from for line ends and quotes",
-                kind="invalid",
-            )
+        _check_key(provider, secret, "the variable it comes from")
         self.provider = provider
         self.host = httpx.URL(base_url).host
         self._base_url = base_url.rstrip("/")
         self._secret = secret
+        self._key_headers: Mapping[str, str] = NO_HEADERS
+        """Of one call, over those of the client."""
         self._header_timeout_s = header_timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._reset_headers = reset_headers
@@ -111,6 +110,19 @@ class Wire:
         )
         # No cookies: they would tie the runs of different tenants together at the provider.
         self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+
+    def keyed(self, key: str, headers: Mapping[str, str]) -> "Wire":
+        """The same connections for calls with another key, sent in these headers; for an empty one this wire.
+
+        Raises Permanent(invalid) for a key that cannot be sent.
+        """
+        if not key:
+            return self
+        _check_key(self.provider, key, "the credential that came with the run")
+        keyed = copy(self)
+        keyed._secret = key  # its own half-made copy
+        keyed._key_headers = headers
+        return keyed
 
     async def events(self, path: str, body: bytes, *, idempotency_key: str = "") -> AsyncGenerator[ServerEvent]:
         """POST the JSON body and give the events of the answer. Leaving it closes the connection.
@@ -183,7 +195,9 @@ class Wire:
         if self._client.is_closed:
             raise Transient(f"{self.provider}: the driver is closed; no call can begin", kind="unavailable")
         with self._translated(f"{method} {path}", streaming=False):
-            request = self._client.build_request(method, self._base_url + path, content=body, headers=dict(headers))
+            request = self._client.build_request(
+                method, self._base_url + path, content=body, headers={**self._key_headers, **headers}
+            )
             try:
                 async with asyncio.timeout(self._header_timeout_s):
                     response = await self._client.send(request, stream=True)
@@ -296,6 +310,15 @@ def _posting(accept: str, idempotency_key: str) -> dict[str, str]:
 def _trusted() -> ssl.SSLContext:
     """The certificates every wire trusts. Reading them takes 17 ms of CPU, so it is done once for all providers."""
     return httpx.create_ssl_context(trust_env=False)
+
+
+def _check_key(provider: str, key: str, origin: str) -> None:
+    if not _HEADER_SAFE.match(key):
+        raise Permanent(
+            f"{provider}: the API key holds blanks or characters other than printable ASCII;"
+            f" it cannot be sent in a header. Check {origin} for line ends and quotes",
+            kind="invalid",
+        )
 
 
 def _check_base_url(provider: str, base_url: str) -> None:

@@ -23,6 +23,7 @@ AgentName = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_-]+(/[A-Z
 BEARER_PATTERN = BEARER.pattern.replace(r"\Z", "$")
 CREDENTIALS = (
     "Secrets by name for the servers a run talks to: sealed outside the log until it ends. "
+    "One that is named like the api_key_env of a provider is the key of the run's calls to it. "
     f"Names match {CREDENTIAL_NAME.pattern[:-2]}."
 )
 Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_BYTES_MAX)]

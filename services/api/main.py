@@ -79,7 +79,10 @@ async def run(loaded: Loaded) -> None:
     providers = providers_of(loaded.configuration, loaded.settings, os.environ)
     # Keys may be known to the runtimes alone: here a tier has to lead somewhere once they are there.
     check_tiers(loaded.configuration, [name for name, one in providers.items() if one.is_usable or one.needs_key])
-    gate = Gate(token_table(loaded.configuration, loaded.settings, os.environ))
+    gate = Gate(
+        token_table(loaded.configuration, loaded.settings, os.environ),
+        restricts_operator_key=loaded.settings.operator_key_restriction,
+    )
     # It would add a second series to each counter, which nobody reads.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
     service = Service(

@@ -87,7 +87,14 @@ async def me(service: Service, caller: Caller, request: Request) -> Response:
 
 async def routing_view(service: Service, caller: Caller, request: Request) -> Response:
     now_ms = clock_ms()
-    view = routing(service.configuration, service.providers, _known(service), now_ms=now_ms, is_admin=caller.is_admin)
+    view = routing(
+        service.configuration,
+        service.providers,
+        _known(service),
+        now_ms=now_ms,
+        is_admin=caller.is_admin,
+        operator_key_restricted=caller.operator_key_restricted,
+    )
     return json_answer({"generated_at": rfc3339(now_ms), **view})
 
 

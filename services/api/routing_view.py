@@ -7,6 +7,7 @@ Before: operator_endpoints.py. After: connectors/configuration, services/core/av
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 from connectors.configuration import Configuration, Provider, newest
@@ -26,8 +27,14 @@ def routing(
     *,
     now_ms: int,
     is_admin: bool,
+    operator_key_restricted: bool = False,
 ) -> dict[str, Any]:
-    """The view of GET /v1/_routing. `why_not` names environment variables, so it is for administrators."""
+    """The view of GET /v1/_routing, for one caller. `why_not` names environment variables, so it is for administrators.
+
+    `operator_key_restricted`: what the caller may not call without a key of its own is not available to it.
+    """
+    if operator_key_restricted:
+        providers = {name: without_operators_key(provider) for name, provider in providers.items()}
     plans = tuple(configuration.user_tiers) or (DEFAULT_USER_TIER,)
 
     def tiers_of(plan: str) -> list[dict[str, Any]]:
@@ -42,9 +49,18 @@ def routing(
         "admin": is_admin,
         "providers": [provider_view(provider, matrix, is_admin=is_admin) for provider in providers.values()],
         "user_tiers": [{"name": plan, "tiers": tiers_of(plan)} for plan in plans],
-        "operator_key_restricted": False,
+        "operator_key_restricted": operator_key_restricted,
         "search": [],
     }
+
+
+def without_operators_key(provider: Provider) -> Provider:
+    """The provider as it is for runs that may not use the operator's key and bring none."""
+    if not provider.api_key_env or not provider.is_usable:
+        return provider
+    return replace(
+        provider, is_usable=False, why_not=f"it needs a key of yours, as the credential {provider.api_key_env}"
+    )
 
 
 def provider_view(provider: Provider, matrix: Matrix, *, is_admin: bool) -> dict[str, Any]:

@@ -6,16 +6,21 @@ caller may do is the core's (services.core.access). Here the two meet, once for 
 Before: a transport hands over what it got. After: every use case begins with `demand`.
 """
 
+from dataclasses import replace
+
 from connectors.configuration.principals import Principal, TokenTable, authenticate
 from services.commands.declined import Declined
 from services.core.access.decide import Caller, may
+from services.core.access.scopes import OPERATOR_KEY
 
 
 class Gate:
-    """Knows the callers of one configuration."""
+    """Knows the callers of one configuration. `restricts_operator_key`: only who has the scope for it may spend the
+    operator's provider keys."""
 
-    def __init__(self, table: TokenTable) -> None:
+    def __init__(self, table: TokenTable, *, restricts_operator_key: bool = False) -> None:
         self._table = table
+        self._restricts_operator_key = restricts_operator_key
         self._callers: dict[Principal, Caller] = {}
 
     @property
@@ -30,7 +35,10 @@ class Gate:
             raise Declined("unauthorized", f"{why}; send Authorization: Bearer <token>")
         caller = self._callers.get(principal)
         if caller is None:
-            caller = self._callers[principal] = _caller(principal, open_mode=self._table.open_mode)
+            caller = _caller(principal, open_mode=self._table.open_mode)
+            if self._restricts_operator_key and not may(caller, OPERATOR_KEY):
+                caller = replace(caller, operator_key_restricted=True)
+            self._callers[principal] = caller
         return caller
 
 

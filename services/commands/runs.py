@@ -175,7 +175,12 @@ class Runs:
                 command = self._command(whole, launch) if launch.command is None else launch.command(whole)
                 if isinstance(command, StartRun | ForkRun):
                     digest = launch.digest if launch.seal is not None else command.request_sha256
-                    command = replace(command, request_sha256=digest, books_offset=self._books_offset())
+                    command = replace(
+                        command,
+                        request_sha256=digest,
+                        books_offset=self._books_offset(),
+                        operator_key_restricted=launch.who.operator_key_restricted,
+                    )
                 await self._publisher.publish(names.key, names.run_id, command, traceparent=request.traceparent)
             self.undecided += 1
             try:

@@ -18,12 +18,16 @@ from schemas.codec import Codec
 from schemas.stream_records import ModelMarked
 from services.core.availability import RATE_LIMITED, mark_of_failure, mark_of_success
 from services.core.run.answering import retry_wait_ms
+from services.core.run.facts import Facts
 from services.core.run.orders import Alternative, ModelErred
 from services.core.run.state import AwaitingModel
+from services.runtime.provider_keys import NO_KEY, ProviderKey
 from services.stream.providers import PARTITION, ProviderBoard
 
 log = logging.getLogger("loomlog.runtime")
 
+OF_KEYS = frozenset({"rate_limited", "unauthorised", "forbidden", "refused"})
+"""Kinds of failures that are about the key of a call: 429 (an exhausted quota too), 401, 403, 402."""
 RETRY_S = 1.0
 """Between tries to append marks while the broker is away."""
 
@@ -39,6 +43,8 @@ class Traits:
     sees: Callable[[str], bool]
     sibling: Callable[[str], str] = str
     keeps_cache: bool = False
+    api_key_env: str = ""
+    """As in model_calls.Provider."""
 
 
 class Availability:
@@ -68,10 +74,15 @@ class Availability:
         """A call was answered."""
         self._say(mark_of_success(self._board.matrix, provider, model, at_ms=self._clock_ms(), by=self._name))
 
-    def erred(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
-        """A call failed; the order with what else could be called, when no retry will follow."""
+    def erred(self, state: AwaitingModel, order: ModelErred, *, key: ProviderKey = NO_KEY) -> ModelErred:
+        """A call made with that key failed; the order with what else could be called, when no retry will follow.
+
+        A rate limit, an empty balance or a refusal met with a key that is not everybody's says nothing of the model.
+        """
         if retry_wait_ms(state, order) is not None:
             return order
+        if order.kind in OF_KEYS and not key.is_of_all:
+            return self._with_alternatives(state, order)
         definition = state.facts.definition
         mark = mark_of_failure(
             self._board.matrix,
@@ -121,7 +132,9 @@ class Availability:
         found = []
         for choice in state.facts.definition.candidates:
             traits = self._traits.get(choice.provider)
-            if traits is not None and self._board.matrix.standing(choice.provider, choice.model, now_ms).available:
+            if traits is None or not _has_key(state.facts, traits):
+                continue
+            if self._board.matrix.standing(choice.provider, choice.model, now_ms).available:
                 sibling = traits.sibling(choice.model)
                 found.append(
                     Alternative(
@@ -139,3 +152,8 @@ class Availability:
         self._board.note(mark)
         self._unwritten[mark.provider, mark.model, mark.mark == RATE_LIMITED] = mark
         self._grown.set()
+
+
+def _has_key(facts: Facts, traits: Traits) -> bool:
+    """A run that may not use the operator's keys goes only where it has one, or where none is needed."""
+    return not facts.operator_key_restricted or not traits.api_key_env or traits.api_key_env in facts.credentials

@@ -5,7 +5,7 @@ owner of the run has them, and every run of its tree. A process reads them when 
 keeps them while the run lives; it deletes them when the end of the run is in the log. What is left behind (its runtime
 died in between) goes when its time is over.
 
-Before: tool_calls.py. After: connectors/run_credentials.py.
+Before: tool_calls.py, and model_calls.py for keys of providers. After: connectors/run_credentials.py.
 """
 
 import asyncio

@@ -15,11 +15,13 @@ from connectors.configuration import (
 from connectors.protocols import Blobs
 from schemas.values import AgentDefinition, BlobRef, InterruptionTerms, ModelChoice, VolumeGrant
 from services.core.availability import Matrix
+from services.core.run.falling_back import OPERATOR_KEY_RESTRICTED
 from services.core.run.limits import RETRY_ATTEMPTS_MAX
 from services.core.run.orders import Refusal
 from services.runtime.payloads import inline_or_blob
 
 NOTHING: Mapping[str, int] = {}
+NO_NAMES: Mapping[str, str] = {}
 log = logging.getLogger("loomlog.runtime")
 
 KEPT = 10_000
@@ -33,7 +35,8 @@ class ConfiguredDefinitions:
 
     `matrix` gives what is known of the models now; what was resolved is kept until that changes, or until a rate limit
     ends. `pins_after_success`: runs stay with a model that has answered. `unbounded`: providers whose runs have no
-    bound of turns. `time_limits_s`: by provider, for runs without one.
+    bound of turns. `time_limits_s`: by provider, for runs without one. `key_names`: by provider, the name a key for it
+    has; those that are not in it need none.
     """
 
     def __init__(
@@ -46,7 +49,10 @@ class ConfiguredDefinitions:
         pins_after_success: bool = False,
         unbounded: Collection[str] = (),
         time_limits_s: Mapping[str, int] = NOTHING,
+        key_names: Mapping[str, str] = NO_NAMES,
     ) -> None:
+        self._key_names = key_names
+        self._all_key_names = frozenset(key_names.values())
         self.scripts: dict[str, BlobRef] = {}
         """Where scripts lie that are too long for an event, by their text."""
         self._unbounded = frozenset(unbounded)
@@ -56,33 +62,63 @@ class ConfiguredDefinitions:
         self._matrix = matrix
         self._clock_ms = clock_ms
         self._pins_after_success = pins_after_success
-        self._kept: dict[tuple[str, str], AgentDefinition] = {}
+        self._kept: dict[tuple[str, str, frozenset[str] | None], AgentDefinition] = {}
         self._known = NOTHING_KNOWN
         self._known_until_ms = 0
         """0 = until the matrix changes."""
         self._patterns = sorted(patterns_of(configuration))
         self._picks: dict[tuple[str, str], str | None] = {}
 
-    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
-        """The definition, or why there is none. Definitions of the configuration are every tenant's."""
+    def resolve(
+        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
+    ) -> AgentDefinition | Refusal:
+        """The definition, or why there is none. Definitions of the configuration are every tenant's.
+
+        `keys` None: the run may use the operator's keys. Else only providers are left for which it has one of these
+        names, or which need none.
+        """
         now_ms = self._clock_ms()
         self._look(now_ms)
-        key = (agent, user_tier)
+        if keys is not None:
+            keys &= self._all_key_names  # a run may bring any number of other names
+        key = (agent, user_tier, keys)
         found: AgentDefinition | Refusal | None = self._kept.get(key)
         if found is None:
             resolved = resolve_agent(
                 self._configuration,
                 agent,
                 user_tier=user_tier,
-                usable=self._usable,
+                usable=self._usable if keys is None else self._usable_with(keys),
                 listings=self._known.listings(),
                 why_not=lambda provider, model: self._known.standing(provider, model, now_ms).why_not,
             )
             found = self._pinned(resolved) if isinstance(resolved, ResolvedAgent) else refusal(resolved)
+            if keys is not None and isinstance(found, Refusal):
+                found = self._refused_for_keys(agent, tenant, user_tier, found)
             # Refusals are not kept: callers can make up any number of names.
             if isinstance(found, AgentDefinition) and len(self._kept) < KEPT:
                 self._kept[key] = found
         return found
+
+    def _usable_with(self, keys: frozenset[str]) -> frozenset[str]:
+        names = self._key_names
+        return frozenset(provider for provider in self._usable if provider not in names or names[provider] in keys)
+
+    def _refused_for_keys(self, agent: str, tenant: str, user_tier: str, found: Refusal) -> Refusal:
+        """That it may not use the operator's keys, when it is that; else what is wrong anyway."""
+        with_operators = self.resolve(agent, tenant=tenant, user_tier=user_tier)
+        if isinstance(with_operators, Refusal):
+            return with_operators
+        choices = with_operators.candidates or (ModelChoice(provider=with_operators.provider, model="", effort=""),)
+        wanted = dict.fromkeys(name for one in choices if (name := self._key_names.get(one.provider)))
+        if not wanted:
+            return found
+        return Refusal(
+            code=OPERATOR_KEY_RESTRICTED,
+            message=f"{OPERATOR_KEY_RESTRICTED}: agent {agent}: whoever starts this run may not use the operator's keys"
+            " (it lacks the scope providers:operator-key); send a key of yours with the request, as the credential "
+            f"{' or '.join(wanted)}",
+        )
 
     def _pinned(self, agent: ResolvedAgent) -> AgentDefinition:
         definition = pinned(agent, pins_after_success=self._pins_after_success)

@@ -23,7 +23,9 @@ CURRENT = "current"
 class Definitions(Protocol):
     """As services.runtime.desk.Definitions."""
 
-    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal: ...
+    def resolve(
+        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
+    ) -> AgentDefinition | Refusal: ...
 
 
 def definition_of(
@@ -46,7 +48,8 @@ def _chosen(command: ForkRun, started: RunStarted, definitions: Definitions, ten
         return pinned
     if command.agent and wanted not in ("", CURRENT):
         return Refusal(code="bad_request", message="agent and definition name two definitions: give one of them")
-    current = definitions.resolve(command.agent or pinned.name, tenant=tenant, user_tier=started.user_tier)
+    keys = frozenset(command.credentials) if command.operator_key_restricted else None
+    current = definitions.resolve(command.agent or pinned.name, tenant=tenant, user_tier=started.user_tier, keys=keys)
     if command.agent or wanted == CURRENT:
         return current
     if len(wanted) >= DIGEST_PREFIX_MIN:

@@ -100,6 +100,8 @@ def command_of(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverMo
                 traceparent=order.traceparent,
                 wishes=order.wishes,
                 notices=order.notices,
+                credential_source=order.credential_source,
+                credential_scope=order.credential_scope,
             )
         case ToolDone():
             return HandOverToolResult(
@@ -163,4 +165,6 @@ def order_of(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> Mo
         traceparent=command.traceparent,
         wishes=command.wishes,
         notices=command.notices,
+        credential_source=command.credential_source,
+        credential_scope=command.credential_scope,
     )

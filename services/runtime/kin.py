@@ -187,7 +187,9 @@ class KinDesk:
         if child.spawn.def_id:
             text = f"def_id {child.spawn.def_id}: this server keeps no versions of definitions; leave def_id out"
             return self._refused(parent, child, text)
-        definition = self._definitions.resolve(agent, tenant=parent.tenant, user_tier=facts.user_tier)
+        definition = self._definitions.resolve(
+            agent, tenant=parent.tenant, user_tier=facts.user_tier, keys=facts.own_keys
+        )
         if isinstance(definition, Refusal):
             return self._refused(parent, child, definition.message)
         holder = self._holder(parent.tenant, child.agent_id)

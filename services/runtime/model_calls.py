@@ -38,11 +38,15 @@ from services.core.run.limits import FALLBACK_CAUSE_MAX
 from services.core.run.orders import ModelAnswered, ModelErred, OverBudget
 from services.core.run.react import CallModel, Summarise
 from services.core.run.state import AwaitingModel, Compacting
+from services.runtime import provider_keys
 from services.runtime.availability import Availability
 from services.runtime.context_plugins import ContextPlugins, Outbound
+from services.runtime.credentials import NO_CREDENTIALS, NOTHING, Credentials
 from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable
+from services.runtime.provider_keys import NO_KEY, ProviderKey
 from services.runtime.provider_queues import ProviderQueue, Waiting
+from services.runtime.redaction import without
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
 from services.runtime.so_far import SoFar
 from services.runtime.spending import (
@@ -73,6 +77,10 @@ class Provider:
     is_outside: bool = True
     """Context plugins and budgets apply; not for code agents, which run here and spend nothing."""
     retries_rate_limits: bool = True
+    api_key_env: str = ""
+    """The name under which a credential is a key for it; empty = it needs none."""
+    has_key: bool = True
+    """The operator has one."""
 
 
 class ToolShelf(Protocol):
@@ -110,12 +118,15 @@ class ModelCalls:
         availability: Availability | None = None,
         plugins: ContextPlugins | None = None,
         waiting: Waiting | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it.
 
         `availability` is told how calls went and knows what else could be called; without it nothing falls back.
         `plugins` change what providers are sent (context_plugins.py). `waiting` bounds how calls wait for a place.
+        `credentials` that came with runs may be keys for their calls (provider_keys.py).
         """
+        self._credentials = credentials
         self._plugins = plugins
         self._availability = availability
         self._mask = mask
@@ -149,6 +160,7 @@ class ModelCalls:
         if provider is None:
             return self._erred(effect, self._unknown(effect.provider), began, sealer, retries_rate_limits=False)
         is_with_provider = False
+        key = NO_KEY
         user_id = state.facts.user_id
         place = CallPlace(effect.run_id, str(effect.turn), effect.attempt)
         hold: Hold | None = None
@@ -156,6 +168,8 @@ class ModelCalls:
             hold = await self._first_hold(provider, place, tenant, user_id)
             if self._secrecy.is_on:
                 sealer = await self._secrecy.sealer(tenant, user_id)
+            if provider.api_key_env:
+                key = await self._key(effect.provider, provider, state.facts, tenant)
             request: ModelRequest | None = None
             if hold is not None:
                 request = await self._request(provider, effect, state, tenant)
@@ -169,6 +183,7 @@ class ModelCalls:
                     hold.begun = True
                 with self._tracing.model_call(effect, state) as span:
                     request = request or await self._request(provider, effect, state, tenant)
+                    request = replace(request, api_key=key.value) if key.value else request
                     is_with_provider = True
                     reply = await self._call(provider.model, effect, request, sealer)
                     is_with_provider = False
@@ -179,24 +194,31 @@ class ModelCalls:
             spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
             notices = await hold.settle(tokens_of(reply.usage), spent_micros) if hold is not None else ()
             definition = state.facts.definition
-            answered = await self._answered(effect, provider.model, definition, reply, began, span.traceparent, sealer)
+            answered = await self._answered(
+                effect, provider.model, definition, reply, began, span.traceparent, sealer, key
+            )
             return replace(answered, notices=notices) if notices else answered
         except (Transient, Permanent) as error:
             if hold is not None:
                 hold.failed(error)
-            order = self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits)
+            order = self._erred(effect, error, began, sealer, retries_rate_limits=provider.retries_rate_limits, key=key)
             if self._availability is None:
                 return order
             if error.kind == PROVIDER_FULL:
                 return self._availability.crowded(state, order)
             # A blob store, a key or a budget that is away says nothing of the model, and is no better at another one.
-            return self._availability.erred(state, order) if is_with_provider else order
+            return self._availability.erred(state, order, key=key) if is_with_provider else order
         finally:
             if hold is not None:
                 hold.close()
 
-    async def ask(self, effect: Summarise, request: ModelRequest, state: Compacting, tenant: str) -> Reply:
-        """One answer beside the turns of a run, without previews. Raises Transient or Permanent."""
+    async def ask(
+        self, effect: Summarise, request: ModelRequest, state: Compacting, tenant: str
+    ) -> tuple[Reply, ProviderKey]:
+        """One answer beside the turns of a run, without previews, and the key it was had with.
+
+        Raises Transient or Permanent.
+        """
         provider = self._providers.get(effect.provider)
         if provider is None:
             raise self._unknown(effect.provider)
@@ -204,6 +226,8 @@ class ModelCalls:
         hold: Hold | None = None
         try:
             hold = await self._first_hold(provider, place, tenant, state.facts.user_id)
+            key = await self._key(effect.provider, provider, state.facts, tenant)
+            request = replace(request, api_key=key.value) if key.value else request
             if hold is not None:
                 request, worst = self._worst(effect.provider, request)
                 refused = await hold.reserve(worst)
@@ -215,7 +239,7 @@ class ModelCalls:
                 reply = await self._summary(provider, effect, request, state, tenant)
             if hold is not None:
                 await hold.settle(tokens_of(reply.usage), self.cost(effect.provider, effect.model, reply.usage)[0])
-            return reply
+            return reply, key
         except (Transient, Permanent) as error:
             if hold is not None:
                 hold.failed(error)
@@ -240,6 +264,17 @@ class ModelCalls:
                         span.answered(item)
                         return item
         raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
+
+    async def _key(self, name: str, provider: Provider, facts: Facts, tenant: str) -> ProviderKey:
+        """What a call of the run is made with. Raises OutsideError: no key, or its store is away."""
+        values = await self._credentials.of(facts, tenant) if provider.api_key_env in facts.credentials else NOTHING
+        return provider_keys.resolved(
+            name,
+            provider.api_key_env,
+            (provider_keys.of_run(facts, values),),
+            operator_has_one=provider.has_key,
+            may_use_operators=not facts.operator_key_restricted,
+        )
 
     async def _first_hold(self, provider: Provider, place: CallPlace, tenant: str, user_id: str) -> Hold | None:
         """With every limit known that its run has to be under. Raises BooksAway."""
@@ -356,6 +391,7 @@ class ModelCalls:
         began: float,
         traceparent: str,
         sealer: Sealer | Clear,
+        key: ProviderKey,
     ) -> ModelAnswered:
         text, blob = await inline_or_blob(sealer.text(storable(self._mask(reply.text))), self._blobs)
         spent_micros, currency = self.cost(effect.provider, effect.model, reply.usage)
@@ -386,6 +422,8 @@ class ModelCalls:
             currency=currency,
             duration_ms=_since_ms(began),
             traceparent=traceparent,
+            credential_source=key.source,
+            credential_scope=key.scope,
         )
 
     def _wishes(
@@ -426,9 +464,11 @@ class ModelCalls:
         sealer: Sealer | Clear,
         *,
         retries_rate_limits: bool,
+        key: ProviderKey = NO_KEY,
     ) -> ModelErred:
         retry_after_s = error.retry_after_s if isinstance(error, Transient) else None
-        message = storable(self._mask(str(error)))
+        # The drivers cut the key out of what they say; this is for whatever stands around them.
+        message = storable(without((key.value,), self._mask(str(error))))
         return ModelErred(
             at_ms=self._clock_ms(),
             turn=effect.turn,

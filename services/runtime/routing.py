@@ -59,6 +59,7 @@ class Routing:
                 for name, provider in self.providers.items()
                 if provider.driver == CODE_DRIVER
             },
+            key_names={name: found.api_key_env for name, found in self.providers.items() if found.api_key_env},
         )
         self._by_pattern = sorted({provider for provider, _ in patterns_of(loaded.configuration)} & set(self.models))
         self.prober = Prober(
@@ -107,5 +108,6 @@ def traits_of(provider: Provider) -> Traits:
     return Traits(
         sees=lambda model: traits.sees(provider.driver, model, provider.options, provider.capabilities),
         sibling=lambda model: traits.non_thinking_sibling(provider.driver, model),
+        api_key_env=provider.api_key_env,
         keeps_cache=traits.has_native_prompt_cache(provider.driver, provider.capabilities),
     )

@@ -44,9 +44,14 @@ KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 
 
 class Definitions(Protocol):
-    """Resolves an agent by name to what a run is pinned to."""
+    """Resolves an agent by name to what a run is pinned to.
 
-    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal: ...
+    `keys`: names of the credentials of a run that may not use the operator's keys; None: it may.
+    """
+
+    def resolve(
+        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
+    ) -> AgentDefinition | Refusal: ...
 
 
 class Starts:
@@ -190,7 +195,8 @@ class Starts:
         tenant = command.envelope.tenant
         session = command.session_id or f"s_{run_id[2:]}"
         handle = command.agent_id or f"a_{run_id[2:]}"
-        resolved = self._definitions.resolve(command.agent, tenant=tenant, user_tier=command.user_tier)
+        keys = frozenset(command.credentials) if command.operator_key_restricted else None
+        resolved = self._definitions.resolve(command.agent, tenant=tenant, user_tier=command.user_tier, keys=keys)
         definition = narrowed(resolved, command) if isinstance(resolved, AgentDefinition) else None
         return Start(
             at_ms=self._clock_ms(),

@@ -50,7 +50,7 @@ class SummaryCalls:
         sealer: Sealer | Clear = CLEAR
         try:
             sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
-            reply = await self._models.ask(effect, await self._request(effect, state, tenant), state, tenant)
+            reply, key = await self._models.ask(effect, await self._request(effect, state, tenant), state, tenant)
         except (Transient, Permanent) as error:
             return SummaryFailed(
                 at_ms=self._clock_ms(),
@@ -75,6 +75,8 @@ class SummaryCalls:
             cost_micros=cost_micros,
             currency=currency,
             duration_ms=_since_ms(began),
+            credential_source=key.source,
+            credential_scope=key.scope,
             is_cut=reply.stop_reason == "max_tokens" or len(summary) < len(whole),
         )
 

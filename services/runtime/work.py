@@ -142,6 +142,8 @@ def calls_of(
                 max_concurrent=routing.providers[name].max_concurrent,
                 retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
                 is_outside=routing.providers[name].driver not in INSIDE,
+                api_key_env=routing.providers[name].api_key_env,
+                has_key=bool(routing.providers[name].api_key),
             )
             for name, model in routing.models.items()
         },
@@ -158,6 +160,7 @@ def calls_of(
         availability=routing.availability,
         plugins=plugins_of(loaded, credentials),
         waiting=waiting_of(loaded),
+        credentials=credentials,
     )
     return Work(
         model_calls,

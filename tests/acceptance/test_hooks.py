@@ -60,7 +60,7 @@ class HookServer:
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[Installation]:
+def place() -> Iterator[tuple[Installation, LabModel]]:
     folder = Path(tempfile.mkdtemp(prefix="loomlog-hooks-"))
     installation = Installation(folder)
     installation.make()
@@ -69,11 +69,21 @@ def own() -> Iterator[Installation]:
     lab = LabModel(installation.lab_port)
     try:
         installation.up()
-        yield installation
+        yield installation, lab
     finally:
         installation.loomlog("down")
         lab.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def own(place: tuple[Installation, LabModel]) -> Installation:
+    return place[0]
+
+
+@pytest.fixture(scope="module")
+def lab(place: tuple[Installation, LabModel]) -> LabModel:
+    return place[1]
 
 
 @pytest.fixture
@@ -143,9 +153,15 @@ def test_a_hook_that_is_away_lets_calls_pass_or_not_as_it_says(client: httpx.Cli
         client.delete(f"/v1/hooks/{hook_id}")
 
 
-def test_credentials_are_in_no_answer_no_record_and_no_row(own: Installation, client: httpx.Client) -> None:
-    told = frames(client, user_bearer=SECRET, user_credentials={"git": SECRET})
+def test_credentials_are_in_no_answer_no_record_and_no_row_although_one_was_the_key_of_every_call(
+    own: Installation, lab: LabModel, client: httpx.Client
+) -> None:
+    lab.asked.clear()
+    told = frames(client, user_bearer=SECRET, user_credentials={"git": SECRET, "LAB_KEY": SECRET})
+    assert {asked["authorization"] for asked in lab.asked} == {f"Bearer {SECRET}"}
     run_id = next(frame["run_id"] for frame in told if "run_id" in frame)
+    paid = [frame["usage"] for frame in told if frame.get("type") == "usage"]
+    assert {(usage["credential_source"], usage["credential_scope_id"]) for usage in paid} == {("run", run_id)}
     started = own.loomlog("replay", run_id, "--json").json["events"][0]
     assert SECRET not in json.dumps(told) + json.dumps(started)
     found = [

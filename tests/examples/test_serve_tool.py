@@ -51,7 +51,9 @@ TURNS = (
 
 
 class Definitions:
-    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
+    def resolve(
+        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
+    ) -> AgentDefinition | Refusal:
         return replace(AGENT, tools=(TOOL,))
 
 

@@ -124,6 +124,14 @@ def test_usage_names_who_answered_and_leaves_out_what_is_zero():
     assert one(replied(1, "hi", max_context_tokens=8000)).event["usage"]["max_context_tokens"] == 8000
 
 
+def test_usage_names_whose_key_paid():
+    usage = one(replied(1, "hi", credential_source="run", credential_scope="r_1")).event["usage"]
+    assert (usage["credential_source"], usage["credential_scope_id"]) == ("run", "r_1")
+    usage = one(replied(1, "hi", credential_source="operator")).event["usage"]
+    assert usage["credential_source"] == "operator"
+    assert "credential_scope_id" not in usage
+
+
 def test_a_result_names_the_tool_and_its_input_although_the_event_has_only_the_call_id():
     frame = one(started(), requested(1), replied(1, "", call("c1")), asked(1, 0, "c1"), returned(1, 0, "c1"))
     assert frame.event == {

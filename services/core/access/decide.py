@@ -29,6 +29,8 @@ class Caller:
     scopes: frozenset[str]
     legacy: bool = False
     open_mode: bool = False
+    operator_key_restricted: bool = False
+    """Its runs may not spend the operator's provider keys."""
 
     @property
     def is_admin(self) -> bool:
@@ -63,6 +65,8 @@ class Identity:
     tenant: str
     subject: str
     user_id: str
+    operator_key_restricted: bool = False
+    """As in Caller."""
 
 
 def may(caller: Caller, scope: str) -> bool:
@@ -92,7 +96,13 @@ def identity(caller: Caller, *, user_id: str, session: Owner | None = None) -> I
 
     `session` is the owner of the session that is continued: its runs stay with its tenant and its user.
     """
+    restricted = caller.operator_key_restricted
     if session is not None:
-        return Identity(tenant=session.tenant, subject=caller.subject, user_id=session.user_id)
+        return Identity(
+            tenant=session.tenant,
+            subject=caller.subject,
+            user_id=session.user_id,
+            operator_key_restricted=restricted,
+        )
     user = (user_id or DEFAULT_USER) if caller.legacy else caller.subject
-    return Identity(tenant=caller.tenant, subject=caller.subject, user_id=user)
+    return Identity(tenant=caller.tenant, subject=caller.subject, user_id=user, operator_key_restricted=restricted)

@@ -18,7 +18,7 @@ RUNS_READ = "runs:read"
 CHANNEL_PUBLISH = "channel:publish"
 CHANNEL_READ = "channel:read"
 OPERATOR_KEY = "providers:operator-key"
-"""May spend the operator's provider keys."""
+"""May spend the operator's provider keys; asked for where OPERATOR_KEY_RESTRICTION is on."""
 
 SCOPES = frozenset({ADMIN, TENANT, USER, RUNS_CREATE, RUNS_READ, CHANNEL_PUBLISH, CHANNEL_READ, OPERATOR_KEY})
 

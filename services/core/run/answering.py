@@ -61,6 +61,8 @@ def answered(state: State, order: ModelAnswered) -> list[Event]:
         currency=order.currency,
         duration_ms=order.duration_ms,
         traceparent=order.traceparent,
+        credential_source=order.credential_source,
+        credential_scope=order.credential_scope,
     )
     facts = state.facts
     if order.tool_calls:

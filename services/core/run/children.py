@@ -252,9 +252,9 @@ def start_of(
 ) -> Start:
     """The order that starts a child: the one place that says what it inherits (reference runtime 1.17).
 
-    From the parent: subject, user, tier, hosts, parent_context, trace; the tenant and, by the root, what the tree
-    shares (the credentials). From its own definition: everything the definition says. Both: volumes. Of its own:
-    session, handle, prompt.
+    From the parent: subject, user, tier, hosts, parent_context, trace, whether it may spend the operator's keys; the
+    tenant and, by the root, what the tree shares (the credentials). From its own definition: everything the definition
+    says. Both: volumes. Of its own: session, handle, prompt.
     """
     is_resident = wanted.op == delegation.OPEN
     return Start(
@@ -273,6 +273,7 @@ def start_of(
             parent_context=dict(parent.parent_context),
             interactive=is_resident,
             credentials=parent.credentials,
+            operator_key_restricted=parent.operator_key_restricted,
         ),
         session_id=f"s_{child.run_id[2:]}",
         agent_id=child.agent_id,

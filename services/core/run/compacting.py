@@ -238,6 +238,8 @@ def summarised(state: State, order: Summarised) -> ContextCompacted | Compaction
         cost_micros=order.cost_micros,
         currency=order.currency,
         duration_ms=order.duration_ms,
+        credential_source=order.credential_source,
+        credential_scope=order.credential_scope,
     )
 
 
@@ -356,6 +358,8 @@ def _failed(state: Compacting, order: Summarised, kind: str, why: str) -> Compac
         cost_micros=order.cost_micros,
         currency=order.currency,
         duration_ms=order.duration_ms,
+        credential_source=order.credential_source,
+        credential_scope=order.credential_scope,
     )
 
 

@@ -216,6 +216,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         parent_context=tuple(sorted(event.parent_context.items())),
         web_search_filter=event.web_search_filter,
         seed=event.seed,
+        operator_key_restricted=event.operator_key_restricted,
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
     return _awaiting_model(

@@ -146,6 +146,13 @@ class Facts:
     """Run ids of its resident children that are not over."""
     payload_metadata: tuple[tuple[str, str], ...] = ()
     """What came with a trigger's body; not trusted."""
+    operator_key_restricted: bool = False
+    """It may not spend the operator's provider keys."""
+
+    @property
+    def own_keys(self) -> frozenset[str] | None:
+        """Names of the credentials that must be keys for its model calls; None: the operator's will do."""
+        return frozenset(self.credentials) if self.operator_key_restricted else None
 
     @property
     def current(self) -> ModelChoice:

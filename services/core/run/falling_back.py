@@ -24,6 +24,8 @@ from services.core.run.facts import Facts
 from services.core.run.orders import Alternative, ModelErred
 from services.core.run.state import AwaitingModel
 
+OPERATOR_KEY_RESTRICTED = "operator_key_restricted"
+"""Kind of a failure, and code of a run that ends with it: it may not use the operator's key and has none of its own."""
 RETRYABLE, PERMANENT, CANCELLED = "retryable", "permanent", "cancelled"
 DEADLINE_EXCEEDED, DEPRECATED, UNKNOWN = "deadline_exceeded", "deprecated", "unknown"
 """Classes of failures, as clients know them."""
@@ -32,6 +34,7 @@ CLASSES = {
     PROVIDER_FULL: RETRYABLE,
     **dict.fromkeys(("invalid", "unauthorised", "forbidden", "not_found", "unsupported", "refused"), PERMANENT),
     **dict.fromkeys(("code_agent_load", "code_agent_threw", "code_agent_replay_divergence"), PERMANENT),
+    OPERATOR_KEY_RESTRICTED: PERMANENT,
     "deprecated": DEPRECATED,
     "cancelled": CANCELLED,
     "code_agent_cancelled": CANCELLED,
@@ -39,6 +42,8 @@ CLASSES = {
     "code_agent_timeout": DEADLINE_EXCEEDED,
 }
 """Kind of a failure (connectors/errors.py) -> its class."""
+KNOWN_TO_CLIENTS = frozenset({PROVIDER_FULL, OPERATOR_KEY_RESTRICTED})
+"""Kinds that are codes of their own."""
 FALLS_BACK = frozenset({RETRYABLE, DEPRECATED})
 """Classes that another model may not share."""
 PINNED, NO_VISION = "pinned_after_success", "no_vision"
@@ -56,8 +61,8 @@ def is_waited_for(kind: str, *, retries_rate_limits: bool) -> bool:
 
 
 def end_code(kind: str) -> str:
-    """The code of a run that ends because of a failed model call: clients know that of a provider without a place."""
-    return PROVIDER_FULL if kind == PROVIDER_FULL else code_agents.failure_code(kind)
+    """The code of a run that ends because of a failed model call: some kinds are codes that clients know."""
+    return kind if kind in KNOWN_TO_CLIENTS else code_agents.failure_code(kind)
 
 
 def switch(state: AwaitingModel, order: ModelErred) -> tuple[list[Event], ModelSwitched | None]:

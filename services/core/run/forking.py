@@ -87,6 +87,7 @@ def fork(state: State, order: Fork) -> list[Event]:
             credentials=command.credentials,
             run_timeout_s=before.run_timeout_s,
             seed=command.seed,
+            operator_key_restricted=command.operator_key_restricted,
         ),
         *map(pausing.requested, order.pauses),
     ]

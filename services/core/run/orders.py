@@ -272,6 +272,9 @@ class ModelAnswered:
     """What its calls of the tool Interruption ask for; such a call is decided and never carried out."""
     notices: tuple[LimitNotice, ...] = ()
     """Soft limits that are reached now that the call is counted."""
+    credential_source: str = ""
+    credential_scope: str = ""
+    """Whose key it was made with (run, operator; empty = it needed none), and of which run."""
 
     @property
     def key(self) -> CallKey:
@@ -438,6 +441,9 @@ class Summarised:
     currency: str
     duration_ms: int
     is_cut: bool = False
+    credential_source: str = ""
+    credential_scope: str = ""
+    """As in ModelAnswered."""
 
     @property
     def key(self) -> CallKey:

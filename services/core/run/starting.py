@@ -72,6 +72,7 @@ def start(state: State, order: Start) -> list[Event]:
             web_search_filter=command.web_search_filter,
             payload_metadata=command.payload_metadata,
             seed=command.seed,
+            operator_key_restricted=command.operator_key_restricted,
         ),
         *map(pausing.requested, order.pauses),
     ]

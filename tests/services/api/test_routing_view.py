@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 from schemas.stream_records import ModelMarked, ProviderProbed
@@ -15,6 +16,24 @@ def test_the_first_that_can_be_used_is_selected(tmp_path: Path) -> None:
     cascades = {tier["tier"]: tier["cascade"] for tier in resilient["tiers"]}
     assert [step["selected"] for step in cascades["middle"]] == [True]
     assert "high" not in cascades, "a tier without candidates leads nowhere"
+
+
+def test_whoever_may_not_use_the_operators_keys_sees_what_is_left(tmp_path: Path) -> None:
+    service = service_of(None, tmp_path)
+    keyed = replace(service.providers["mock"], api_key_env="MOCK_API_KEY")
+    providers = {**service.providers, "mock": keyed}
+
+    def seen(*, restricted: bool) -> tuple[bool, bool, bool]:
+        view = routing(
+            service.configuration, providers, Matrix(), now_ms=NOW, is_admin=False, operator_key_restricted=restricted
+        )
+        (mock,) = (provider for provider in view["providers"] if provider["provider"] == "mock")
+        (middle,) = (tier for tier in view["user_tiers"][0]["tiers"] if tier["tier"] == "middle")
+        return view["operator_key_restricted"], mock["available"], middle["cascade"][0]["available"]
+
+    assert seen(restricted=False) == (False, True, True)
+    assert seen(restricted=True) == (True, False, False)
+    assert providers["mock"] is keyed
 
 
 def test_keys_never_show(tmp_path: Path) -> None:

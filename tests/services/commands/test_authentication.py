@@ -7,7 +7,7 @@ from services.commands.authentication import Gate, demand
 from services.commands.declined import Declined
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from tests.services.commands.world import ADMIN_CALLER, CALLERS, READER, tokens
+from tests.services.commands.world import ADMIN_CALLER, CALLERS, IVY, READER, tokens
 
 
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.name)
@@ -35,6 +35,18 @@ def test_two_principals_of_one_name_are_two_callers() -> None:
     gate = Gate(TokenTable(rows=(table.rows[0], (acme_hash, same_name))))
     assert gate.identify("Bearer shared-token").is_admin
     assert not gate.identify("Bearer acme-token").is_admin
+
+
+def test_only_where_it_is_restricted_the_operators_key_takes_the_scope_for_it() -> None:
+    def restricted(gate: Gate) -> list[str]:
+        return [
+            caller.name for caller in CALLERS if gate.identify(f"Bearer {caller.name}-token").operator_key_restricted
+        ]
+
+    assert restricted(Gate(tokens())) == []
+    assert restricted(Gate(tokens(), restricts_operator_key=True)) == [IVY.name, READER.name]
+    open_gate = Gate(TokenTable(rows=(), open_mode=True), restricts_operator_key=True)
+    assert not open_gate.identify(None).operator_key_restricted
 
 
 def test_in_open_mode_everybody_is_the_administrator() -> None:

@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -164,6 +165,24 @@ async def test_a_fork_brings_its_own() -> None:
         fork.stream.close()
         assert made.commands()[-1].credentials == ("default", "run.user_bearer")
         assert (await RunCredentials(rows, KEY).get("acme", fork.run_id))["default"] == "hunter2-hunter2-hunter2"
+
+
+async def test_runs_of_who_may_not_spend_the_operators_keys_are_stamped() -> None:
+    restricted = replace(ACME, operator_key_restricted=True)
+    async with world() as made:
+        origin = await finished(made, caller=ACME)
+        assert not made.commands()[-1].operator_key_restricted
+        made.project()
+        request = RunRequest(prompt="more")
+        further = await made.layer.runs.continue_session(restricted, origin.session_id, request)
+        further.stream.close()
+        assert made.commands()[-1].operator_key_restricted
+        fork = await made.layer.forks.fork(restricted, origin.run_id, ForkRequest(at_seq=2, prompt="else"))
+        fork.stream.close()
+        assert made.commands()[-1].operator_key_restricted
+        own = await start(made, caller=restricted)
+        own.stream.close()
+        assert made.commands()[-1].operator_key_restricted
 
 
 async def test_credentials_that_nothing_can_seal_are_refused_before_anything_is_written() -> None:

@@ -132,7 +132,9 @@ class OneAgent:
     def __init__(self, definition: AgentDefinition = AGENT) -> None:
         self._definition = definition
 
-    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
+    def resolve(
+        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
+    ) -> AgentDefinition | Refusal:
         known = self._definition
         return known if agent == known.name else Refusal(code="unknown_agent", message=f"no agent {agent}")
 

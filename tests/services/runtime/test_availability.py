@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from services.core.run.orders import Alternative, Refusal
 from services.core.run.state import AwaitingModel
 from services.runtime.availability import Availability, Traits
 from services.runtime.model_calls import Provider
+from services.runtime.provider_keys import ProviderKey
 from services.runtime.tracing import NO_TRACING
 from services.stream.providers import ProviderBoard
 from tests.services.core.run.given import NOW, begun, erred
@@ -26,6 +28,7 @@ from tests.services.stream.given import CODEC
 TOPIC = "providers"
 WAIT_S = 30.0
 CANDIDATES = tuple(ModelChoice(provider=name, model="large", effort="low") for name in ("acme", "blind", "deep"))
+THEIRS = ProviderKey(source="run", scope="r_1", value="sk-1")
 TRAITS = {
     "acme": Traits(sees=lambda model: True, keeps_cache=True),
     "blind": Traits(sees=lambda model: False),
@@ -95,6 +98,21 @@ async def test_a_rate_limit_reaches_the_others_with_its_end(log: MemoryLog) -> N
         one.availability.erred(limited, erred(limited, "rate_limited", transient=True, retries_rate_limits=False))
         assert await two.board.until(lambda: bool(two.why_not()), timeout_s=WAIT_S)
         assert two.board.matrix.cell("acme", "large").limited_until_ms == NOW + 5_000
+
+
+@pytest.mark.parametrize("kind", ["rate_limited", "unauthorised", "forbidden", "refused"])
+async def test_what_is_wrong_with_the_key_of_a_run_shuts_a_model_for_nobody(log: MemoryLog, kind: str) -> None:
+    one, failing = Replica(log, "one"), state()
+    order = erred(failing, kind, transient=kind == "rate_limited", retries_rate_limits=False)
+    found = one.availability.erred(failing, order, key=THEIRS)
+    assert not one.why_not()
+    assert [alternative.choice.provider for alternative in found.alternatives] == ["acme", "blind", "deep"]
+
+
+async def test_a_provider_that_is_down_is_down_for_everybody_whosever_key_it_was(log: MemoryLog) -> None:
+    one = Replica(log, "one")
+    one.availability.erred(state(), erred(state(), "unavailable", transient=True), key=THEIRS)
+    assert one.why_not() == "it is stalled"
 
 
 async def test_healthy_calls_write_nothing(log: MemoryLog) -> None:
@@ -167,6 +185,24 @@ async def test_what_cannot_be_called_is_no_alternative(log: MemoryLog) -> None:
     assert [item.choice.provider for item in alternatives(one)] == ["deep"]
 
 
+async def test_who_may_not_use_the_operators_keys_goes_only_where_it_has_one_or_needs_none(log: MemoryLog) -> None:
+    keyed = {
+        "blind": Traits(sees=lambda model: False, api_key_env="BLIND_API_KEY"),
+        "deep": Traits(sees=lambda model: False, api_key_env="DEEP_API_KEY"),
+        "acme": Traits(sees=lambda model: True),
+    }
+    one, failing = Replica(log, "one", keyed), state()
+
+    def left(**facts: Any) -> list[str]:
+        here = replace(failing, facts=replace(failing.facts, **facts))
+        found = one.availability.erred(here, erred(here, "rate_limited", retries_rate_limits=False), key=THEIRS)
+        return [alternative.choice.provider for alternative in found.alternatives]
+
+    assert left() == ["acme", "blind", "deep"]
+    assert left(operator_key_restricted=True) == ["acme"]
+    assert left(operator_key_restricted=True, credentials=("DEEP_API_KEY",)) == ["acme", "deep"]
+
+
 async def test_a_provider_this_process_has_no_driver_for_is_no_alternative(log: MemoryLog) -> None:
     one = Replica(log, "one", {"acme": TRAITS["acme"]})
     assert alternatives(one) == ()
@@ -190,7 +226,9 @@ async def test_a_cache_that_would_be_left_is_told(log: MemoryLog) -> None:
 class Tiered:
     """Definitions with one agent on two providers."""
 
-    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
+    def resolve(
+        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
+    ) -> AgentDefinition | Refusal:
         choices = tuple(ModelChoice(provider=name, model="mock-generic") for name in ("mock", "mock-stable"))
         return AgentDefinition(
             name="helper",

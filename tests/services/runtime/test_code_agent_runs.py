@@ -61,7 +61,9 @@ class One:
     def __init__(self, definition: AgentDefinition) -> None:
         self.definition = definition
 
-    def resolve(self, agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
+    def resolve(
+        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
+    ) -> AgentDefinition | Refusal:
         return self.definition
 
 

@@ -264,3 +264,56 @@ async def test_code_agents_are_pinned_to_their_script_without_a_bound_of_turns_a
     assert (await blobs.get(pinned["long"].code_blob)).decode() == long
     assert [one.unbounded_iterations for one in pinned.values()] == [True, True, False]
     assert [one.run_timeout_s for one in pinned.values()] == [120, 7, 0]
+
+
+# --- whoever may not use the operator's keys -------------------------------------------------------------------------
+
+KEYED = """\
+user_tiers: {default: {fallback_on_error: true}}
+tiers:
+  low: [{provider: openai, model: o-1}, {provider: anthropic, model: a-1}]
+agents:
+  tiered: {tier: low}
+  pinned: {provider: openai, model: o-1}
+  mocked: {provider: mock, model: m-1}
+"""
+KEY_NAMES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> ConfiguredDefinitions:
+    (tmp_path / "loomlog.yaml").write_text(KEYED, encoding="utf-8")
+    configuration = load({}, working_directory=tmp_path, paths=[]).configuration
+    return ConfiguredDefinitions(configuration, ["openai", "anthropic", "mock"], key_names=KEY_NAMES)
+
+
+def places(found: AgentDefinition | Refusal) -> list[str]:
+    assert isinstance(found, AgentDefinition)
+    return [choice.provider for choice in found.candidates] or [found.provider]
+
+
+def test_only_providers_that_need_no_key_or_for_which_it_has_one_are_left(keyed: ConfiguredDefinitions) -> None:
+    def found(agent: str, *keys: str) -> list[str]:
+        return places(keyed.resolve(agent, tenant="t", user_tier="", keys=frozenset(keys)))
+
+    assert places(keyed.resolve("tiered", tenant="t", user_tier="")) == ["openai", "anthropic"]
+    assert found("tiered", "ANTHROPIC_API_KEY") == ["anthropic"]
+    assert found("tiered", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "git") == ["openai", "anthropic"]
+    assert found("mocked") == ["mock"]
+    assert places(keyed.resolve("tiered", tenant="t", user_tier="")) == ["openai", "anthropic"]
+
+
+def test_when_none_is_left_the_refusal_says_which_keys_would_do(keyed: ConfiguredDefinitions) -> None:
+    refused = keyed.resolve("tiered", tenant="t", user_tier="", keys=frozenset({"git"}))
+    assert isinstance(refused, Refusal)
+    assert refused.code == "operator_key_restricted"
+    assert refused.message.endswith("as the credential OPENAI_API_KEY or ANTHROPIC_API_KEY")
+    pinned = keyed.resolve("pinned", tenant="t", user_tier="", keys=frozenset())
+    assert isinstance(pinned, Refusal)
+    assert (pinned.code, pinned.message[-14:]) == ("operator_key_restricted", "OPENAI_API_KEY")
+
+
+def test_what_is_wrong_anyway_is_said_first(keyed: ConfiguredDefinitions) -> None:
+    found = keyed.resolve("nobody", tenant="t", user_tier="", keys=frozenset())
+    assert isinstance(found, Refusal)
+    assert found.code == "unknown_agent"

@@ -20,12 +20,13 @@ from tests.services.runtime.given import values
 from tests.services.stream.given import CODEC
 
 COMMANDS = "commands"
+PAID: dict[str, Any] = {"credential_source": "run", "credential_scope": RUN}
 BLOB = BlobRef(sha256="ab" * 32, size_bytes=70_000, media_type="text/plain")
 
 
 def model_result() -> ModelAnswered:
     order = answered(begun().state, "let me", *calls("A", "B"), classes=("read", "unsafe"), reconcilable=(False, True))
-    return replace(order, text_blob=BLOB, reasoning="hm", reasoning_signature="sig", traceparent="00-x")
+    return replace(order, text_blob=BLOB, reasoning="hm", reasoning_signature="sig", traceparent="00-x", **PAID)
 
 
 def test_a_result_is_the_same_after_the_journey() -> None:

@@ -18,8 +18,10 @@ from services.core.admission import PROVIDER_FULL
 from services.core.run.orders import ModelAnswered, ModelErred
 from services.core.run.react import CallModel
 from services.core.run.state import AwaitingModel
+from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.deltas import Previews
 from services.runtime.model_calls import ModelCalls, Provider
+from services.runtime.provider_keys import NO_KEY, ProviderKey
 from services.runtime.provider_queues import Waiting
 from services.runtime.shelf import Shelf
 from services.runtime.tracing import NoTracing
@@ -69,7 +71,7 @@ class Heard:
     def answered(self, provider: str, model: str) -> None:
         self.told.append(f"{provider}/{model} answered")
 
-    def erred(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
+    def erred(self, state: AwaitingModel, order: ModelErred, *, key: ProviderKey = NO_KEY) -> ModelErred:
         self.told.append(f"{state.provider}/{state.model} {order.kind}")
         return order
 
@@ -81,7 +83,13 @@ class Heard:
 class Work:
     """Model calls with one provider."""
 
-    def __init__(self, *items: ModelItem | Exception, waiting: Waiting | None = None, **provider: Any) -> None:
+    def __init__(
+        self,
+        *items: ModelItem | Exception,
+        waiting: Waiting | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
+        **provider: Any,
+    ) -> None:
         self.model = ToldModel(items=items)
         self.clock = Clock()
         self.blobs = MemoryBlobs()
@@ -101,6 +109,7 @@ class Work:
             sleep=self.clock.sleep,
             availability=self.heard,  # type: ignore[arg-type]  # it hears the three things calls say
             waiting=waiting,
+            credentials=credentials,
         )
 
     async def run(self, state: Any = None, **effect: Any) -> ModelAnswered | ModelErred:

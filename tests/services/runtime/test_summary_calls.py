@@ -11,12 +11,15 @@ from connectors.memory_log import MemoryLog
 from connectors.models.pricing import Price
 from connectors.protocols import ModelItem, Reply, TextDelta
 from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from schemas.run_events import CompactionFailed, ContextCompacted
 from schemas.values import Compaction, Usage
 from services.core.run import limits
+from services.core.run.decide import decide
 from services.core.run.orders import Summarised, SummaryFailed
 from services.core.run.react import Summarise
 from services.core.run.state import Compacting
 from services.core.run.summarising import question
+from services.runtime.credentials import NO_CREDENTIALS, Credentials
 from services.runtime.deltas import Previews
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.shelf import Shelf
@@ -24,6 +27,7 @@ from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tracing import NoTracing
 from tests.services.core.run.given import NOW, RUN, compacting, recover
 from tests.services.runtime.given import ToldModel
+from tests.services.runtime.test_credentials import Store
 from tests.services.stream.given import CODEC
 
 USAGE = Usage(input_tokens=1_000_000, output_tokens=2_000_000)
@@ -34,12 +38,14 @@ DELTAS = "deltas"
 class Work:
     """Summary calls with one provider."""
 
-    def __init__(self, *items: ModelItem | Exception, mask: Any = str) -> None:
+    def __init__(
+        self, *items: ModelItem | Exception, mask: Any = str, credentials: Credentials = NO_CREDENTIALS, name: str = ""
+    ) -> None:
         self.model = ToldModel(items=items)
         self.log = MemoryLog({DELTAS: 1})
         blobs = MemoryBlobs()
         models = ModelCalls(
-            {"acme": Provider(model=self.model)},
+            {"acme": Provider(model=self.model, api_key_env=name)},
             prices={("acme", "large"): Price(input=2, output=3)},
             currency="USD",
             tools=Shelf({}),
@@ -47,6 +53,7 @@ class Work:
             previews=Previews(CODEC, self.log, topic=DELTAS, partitions=1, term_of=lambda partition: 7),
             tracing=NoTracing(),
             clock_ms=lambda: NOW,
+            credentials=credentials,
         )
         self.calls = SummaryCalls(models, blobs=blobs, clock_ms=lambda: NOW, mask=mask)
 
@@ -78,6 +85,19 @@ async def test_a_summary_becomes_an_order_with_what_it_cost() -> None:
         currency="USD",
         duration_ms=order.duration_ms,
     )
+
+
+async def test_it_is_asked_for_with_the_key_that_came_with_the_run_and_the_log_says_so() -> None:
+    state = compacting().state
+    assert isinstance(state, Compacting)
+    state = replace(state, facts=replace(state.facts, credentials=("ACME_API_KEY",)))
+    work = Work(REPLY, credentials=Credentials(Store({"ACME_API_KEY": "sk-of-the-run"})), name="ACME_API_KEY")
+    order = await work.run(state)
+    assert [request.api_key for request in work.model.requests] == ["sk-of-the-run"]
+    assert isinstance(order, Summarised)
+    done, *_ = decide(state, order)
+    assert isinstance(done, ContextCompacted | CompactionFailed)
+    assert (done.credential_source, done.credential_scope) == ("run", RUN)
 
 
 async def test_the_call_has_no_tools_no_previews_and_shows_only_what_is_left_out() -> None:

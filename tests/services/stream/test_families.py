@@ -78,9 +78,9 @@ async def test_a_tree_is_its_parents_tenants_and_so_are_the_agents_it_finds(worl
     asked: list[str] = []
     resolve = world.definitions.resolve
 
-    def noted(agent: str, *, tenant: str, user_tier: str) -> AgentDefinition | Refusal:
+    def noted(agent: str, *, tenant: str, **more: Any) -> AgentDefinition | Refusal:
         asked.append(tenant)
-        return resolve(agent, tenant=tenant, user_tier=user_tier)
+        return resolve(agent, tenant=tenant, **more)
 
     world.definitions.resolve = noted  # type: ignore[method-assign]  # to see who is asked
     world.host()

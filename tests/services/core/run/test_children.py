@@ -454,6 +454,7 @@ def parent_facts() -> Facts:
         allowed_hosts=("example.org",),
         parent_context={"function_key": "f"},
         metadata={"secret-free": '"m"'},
+        operator_key_restricted=True,
     )
     return run.live.facts
 
@@ -482,6 +483,7 @@ def child_start(definition: AgentDefinition | Refusal = CHILD_DEFINITION, op: st
         ("user_tier", "gold"),
         ("allowed_hosts", ("example.org",)),
         ("parent_context", {"function_key": "f"}),
+        ("operator_key_restricted", True),
     ],
 )
 def test_what_a_child_inherits_unchanged(what: str, value: object) -> None:
