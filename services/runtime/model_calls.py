@@ -267,7 +267,15 @@ class ModelCalls:
 
     async def _key(self, name: str, provider: Provider, facts: Facts, tenant: str) -> ProviderKey:
         """What a call of the run is made with. Raises OutsideError: no key, or its store is away."""
-        values = await self._credentials.of(facts, tenant) if provider.api_key_env in facts.credentials else NOTHING
+        values = NOTHING
+        if provider.api_key_env in facts.credentials:
+            values = await self._credentials.of(facts, tenant)
+            if not values.get(provider.api_key_env):
+                # Not the operator's instead: whoever brought a key did not mean to spend somebody else's money.
+                raise Permanent(
+                    f"{name}: the credential {provider.api_key_env} that came with the run is gone, its time is over",
+                    kind="refused",
+                )
         return provider_keys.resolved(
             name,
             provider.api_key_env,

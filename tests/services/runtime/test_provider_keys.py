@@ -128,10 +128,17 @@ async def test_a_run_that_may_not_use_the_operators_key_never_falls_through_to_i
     assert (order.kind, order.transient) == ("operator_key_restricted", False)
     assert NAME in order.message
     assert (work.model.requests, work.heard.told) == ([], [])
-    gone = working(REPLY, store=Store({}))
     state = replace(state, facts=replace(state.facts, credentials=(NAME,)))
-    assert (await gone.erred(state)).kind == "operator_key_restricted"
     assert (await working(REPLY).answered(state)).credential_source == "run"
+
+
+@pytest.mark.parametrize("restricted", [False, True])
+async def test_a_key_that_is_gone_from_the_store_is_not_replaced_by_the_operators(restricted: bool) -> None:
+    work = working(REPLY, store=Store({}))
+    state = asking(NAME)
+    order = await work.erred(replace(state, facts=replace(state.facts, operator_key_restricted=restricted)))
+    assert (order.kind, order.transient, work.model.requests, work.heard.told) == ("refused", False, [], [])
+    assert f"the credential {NAME} that came with the run is gone" in order.message
 
 
 async def test_a_store_that_is_away_is_no_fault_of_the_model() -> None:
