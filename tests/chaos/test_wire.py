@@ -1,5 +1,7 @@
 """The compiled reader reads what fastavro reads, and leaves to it what is broken."""
 
+import re
+
 import pytest
 from hypothesis import given, settings
 
@@ -12,7 +14,12 @@ def slowly(value: bytes) -> str:
     try:
         return repr(read_slowly(value, *_names()[int.from_bytes(value[1:5], "big")]))
     except Unreadable as error:
-        return repr(error)
+        return told(error)
+
+
+def told(error: Unreadable) -> str:
+    """Without the addresses of objects, which fastavro names."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(error))
 
 
 @pytest.mark.parametrize("place", sorted(_names().values()), ids=str)
@@ -32,6 +39,6 @@ def test_what_is_damaged_is_refused_or_read_as_fastavro_does(value: bytes) -> No
     try:
         found = repr(decode(value))
     except Unreadable as error:
-        found = repr(error)
+        found = told(error)
     if len(value) >= 5 and value[0] == 0 and int.from_bytes(value[1:5], "big") in _names():
         assert found == slowly(value)
