@@ -41,6 +41,8 @@ RESERVE_WAIT_S = 10.0
 """How long one question to the books waits. Longer than their owner's death takes to be noticed."""
 BOOKS_WAIT_S = 60.0
 """How long a call waits for books that do not answer, asking again; then it has failed. Nothing is spent meanwhile."""
+ASK_AGAIN_S = 0.2
+"""After the log has not said how far the books are."""
 ROOM_WAIT_S = 30.0
 """How long a call waits that would fit if calls under way had ended; after that the limit stands."""
 SETTLE_WAIT_S = 5.0
@@ -119,10 +121,18 @@ class Spending:
     async def caught_up(self, books_offset: int = 0) -> None:
         """Until every limit is known that a sender who was at that offset knows, and every one of before a take-over.
 
-        Usually at once. An offset that the books do not have means their end. Raises BooksAway.
+        Usually at once. An offset that the books do not have means their end. Raises BooksAway when the log has not
+        answered for BOOKS_WAIT_S: a broker that is away for a moment must not cost a call an attempt.
         """
-        if self._may_miss_some(books_offset):
-            await self._catch_up()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + BOOKS_WAIT_S
+        while self._may_miss_some(books_offset):
+            try:
+                await self._catch_up()
+            except BooksAway:
+                if loop.time() >= end:
+                    raise
+                await asyncio.sleep(ASK_AGAIN_S)
 
     async def _catch_up(self) -> None:
         taken_over = self._taken_over

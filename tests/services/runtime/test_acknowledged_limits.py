@@ -1,8 +1,16 @@
 """Whoever was told that a limit is set finds that it holds for every run he starts then, however far a runtime is."""
 
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
+from typing import cast
 
+import pytest
+
+from connectors.errors import Transient
 from schemas.run_events import RunFailed, RunRefused
+from services.runtime import spending as spending_module
+from services.runtime.spending import BooksAway, Spending
+from services.stream.budget_clerk import BudgetClerk
 from tests.services.runtime.budget_world import BudgetWorld, Clerkship, until
 
 NOTHING_LEFT = {"hard_tokens": 10, "used_tokens": 10}
@@ -119,3 +127,31 @@ async def test_a_run_whose_owner_died_spends_nothing_before_the_next_one_knows_i
             world.see()
             await until(lambda: world.ends().total() == 1)
     assert codes(world) == [("r_one", "token_limit_exceeded")]
+
+
+class Away:
+    """A board whose log does not answer so many times."""
+
+    next_offset = 0
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    async def caught_up(self) -> None:
+        self.times -= 1
+        if self.times >= 0:
+            raise Transient("no leader", kind="unavailable")
+
+
+def after_a_take_over(times: int) -> Spending:
+    spending = Spending(cast(BudgetClerk, SimpleNamespace(board=Away(times))), lambda: 0)
+    spending.taken_over()
+    return spending
+
+
+async def test_a_log_that_is_away_for_a_moment_costs_no_attempt_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spending_module, "ASK_AGAIN_S", 0.0)
+    await after_a_take_over(3).caught_up()
+    monkeypatch.setattr(spending_module, "BOOKS_WAIT_S", 0.0)
+    with pytest.raises(BooksAway, match="no leader"):
+        await after_a_take_over(3).caught_up()
