@@ -27,7 +27,7 @@ from connectors.errors import OutsideError, Transient
 from connectors.models import foreign, ollama_request
 from connectors.models.exchange import check_key, check_vision, encoded, within
 from connectors.models.ollama_reply import OllamaTurn
-from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
+from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire, bearer
 from connectors.protocols import Capabilities, ModelItem, ModelRequest
 
 log = logging.getLogger("loomlog.models")
@@ -89,7 +89,7 @@ class OllamaModel:
         self._wire = Wire(
             provider=provider,
             base_url=(base_url or BASE_URL).rstrip("/").removesuffix("/api"),
-            headers=key_headers(api_key),
+            headers=bearer(api_key),
             secret=api_key,
             header_timeout_s=header_timeout_s,
             idle_timeout_s=idle_timeout_s,
@@ -103,7 +103,7 @@ class OllamaModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
         check_key(self.provider, request.api_key or self._api_key, needed=self._is_hosted)
-        wire = self._wire.keyed(request.api_key, key_headers(request.api_key))
+        wire = self._wire.keyed(request.api_key, bearer(request.api_key))
         sees = self.capabilities.supports_vision and ollama_request.can_see(request.model, self._vision_models)
         check_vision(self.provider, request, can_see=sees)
         request = within(request, self.capabilities, effort_is_thinking=True)
@@ -195,11 +195,6 @@ class OllamaModel:
                 request.model,
                 window,
             )
-
-
-def key_headers(key: str) -> dict[str, str]:
-    """Where this API wants its key."""
-    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def capabilities(num_ctx: int = 0) -> Capabilities:

@@ -12,7 +12,7 @@ from connectors.models import foreign, openai_request
 from connectors.models.exchange import check_key, check_vision, encoded, within
 from connectors.models.openai_reply import OpenAiTurn
 from connectors.models.openai_request import OPENAI, Dialect
-from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
+from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire, bearer
 from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
 
 WITHOUT_A_LIST = (404, 405)
@@ -46,7 +46,7 @@ class OpenAiModel:
         self._wire = Wire(
             provider=provider,
             base_url=base_url or dialect.base_url,
-            headers=key_headers(api_key),
+            headers=bearer(api_key),
             secret=api_key,
             header_timeout_s=header_timeout_s,
             idle_timeout_s=idle_timeout_s,
@@ -56,7 +56,7 @@ class OpenAiModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
         check_key(self.provider, request.api_key or self._api_key, needed=self._needs_key)
-        wire = self._wire.keyed(request.api_key, key_headers(request.api_key))
+        wire = self._wire.keyed(request.api_key, bearer(request.api_key))
         sees = self.capabilities.supports_vision and openai_request.can_see(request.model, self._dialect)
         check_vision(self.provider, request, can_see=sees)
         request = within(request, self.capabilities)
@@ -111,11 +111,6 @@ class OpenAiModel:
 
     async def close(self) -> None:
         await self._wire.close()
-
-
-def key_headers(key: str) -> dict[str, str]:
-    """Where this API wants its key."""
-    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def capabilities(dialect: Dialect) -> Capabilities:

@@ -312,6 +312,11 @@ def _trusted() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
+def bearer(key: str) -> dict[str, str]:
+    """The header in which most APIs want their key."""
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
 def _check_key(provider: str, key: str, origin: str) -> None:
     if not _HEADER_SAFE.match(key):
         raise Permanent(
