@@ -24,7 +24,8 @@ from services.stream.budgets import BudgetBoard
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
-from services.stream.host import Host, Membership
+from services.stream.host import Host
+from services.stream.membership import Membership
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
 from services.stream.standby import PausableTail

@@ -14,14 +14,12 @@ from services.stream.alarms import Alarms
 from services.stream.checkpoints import Checkpoints
 from services.stream.drain import DRAIN_S, Drain
 from services.stream.flusher import Flusher
-from services.stream.membership import FixedMembership, Membership
+from services.stream.membership import Membership
 from services.stream.owner import Owner
 from services.stream.ownership import AskFor, Ownership
 from services.stream.standby import PausableTail, Standby
 from services.stream.watches import watch_quiet_partitions, watch_the_wire
 from services.stream.workplace import Figures, Workplace
-
-__all__ = ["FixedMembership", "Host", "Membership"]
 
 MAX_PENDING = 20_000
 """Decisions waiting for the log, and commands waiting for a look-up, before further ones are left in their topic;

@@ -51,7 +51,8 @@ from services.runtime.work import calls_of
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
-from services.stream.host import FixedMembership, Host
+from services.stream.host import Host
+from services.stream.membership import FixedMembership
 from services.stream.partition import Aggregate
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots

@@ -95,7 +95,8 @@ from services.runtime.budgets import budget_host
 from services.runtime.relatives import told
 from services.runtime.responses import Responses
 from services.stream.dead_letters import DeadLetters
-from services.stream.host import FixedMembership, Host
+from services.stream.host import Host
+from services.stream.membership import FixedMembership
 from services.stream.subject_keys import SubjectKeys
 from tests.projections.twin import Twin
 

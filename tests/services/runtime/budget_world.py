@@ -26,7 +26,8 @@ from services.runtime.tracing import NO_TRACING
 from services.stream.budget_clerk import BudgetClerk
 from services.stream.budget_family import topics_of
 from services.stream.dead_letters import DeadLetters
-from services.stream.host import FixedMembership, Host
+from services.stream.host import Host
+from services.stream.membership import FixedMembership
 from tests.services.runtime.small_runtime import AGENT, TOPICS, Scripted, SmallRuntime, clock_ms, running
 
 BUDGETS = topics_of()

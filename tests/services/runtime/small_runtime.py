@@ -54,7 +54,8 @@ from services.runtime.work import Work
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
 from services.stream.family import Topics
-from services.stream.host import FixedMembership, Host, PausableTail
+from services.stream.host import Host, PausableTail
+from services.stream.membership import FixedMembership
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
 from services.stream.workplace import Workplace

@@ -18,7 +18,7 @@ from services.core.run.orders import Order
 from services.core.run.state import State
 from services.runtime.run_family import RunFamily
 from services.stream import watches
-from services.stream.host import FixedMembership
+from services.stream.membership import FixedMembership
 from tests.services.stream.given import replaced
 from tests.services.stream.judge import dead_letters
 from tests.services.stream.outside import TOPICS

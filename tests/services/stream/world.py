@@ -31,7 +31,8 @@ from services.runtime.run_family import RunFamily
 from services.runtime.tally import Tallies
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
-from services.stream.host import FixedMembership, Host
+from services.stream.host import Host
+from services.stream.membership import FixedMembership
 from services.stream.partition import Partition
 from services.stream.past import Past
 from services.stream.snapshot import Snapshots
