@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from schemas.codec import Codec, local_codec
 from schemas.ids import ID_PATTERN, fresh_token, hashed_token, partition_key
+from schemas.placing import Placer
 from schemas.run_commands import StartRun
 from schemas.values import CommandEnvelope, Segment
 
@@ -47,12 +48,15 @@ def start_run_record(
     metadata: Mapping[str, str] | None = None,
     traceparent: str = "",
     codec: Codec | None = None,
+    placer: Placer | None = None,
 ) -> CommandRecord:
     """A run of `agent` with a prompt or, for more than one text, with segments.
 
     subject: who asks, for example the name of your service. session_id: the session to go on with, empty for a new one.
     idempotency_key: the same key of the same tenant and subject is the same run, whenever it is sent again.
     run_id: chosen by you instead; see schemas/ids.py for what it may be. traceparent: your W3C trace context.
+    placer: for a program that starts many runs, one for all of them, made for the number of partitions of
+    COMMANDS_TOPIC: runs that begin together then share a partition, which costs the broker less (schemas/placing.py).
     Values of `metadata` are JSON texts. Raises ValueError.
     """
     if not agent or not (prompt or segments):
@@ -65,6 +69,8 @@ def start_run_record(
         if idempotency_key:
             # As the API names it, so that a key means the same run whichever way it came.
             own = hashed_token("idempotency", tenant, subject, idempotency_key)
+        elif placer is not None and not session_id:
+            own = placer.placed(own, at_ms)
         run_id = f"r_{partition_key(session_id)}-{own}" if session_id else f"r_{own}"
     if not ID_PATTERN.match(run_id):
         raise ValueError(f"run_id {run_id!r}: expected 1 to 128 of A-Z a-z 0-9 _ -")

@@ -1,6 +1,6 @@
 """The ids of a new run, and with them the partition whose owner decides about it (schemas/ids.py).
 
-    plain                      r_<fresh>                    alone in a random partition
+    plain                      r_<fresh>                    with the runs that begin when it does (placing.py)
     chosen handle              r_<hash of the handle>-<fresh>   equal handles meet, so the owner can refuse the second
     Idempotency-Key            r_<hash of the key>          the same key is the same run, whoever asks and whenever
     continuation               r_<the session's>-<fresh>    the runs of a session share a partition

@@ -21,6 +21,7 @@ from connectors.kafka import MAX_BATCH_BYTES
 from connectors.partitioner import partition_of
 from connectors.protocols import LogAppender, Outgoing
 from schemas.codec import Codec, Record
+from schemas.placing import Placer
 from services.commands import limits
 from services.commands.declined import RETRY_SOON_S, Declined
 
@@ -86,6 +87,7 @@ class Publisher:
         self._retry_s = retry_s
         self._on_batch = on_batch
         self._lanes: list[_Lane] = []
+        self._placer: Placer | None = None
         self._ready = asyncio.Event()
         self._waiting = 0
         self._waiting_bytes = 0
@@ -102,6 +104,12 @@ class Publisher:
     async def open(self) -> None:
         """Learns how many partitions there are. Raises Transient when the broker does not answer."""
         self._lanes = [_Lane(number) for number in range(await self._appender.partitions(self.topic))]
+        self._placer = Placer(len(self._lanes))
+
+    def placed(self, fresh: str, at_ms: int) -> str:
+        """The fresh token of a run that begins now, in the partition of those that begin with it."""
+        assert self._placer is not None, f"{self.topic} is not open"
+        return self._placer.placed(fresh, at_ms)
 
     def partition_of(self, key: str) -> int:
         """The partition of a key, the same in the commands and the events topic."""

@@ -118,8 +118,11 @@ class Runs:
         if request.session_id:
             return await self._continue(caller, request)
         who = identity(caller, user_id=request.user_id)
+        fresh = self._fresh_token()
+        if not (request.idempotency_key or request.agent_id):  # whose hash says where the run lies
+            fresh = self._publisher.placed(fresh, self._clock_ms())
         names = names_of_run(
-            fresh=self._fresh_token(),
+            fresh=fresh,
             tenant=who.tenant,
             subject=who.subject,
             agent_id=request.agent_id,

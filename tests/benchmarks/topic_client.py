@@ -18,6 +18,7 @@ from connectors.partitioner import partition_of
 from connectors.protocols import Outgoing
 from schemas.codec import local_codec, peek
 from schemas.ids import fresh_token
+from schemas.placing import Placer
 from schemas.reader import TermReader
 from schemas.run_commands import StartRun
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused
@@ -44,6 +45,7 @@ class TopicClient:
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._queued: dict[int, list[Outgoing]] = {partition: [] for partition in readers}
         self._wake = asyncio.Event()
+        self._placer = Placer(len(readers))
 
     async def read(self) -> None:
         """Reads ends until cancelled."""
@@ -75,7 +77,7 @@ class TopicClient:
 
     async def run_once(self) -> None:
         now_ms = time.time_ns() // 1_000_000
-        token = fresh_token(now_ms, os.urandom(10))
+        token = self._placer.placed(fresh_token(now_ms, os.urandom(10)), now_ms)
         run_id, key = f"r_{token}", token.encode()
         command = StartRun(
             envelope=CommandEnvelope(command_id=token, issued_at_ms=now_ms), agent=AGENT, prompt=PROMPT, run_id=run_id

@@ -1,7 +1,9 @@
 import pytest
 
+from connectors.partitioner import partition_of
 from schemas.codec import local_codec
 from schemas.ids import hashed_token, partition_key
+from schemas.placing import STAY_RUNS, Placer
 from schemas.producing import CommandRecord, start_run_record
 from schemas.run_commands import StartRun
 from schemas.values import ContentBlock, Segment
@@ -24,6 +26,16 @@ def test_a_new_run_has_an_id_of_its_own_under_its_own_key() -> None:
     assert (started.run_id, started.envelope.command_id) == (first.run_id, first.run_id)
     assert (started.agent, started.prompt, started.envelope.subject) == ("assistant", "hello", "billing")
     assert started.envelope.issued_at_ms > 1_700_000_000_000
+
+
+def test_runs_of_one_placer_lie_side_by_side_and_sessions_where_they_are() -> None:
+    placer = Placer(8)
+    records = [start_run_record(agent="a", prompt="p", placer=placer) for _ in range(2 * STAY_RUNS)]
+    places = [partition_of(record.key, 8) for record in records]
+    assert len(set(places)) < 8
+    assert all(record.run_id == f"r_{record.key.decode()}" for record in records)
+    further = start_run_record(agent="a", prompt="p", session_id="s_abc", placer=placer)
+    assert further.key == b"abc"
 
 
 def test_an_idempotency_key_gives_the_run_the_api_would_give_it() -> None:

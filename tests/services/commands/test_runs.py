@@ -95,6 +95,12 @@ async def test_the_position_is_that_of_the_first_event() -> None:
     assert accepted.position == f"run.events/{partition}:1"
 
 
+async def test_runs_that_begin_together_are_put_side_by_side() -> None:
+    async with world() as made:
+        runs = [await finished(made) for _ in range(8)]
+        assert len({made.layer.publisher.partition_of(partition_key(run.run_id)) for run in runs}) == 1
+
+
 async def test_a_run_needs_no_read_model() -> None:
     async with world(projecting=False) as made:
         made.postgres_is_away = True

@@ -208,7 +208,7 @@ class World:
         )
 
     def token(self) -> str:
-        return fresh_token(NOW_MS, next(self._counter).to_bytes(10, "big"))
+        return fresh_token(NOW_MS, next(self._counter).to_bytes(8, "big") + b"\0\0")
 
     def keys_of_a_process(self) -> SubjectKeys:
         """What another process knows of the keys of subjects: nothing yet."""
