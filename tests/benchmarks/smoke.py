@@ -9,11 +9,11 @@ second: the machine's speed drifts by a third within minutes, but for both. The 
 docs/figures/smoke.json, which `--write` makes: the median of several stacks. When a row has fallen it is measured a
 second time on the same stack and judged by the better of the two.
 
-How it varies: eleven sessions on two cores shared with other work, whose raw figures drifted by a factor of eight (the
-floor did 10 to 154 runs/s with one in flight). Eight with a load under 8: 0.27-0.36 for topic:1, 0.18-0.29 for
-topic:64, 0.17-0.26 for http:16. Three with a load up to 13: 0.42-0.74, 0.25-0.28, 0.16-0.50. The gate is at 0.19, 0.14
-and 0.15. One of the three failed because no run of 64 ended within a slice of half a second; since then a slice lasts
-until two waves of runs are over.
+How it varies: three sessions after runs that begin together shared a partition gave 0.28-0.34 for topic:1, 0.20-0.21
+for topic:64, 0.30-0.32 for http:16; the gate is at 0.21, 0.13 and 0.21. Before that there were eleven, on two cores
+shared with other work, whose raw figures drifted by a factor of eight. Eight with a load under 8: 0.27-0.36, 0.18-0.29,
+0.17-0.26. Three with a load up to 13: 0.42-0.74, 0.25-0.28, 0.16-0.50. One of those failed because no run of 64 ended
+within a slice of half a second; since then a slice lasts until two waves of runs are over.
 
 BENCH_SMOKE_DELAY_MS=N holds up every run of ours by N milliseconds, to see it fail.
 """

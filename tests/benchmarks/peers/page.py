@@ -53,6 +53,8 @@ NOT_COMPARED = """\
   run in flight there are as many of those processes as cores.
 * Our stack stays up while others are measured, because its broker and its Postgres serve the floors and the peers; what
   it costs meanwhile is the group "ours, idle" and is not in their totals.
+* The API and our client of the commands topic give runs that begin together keys of one partition, as decision 27
+  says, with what it brings. A program that draws its keys at random is slower than the rows of the topic.
 * Ours does more than the workload asks: typed records, redaction, a hash chain, a projection in Postgres, live figures.
 """
 
