@@ -17,11 +17,13 @@ TRANSIENT_KINDS = frozenset(
         "timeout",
         "network",
         "interrupted",
+        "stale",
         "provider_concurrency_exhausted",
     }
 )
-"""429, 529, other 5xx, header or idle timeout, connection, a stream that ended in the middle, no place for the call
-among those that our own process makes at once."""
+"""429, 529, other 5xx, header or idle timeout, connection, a stream that ended in the middle, a connection kept from an
+earlier call that the other side closed before it answered, no place for the call among those that our own process
+makes at once."""
 CODE_AGENT_KINDS = frozenset(
     {
         "code_agent_load",

@@ -834,6 +834,8 @@ class ProviderProbed:
     """Process that asked it."""
     at_ms: int = 0
     """When it answered, UTC milliseconds."""
+    key_refused: bool = False
+    """It is there, but not for the key it was asked with: refused, at its limit, or without money."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -844,6 +846,7 @@ class ProviderProbed:
             "request_id": self.request_id,
             "by": self.by,
             "at_ms": self.at_ms,
+            "key_refused": self.key_refused,
         }
 
     @classmethod
@@ -856,6 +859,7 @@ class ProviderProbed:
             request_id=value["request_id"],
             by=value["by"],
             at_ms=value["at_ms"],
+            key_refused=value["key_refused"],
         )
 
 

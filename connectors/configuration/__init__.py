@@ -2,7 +2,7 @@
 
     settings, configuration   load(os.environ, working_directory=Path.cwd(), paths=...)
     who may ask               token_table(...), authenticate(...)
-    what can be called        providers_of(...), usable_ids(...)
+    what can be called        providers_of(...), usable_ids(...), open_to_keys(...)
     what a run is pinned to   resolve_agent(...)
 
 Nothing here reads the environment or a file at import, and pydantic stays inside.
@@ -27,7 +27,7 @@ from connectors.configuration.principals import (
     principal_of,
     token_table,
 )
-from connectors.configuration.providers import Provider, providers_of, usable_ids
+from connectors.configuration.providers import Provider, open_to_keys, providers_of, usable_ids
 from connectors.configuration.resolve import (
     Fallback,
     ResolvedAgent,
@@ -78,6 +78,7 @@ __all__ = [
     "load",
     "load_configuration",
     "newest",
+    "open_to_keys",
     "patterns_of",
     "prepare_volumes",
     "price_of",

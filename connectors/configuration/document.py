@@ -32,7 +32,8 @@ of settings marked *secret* are never shown, logged or expanded in a file.
 
 Keys of model providers are read from the variable that `providers.<id>.api_key_env` names: `ANTHROPIC_API_KEY`,
 `OPENAI_API_KEY`, `DEEPSEEK_API_KEY`, `GEMINI_API_KEY`, `OLLAMA_API_KEY` for the built-in ones. `OLLAMA_BASE_URL` is the
-address of `ollama-local`; `disabled` switches it off.
+address of `ollama-local`; `disabled` switches it off. A provider whose variable is not set is there only for runs that
+bring its key, as a credential of that name (OPERATING.md), and for nobody without LOOMLOG_SECRET_KEY.
 """
 
 FILES = """## Configuration files

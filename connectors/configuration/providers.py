@@ -4,8 +4,11 @@ A provider is usable when the process could call it: its key is in the environme
 switched off by the address `disabled`, and a synthetic one was allowed, by LOOMLOG_MOCK_ENABLED or by the option
 `enabled` in a file. Whether it answers is another question, asked by whoever calls it.
 
+One that lacks nothing but its key is open to runs that bring it (`open_to_keys`), where runs can bring credentials at
+all. It is never called without: it is not probed and lists nothing.
+
 Before: model.py, settings.py. After: resolve.py takes the ids of the usable ones, connectors/models builds a driver
-from each.
+from each, and from those that are open to keys.
 """
 
 from collections.abc import Iterable, Mapping
@@ -90,6 +93,14 @@ def providers_of(configuration: Configuration, settings: Settings, environ: Mapp
 def usable_ids(providers: Iterable[Provider]) -> frozenset[str]:
     """The ids resolve.py may choose from."""
     return frozenset(provider.id for provider in providers if provider.is_usable)
+
+
+def open_to_keys(providers: Iterable[Provider], settings: Settings) -> frozenset[str]:
+    """The ids of those that only runs with a key of their own can use. None without LOOMLOG_SECRET_KEY: nothing could
+    be sealed with it, so no run brings anything."""
+    if not settings.secret_key:
+        return frozenset()
+    return frozenset(provider.id for provider in providers if provider.needs_key)
 
 
 def _provider(name: str, block: ProviderBlock, settings: Settings, environ: Mapping[str, str]) -> Provider:

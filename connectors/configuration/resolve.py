@@ -186,8 +186,12 @@ def _picked(
             picked.append(choice)
         elif model := newest(choice.model_pattern, listings.get(choice.provider, ())):
             picked.append(replace(choice, model=model, model_pattern=""))
-        else:
+        elif listings.get(choice.provider):
             passed_over.append(f"{choice.name} matches no single model that {choice.provider} lists")
+        else:
+            passed_over.append(
+                f"{choice.name} cannot be looked up: it is not known which models {choice.provider} lists"
+            )
     return picked, passed_over
 
 

@@ -6,7 +6,11 @@ asked for. Processes that start runs find that out before the first one: they do
 taken to match, because nobody has been asked for a list yet.
 
     refused     the tier an agent names, for users of the default plan; every tier a plan spells out
-    warned of   a tier of the file that no agent names; the tier of an agent under another plan that leaves it nothing
+    warned of   the same, when all that is missing is a key that runs can bring: an operator may mean to have none
+                a tier of the file that no agent names; the tier of an agent under another plan that leaves it nothing
+
+A key of a run helps only where a model is named: for a pattern there is no list, which nobody asks for without
+a key.
 
 Before: load.py, providers.py. After: the main of every process that starts runs.
 """
@@ -19,24 +23,40 @@ from connectors.configuration.model import Configuration
 from connectors.configuration.routing import DEFAULT_USER_TIER, Choice, DeadEnd, choices
 from connectors.configuration.words import Tier
 
+NONE: Collection[str] = frozenset()
 
-def check_tiers(configuration: Configuration, usable: Collection[str]) -> list[str]:
-    """The warnings. Raises ConfigurationProblem with every tier that resolves to nothing."""
+
+def check_tiers(
+    configuration: Configuration, usable: Collection[str], open_to_keys: Collection[str] = NONE
+) -> list[str]:
+    """The warnings. `open_to_keys`: providers that runs with a key of their own can use (providers.open_to_keys).
+
+    Raises ConfigurationProblem with every tier that resolves to nothing, whatever runs bring.
+    """
     errors: list[str] = []
     warnings: list[str] = []
     used: set[Tier] = set()
+
+    def is_wrong(place: str, agent: Agent, plan: str) -> bool:
+        """Told as an error, or as a warning where a key of the run is all that is missing."""
+        wrong = _wrong(configuration, agent, plan, usable)
+        if wrong and (keys := _keys(configuration, agent, plan, open_to_keys)):
+            of_runs = f"only runs that bring a key of their own can use it, as the credential {' or '.join(keys)}"
+            warnings.append(f"{place}: {wrong}; {of_runs}")
+        elif wrong:
+            errors.append(f"{place}: {wrong}")
+        return bool(wrong)
+
     for name, agent in configuration.agents.items():
         if agent.tier and not (agent.provider or agent.model):
             used.add(agent.tier)
-            if wrong := _wrong(configuration, agent, "", usable):
-                errors.append(f"agents.{name}.tier: {wrong}")
+            is_lost = is_wrong(f"agents.{name}.tier", agent, "")
             for plan in configuration.user_tiers:
-                if plan != DEFAULT_USER_TIER and not wrong and (lost := _wrong(configuration, agent, plan, usable)):
+                if plan != DEFAULT_USER_TIER and not is_lost and (lost := _wrong(configuration, agent, plan, usable)):
                     warnings.append(f"agents.{name} cannot run for users of the tier {plan}: {lost}")
     for plan, block in configuration.user_tiers.items():
         for tier in block.tiers:
-            if wrong := _wrong(configuration, Agent(tier=tier), plan, usable):
-                errors.append(f"user_tiers.{plan}.tiers.{tier}: {wrong}")
+            is_wrong(f"user_tiers.{plan}.tiers.{tier}", Agent(tier=tier), plan)
     for tier in configuration.tiers:
         if tier not in used and (wrong := _wrong(configuration, Agent(tier=tier), "", usable)):
             warnings.append(f"tiers.{tier}: {wrong}; no agent uses it")
@@ -53,6 +73,19 @@ def _wrong(configuration: Configuration, agent: Agent, plan: str, usable: Collec
     if any(choice.provider in usable for choice in found):
         return ""
     return f"tier {agent.tier} resolves to nothing: {'; '.join(_needs(configuration, choice) for choice in found)}"
+
+
+def _keys(configuration: Configuration, agent: Agent, plan: str, open_to_keys: Collection[str]) -> list[str]:
+    """The names of the keys with which a run finds a model there."""
+    found = choices(configuration, agent, plan)
+    if isinstance(found, DeadEnd):
+        return []
+    names = [
+        configuration.providers[choice.provider].api_key_env or ""
+        for choice in found
+        if choice.model and choice.provider in open_to_keys
+    ]
+    return list(dict.fromkeys(names))
 
 
 def _needs(configuration: Configuration, choice: Choice) -> str:

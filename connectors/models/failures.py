@@ -131,14 +131,23 @@ def classified(provider: str, status: int, said: str, *, retry_after_s: float | 
     return Permanent(message, kind=kind, status=status)
 
 
-def from_transport(provider: str, error: Exception, *, doing: str, streaming: bool, secret: str = "") -> OutsideError:
-    """The failure of the connection that httpx reports. `doing` says during what, `streaming` after the headers."""
+CLOSED = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
+"""What httpx says when the other side has closed, depending on how and when."""
+
+
+def from_transport(
+    provider: str, error: Exception, *, doing: str, streaming: bool, secret: str = "", kept: bool = False
+) -> OutsideError:
+    """The failure of the connection that httpx reports. `doing` says during what, `streaming` after the headers, `kept`
+    on a connection of an earlier call."""
     detail = readable(str(error), secret=secret) or type(error).__name__
     message = f"{provider}: {doing}: {detail}"
     if isinstance(error, httpx.TimeoutException):
         return Transient(message, kind="timeout")
     if isinstance(error, (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.TooManyRedirects)):
         return Permanent(message, kind="invalid")
+    if kept and not streaming and isinstance(error, CLOSED):
+        return Transient(f"{message}, on a connection that was kept from an earlier call", kind="stale")
     return Transient(message, kind="interrupted" if streaming else "network")
 
 

@@ -8,7 +8,8 @@ faults: no headers is a provider that is down or queueing, silence in the middle
 
 Not chosen: HTTP/2 (one lost connection would end every turn on it); httpx's own read timeout (it cannot tell the two
 apart); following redirects (a key would go to a host nobody configured); the environment's proxies (settings are built
-in main, once). A turn is never sent twice here, not even on a stale keep-alive connection: the log must show it.
+in main, once). A turn is never sent twice here, not even when the provider closed the kept connection it was sent on:
+that is a failure of its own kind, which a run may try again once, and the log shows both (services/core/run).
 
 Before: the drivers. After: sse, json_lines, failures.
 """
@@ -194,9 +195,14 @@ class Wire:
         """The answer once its headers are there and say success; closed afterwards in every case."""
         if self._client.is_closed:
             raise Transient(f"{self.provider}: the driver is closed; no call can begin", kind="unavailable")
-        with self._translated(f"{method} {path}", streaming=False):
+        connecting = Connecting()
+        with self._translated(f"{method} {path}", streaming=False, connecting=connecting):
             request = self._client.build_request(
-                method, self._base_url + path, content=body, headers={**self._key_headers, **headers}
+                method,
+                self._base_url + path,
+                content=body,
+                headers={**self._key_headers, **headers},
+                extensions={"trace": connecting.trace},
             )
             try:
                 async with asyncio.timeout(self._header_timeout_s):
@@ -289,14 +295,32 @@ class Wire:
             )
 
     @contextmanager
-    def _translated(self, doing: str, *, streaming: bool) -> Iterator[None]:
+    def _translated(self, doing: str, *, streaming: bool, connecting: "Connecting | None" = None) -> Iterator[None]:
         """Every error httpx can raise, as ours."""
         try:
             yield
         except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError) as error:
             raise failures.from_transport(
-                self.provider, error, doing=doing, streaming=streaming, secret=self._secret
+                self.provider,
+                error,
+                doing=doing,
+                streaming=streaming,
+                secret=self._secret,
+                kept=connecting is not None and not connecting.was_tried,
             ) from error
+
+
+class Connecting:
+    """Whether a request opened a connection for itself. httpcore tells what it does to `trace`."""
+
+    __slots__ = ("was_tried",)
+
+    def __init__(self) -> None:
+        self.was_tried = False
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        if event == "connection.connect_tcp.started":
+            self.was_tried = True
 
 
 def _posting(accept: str, idempotency_key: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from connectors.configuration import (
     Unresolved,
     is_loopback,
     load,
+    open_to_keys,
     providers_of,
     resolve_agent,
     usable_ids,
@@ -116,6 +117,7 @@ def _configuration(cli: CliSettings, working_directory: Path) -> list[Check]:
     return [
         Check(name="configuration", state=WARN if warnings else OK, found=f"{files}: {agents}", remedy=warnings),
         _models(cli, loaded),
+        *_provider_keys(cli, loaded),
         _access(cli, loaded),
     ]
 
@@ -137,6 +139,16 @@ def _models(cli: CliSettings, loaded: Loaded) -> Check:
         )
         return Check(name="models", state=WARN, found=found, remedy=remedy)
     return Check(name="models", state=OK, found=found)
+
+
+def _provider_keys(cli: CliSettings, loaded: Loaded) -> list[Check]:
+    """The providers that are there only for runs with a key of their own; nothing where there are none."""
+    providers = providers_of(loaded.configuration, loaded.settings, cli.environ)
+    of_runs = open_to_keys(providers.values(), loaded.settings)
+    if not of_runs:
+        return []
+    named = ", ".join(f"{one.id} ({one.api_key_env})" for one in providers.values() if one.id in of_runs)
+    return [Check(name="provider keys", state=OK, found=f"only for runs that bring the key as a credential: {named}")]
 
 
 def _access(cli: CliSettings, loaded: Loaded) -> Check:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from schemas.stream_records import ModelMarked, ProbeRequested, ProviderProbed
-from services.core.run.falling_back import FALLS_BACK, class_of
+from services.core.run.falling_back import FALLS_BACK, STALE, class_of
 
 RATE_LIMITED, STALLED, RECOVERED = "rate_limited", "stalled", "recovered"
 """Marks of a model."""
@@ -64,6 +64,8 @@ class Probed:
     """As it lists them; where the list could not be had, as it did before."""
     checked_at_ms: int
     error: str = ""
+    key_refused: bool = False
+    """It is not reachable with the operator's key only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +119,16 @@ class Matrix:
     def cell(self, provider: str, model: str) -> Cell:
         return self.cells.get((provider, model), WELL)
 
-    def standing(self, provider: str, model: str, now_ms: int) -> Standing:
-        """How a model is at that time."""
+    def standing(self, provider: str, model: str, now_ms: int, *, own_key: bool = False) -> Standing:
+        """How a model is at that time. `own_key`: for a run that pays with a key of its own, which what the operator's
+        has met is no matter of."""
         probed = self.providers.get(provider)
         cell = self.cell(provider, model)
         return Standing(
-            reachable=probed is None or probed.reachable,
+            reachable=probed is None or probed.reachable or (own_key and probed.key_refused),
             listed=probed is None or not probed.models or is_listed(model, probed.models),
             stalled=cell.stalled,
-            rate_limited=cell.limited_until_ms > now_ms,
+            rate_limited=cell.limited_until_ms > now_ms and not own_key,
         )
 
     def has_answered(self, request_id: str, provider: str) -> bool:
@@ -163,7 +166,8 @@ class Matrix:
                 now = replace(cell, stalled_at_ms=0)
                 probed = self.providers.get(mark.provider)
                 if probed is not None and not probed.reachable:
-                    here = {**self.providers, mark.provider: replace(probed, reachable=True, error="")}
+                    found = replace(probed, reachable=True, error="", key_refused=False)
+                    here = {**self.providers, mark.provider: found}
                     return replace(self, providers=here)._with_cell(place, now, mark.at_ms)
             case _:
                 raise WrongMark(f"the mark {mark.mark[:60]!r}: expected {RATE_LIMITED}, {STALLED} or {RECOVERED}")
@@ -186,10 +190,14 @@ class Matrix:
         # Where the list could not be had, the one before is better than none.
         models = before.models if before is not None and probe.error and not probe.models else probe.models
         found = Probed(
-            reachable=probe.reachable, models=models, checked_at_ms=probe.at_ms, error=probe.error[:ERROR_MAX]
+            reachable=probe.reachable,
+            models=models,
+            checked_at_ms=probe.at_ms,
+            error=probe.error[:ERROR_MAX],
+            key_refused=probe.key_refused,
         )
         cells = self.cells
-        if probe.reachable:
+        if probe.reachable or probe.key_refused:
             cells = {
                 place: replace(cell, stalled_at_ms=0) if place[0] == probe.provider else cell
                 for place, cell in cells.items()
@@ -217,14 +225,21 @@ def mark_of_failure(
         return ModelMarked(
             provider=provider, model=model, mark=RATE_LIMITED, until_ms=until_ms, reason=kind, by=by, at_ms=at_ms
         )
-    if cell.stalled or class_of(kind) not in FALLS_BACK:
+    if cell.stalled or kind == STALE or class_of(kind) not in FALLS_BACK:
         return None
     return ModelMarked(provider=provider, model=model, mark=STALLED, reason=kind, by=by, at_ms=at_ms)
 
 
-def mark_of_success(matrix: Matrix, provider: str, model: str, *, at_ms: int, by: str) -> ModelMarked | None:
-    """What a call that was answered says of its model: something only when it was stalled, or its provider away."""
+def mark_of_success(
+    matrix: Matrix, provider: str, model: str, *, at_ms: int, by: str, own_key: bool = False
+) -> ModelMarked | None:
+    """What a call that was answered says of its model: something only when it was stalled, or its provider away.
+
+    Where the operator's key is refused, an answer to another one (`own_key`) says nothing.
+    """
     probed = matrix.providers.get(provider)
+    if own_key and probed is not None and probed.key_refused:
+        return None
     if not matrix.cell(provider, model).stalled and (probed is None or probed.reachable):
         return None
     return ModelMarked(provider=provider, model=model, mark=RECOVERED, by=by, at_ms=at_ms)

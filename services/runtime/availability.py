@@ -4,6 +4,9 @@ A mark is made when a call has failed for good, that is when no retry of it foll
 must not shut a model for everybody. It counts here at once and is appended in the background, never on the way of a
 call. Only changes are written: a healthy call writes nothing.
 
+Of providers for which the operator has no key nothing is told: nobody probes them, so nobody would take a mark back.
+Each run finds out itself, with the key it brought.
+
 Before: model_calls.py, with what came back. After: services/stream/providers.py, in every process.
 """
 
@@ -44,7 +47,13 @@ class Traits:
     sibling: Callable[[str], str] = str
     keeps_cache: bool = False
     api_key_env: str = ""
+    has_key: bool = True
     """As in model_calls.Provider."""
+
+    @property
+    def is_of_runs(self) -> bool:
+        """Only runs with a key of their own are there."""
+        return bool(self.api_key_env) and not self.has_key
 
 
 class Availability:
@@ -70,9 +79,14 @@ class Availability:
         """The latest mark of each model and state; the second state is the rate limit."""
         self._grown = asyncio.Event()
 
-    def answered(self, provider: str, model: str) -> None:
-        """A call was answered."""
-        self._say(mark_of_success(self._board.matrix, provider, model, at_ms=self._clock_ms(), by=self._name))
+    def answered(self, provider: str, model: str, *, key: ProviderKey = NO_KEY) -> None:
+        """A call made with that key was answered."""
+        if self._is_of_runs(provider):
+            return
+        mark = mark_of_success(
+            self._board.matrix, provider, model, at_ms=self._clock_ms(), by=self._name, own_key=not key.is_of_all
+        )
+        self._say(mark)
 
     def erred(self, state: AwaitingModel, order: ModelErred, *, key: ProviderKey = NO_KEY) -> ModelErred:
         """A call made with that key failed; the order with what else could be called, when no retry will follow.
@@ -81,7 +95,7 @@ class Availability:
         """
         if retry_wait_ms(state, order) is not None:
             return order
-        if order.kind in OF_KEYS and not key.is_of_all:
+        if (order.kind in OF_KEYS and not key.is_of_all) or self._is_of_runs(state.provider):
             return self._with_alternatives(state, order)
         definition = state.facts.definition
         mark = mark_of_failure(
@@ -104,6 +118,10 @@ class Availability:
         found = self._with_alternatives(state, order)
         elsewhere = [one for one in found.alternatives if one.choice.provider != state.provider]
         return replace(found, alternatives=tuple(elsewhere))
+
+    def _is_of_runs(self, provider: str) -> bool:
+        traits = self._traits.get(provider)
+        return traits is not None and traits.is_of_runs
 
     def _with_alternatives(self, state: AwaitingModel, order: ModelErred) -> ModelErred:
         left = self._traits.get(state.provider)
@@ -134,7 +152,9 @@ class Availability:
             traits = self._traits.get(choice.provider)
             if traits is None or not _has_key(state.facts, traits):
                 continue
-            if self._board.matrix.standing(choice.provider, choice.model, now_ms).available:
+            own_key = traits.api_key_env in state.facts.credentials
+            standing = self._board.matrix.standing(choice.provider, choice.model, now_ms, own_key=own_key)
+            if traits.is_of_runs or standing.available:
                 sibling = traits.sibling(choice.model)
                 found.append(
                     Alternative(
@@ -155,5 +175,7 @@ class Availability:
 
 
 def _has_key(facts: Facts, traits: Traits) -> bool:
-    """A run that may not use the operator's keys goes only where it has one, or where none is needed."""
-    return not facts.operator_key_restricted or not traits.api_key_env or traits.api_key_env in facts.credentials
+    """A run goes only where it has a key, where it may use the operator's and there is one, or where none is needed."""
+    if not traits.api_key_env or traits.api_key_env in facts.credentials:
+        return True
+    return traits.has_key and not facts.operator_key_restricted

@@ -22,6 +22,7 @@ from services.runtime.payloads import inline_or_blob
 
 NOTHING: Mapping[str, int] = {}
 NO_NAMES: Mapping[str, str] = {}
+NO_KEYS: frozenset[str] = frozenset()
 log = logging.getLogger("loomlog.runtime")
 
 KEPT = 10_000
@@ -30,13 +31,12 @@ NOTHING_KNOWN = Matrix()
 
 
 class ConfiguredDefinitions:
-    """Protocol services.runtime.desk.Definitions over a configuration that does not change while the process lives.
-
+    """Protocol services.runtime.resolver.Definitions over a configuration that does not change while the process lives.
 
     `matrix` gives what is known of the models now; what was resolved is kept until that changes, or until a rate limit
     ends. `pins_after_success`: runs stay with a model that has answered. `unbounded`: providers whose runs have no
     bound of turns. `time_limits_s`: by provider, for runs without one. `key_names`: by provider, the name a key for it
-    has; those that are not in it need none.
+    has; those that are not in it need none. Those that are in it and not `usable` are open to runs that bring the key.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ConfiguredDefinitions:
         self._matrix = matrix
         self._clock_ms = clock_ms
         self._pins_after_success = pins_after_success
-        self._kept: dict[tuple[str, str, frozenset[str] | None], AgentDefinition] = {}
+        self._kept: dict[tuple[str, str, frozenset[str], bool], AgentDefinition] = {}
         self._known = NOTHING_KNOWN
         self._known_until_ms = 0
         """0 = until the matrix changes."""
@@ -70,54 +70,82 @@ class ConfiguredDefinitions:
         self._picks: dict[tuple[str, str], str | None] = {}
 
     def resolve(
-        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
+        self,
+        agent: str,
+        *,
+        tenant: str,
+        user_tier: str,
+        credentials: Collection[str] = (),
+        operator_key_restricted: bool = False,
     ) -> AgentDefinition | Refusal:
         """The definition, or why there is none. Definitions of the configuration are every tenant's.
 
-        `keys` None: the run may use the operator's keys. Else only providers are left for which it has one of these
-        names, or which need none.
+        `credentials`: the names of those that the run brings. A provider whose key has one of these names is paid by
+        the run; others are there when the run may use the operator's keys and there is one, or when they need none.
         """
         now_ms = self._clock_ms()
         self._look(now_ms)
-        if keys is not None:
-            keys &= self._all_key_names  # a run may bring any number of other names
-        key = (agent, user_tier, keys)
+        # A run may bring any number of other names.
+        own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
+        key = (agent, user_tier, own, operator_key_restricted)
         found: AgentDefinition | Refusal | None = self._kept.get(key)
         if found is None:
-            resolved = resolve_agent(
-                self._configuration,
-                agent,
-                user_tier=user_tier,
-                usable=self._usable if keys is None else self._usable_with(keys),
-                listings=self._known.listings(),
-                why_not=lambda provider, model: self._known.standing(provider, model, now_ms).why_not,
-            )
-            found = self._pinned(resolved) if isinstance(resolved, ResolvedAgent) else refusal(resolved)
-            if keys is not None and isinstance(found, Refusal):
-                found = self._refused_for_keys(agent, tenant, user_tier, found)
+            found = self._found(agent, user_tier, own, now_ms, restricted=operator_key_restricted)
+            if isinstance(found, Refusal):
+                found = self._refused(found, agent, tenant, user_tier, own, restricted=operator_key_restricted)
             # Refusals are not kept: callers can make up any number of names.
-            if isinstance(found, AgentDefinition) and len(self._kept) < KEPT:
+            elif len(self._kept) < KEPT:
                 self._kept[key] = found
         return found
 
-    def _usable_with(self, keys: frozenset[str]) -> frozenset[str]:
+    def _found(
+        self, agent: str, user_tier: str, own: frozenset[str], now_ms: int, *, restricted: bool
+    ) -> AgentDefinition | Refusal:
         names = self._key_names
-        return frozenset(provider for provider in self._usable if provider not in names or names[provider] in keys)
+        paid = frozenset(provider for provider, name in names.items() if name in own)
+        operators = frozenset(name for name in self._usable if name not in names) if restricted else self._usable
+        # The others are not probed: whatever is known of them is from before.
+        listings = {name: models for name, models in self._known.listings().items() if name in self._usable}
 
-    def _refused_for_keys(self, agent: str, tenant: str, user_tier: str, found: Refusal) -> Refusal:
-        """That it may not use the operator's keys, when it is that; else what is wrong anyway."""
-        with_operators = self.resolve(agent, tenant=tenant, user_tier=user_tier)
-        if isinstance(with_operators, Refusal):
-            return with_operators
-        choices = with_operators.candidates or (ModelChoice(provider=with_operators.provider, model="", effort=""),)
-        wanted = dict.fromkeys(name for one in choices if (name := self._key_names.get(one.provider)))
+        def why_not(provider: str, model: str) -> str:
+            if provider not in self._usable:
+                return ""
+            return self._known.standing(provider, model, now_ms, own_key=provider in paid).why_not
+
+        resolved = resolve_agent(
+            self._configuration,
+            agent,
+            user_tier=user_tier,
+            usable=operators | paid,
+            listings=listings,
+            why_not=why_not,
+        )
+        return self._pinned(resolved) if isinstance(resolved, ResolvedAgent) else refusal(resolved)
+
+    def _refused(
+        self, found: Refusal, agent: str, tenant: str, user_tier: str, own: frozenset[str], *, restricted: bool
+    ) -> Refusal:
+        """The refusal with the keys that would help, when it is for want of them; else what is wrong anyway."""
+        if restricted:
+            anyway = self.resolve(agent, tenant=tenant, user_tier=user_tier, credentials=own)
+            if isinstance(anyway, Refusal):
+                return anyway
+        with_all = self._found(agent, user_tier, self._all_key_names, self._clock_ms(), restricted=restricted)
+        if isinstance(with_all, Refusal):
+            return found
+        choices = with_all.candidates or (ModelChoice(provider=with_all.provider, model="", effort=""),)
+        # Where the operator has a key as well, one of the run helps only whoever may not use the operator's.
+        lacking = [one.provider for one in choices if restricted or one.provider not in self._usable]
+        wanted = dict.fromkeys(name for one in lacking if (name := self._key_names.get(one)) and name not in own)
         if not wanted:
             return found
+        advice = f"send a key of yours with the request, as the credential {' or '.join(wanted)}"
+        if not restricted:
+            return replace(found, message=f"{found.message}; {advice}")
         return Refusal(
             code=OPERATOR_KEY_RESTRICTED,
             message=f"{OPERATOR_KEY_RESTRICTED}: agent {agent}: whoever starts this run may not use the operator's keys"
-            " (it lacks the scope providers:operator-key); send a key of yours with the request, as the credential "
-            f"{' or '.join(wanted)}",
+            f" (it lacks the scope providers:operator-key); {advice}",
         )
 
     def _pinned(self, agent: ResolvedAgent) -> AgentDefinition:

@@ -60,10 +60,11 @@ from services.runtime.kin import KinDesk
 from services.runtime.known_runs import KnownRuns
 from services.runtime.past_runs import PastRun, RunIndex
 from services.runtime.relatives import Relatives
+from services.runtime.resolver import Definitions
 from services.runtime.responses import Answering, Responses
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.spending import StartBudgets
-from services.runtime.starts import Definitions, Starts
+from services.runtime.starts import Starts
 from services.runtime.tally import Tallies
 from services.runtime.tracing import NO_TRACING, Tracing
 from services.stream.partition import Aggregate, Decision, Partition

@@ -8,24 +8,15 @@
 Before: desk.py has read the origin. After: services/core/run/forking.py.
 """
 
-from typing import Protocol
-
 from schemas.run_commands import ForkRun
 from schemas.run_events import RunStarted
 from schemas.values import AgentDefinition
 from services.core.run.forking import DIGEST_PREFIX_MIN, overridden
 from services.core.run.orders import Refusal
+from services.runtime.resolver import Definitions
 from services.runtime.wishes import granted_by_both
 
 CURRENT = "current"
-
-
-class Definitions(Protocol):
-    """As services.runtime.desk.Definitions."""
-
-    def resolve(
-        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
-    ) -> AgentDefinition | Refusal: ...
 
 
 def definition_of(
@@ -48,8 +39,13 @@ def _chosen(command: ForkRun, started: RunStarted, definitions: Definitions, ten
         return pinned
     if command.agent and wanted not in ("", CURRENT):
         return Refusal(code="bad_request", message="agent and definition name two definitions: give one of them")
-    keys = frozenset(command.credentials) if command.operator_key_restricted else None
-    current = definitions.resolve(command.agent or pinned.name, tenant=tenant, user_tier=started.user_tier, keys=keys)
+    current = definitions.resolve(
+        command.agent or pinned.name,
+        tenant=tenant,
+        user_tier=started.user_tier,
+        credentials=command.credentials,
+        operator_key_restricted=command.operator_key_restricted,
+    )
     if command.agent or wanted == CURRENT:
         return current
     if len(wanted) >= DIGEST_PREFIX_MIN:

@@ -26,7 +26,7 @@ from services.core.run.orders import Cancel, ChildTold, Close, Input, Refusal, S
 from services.core.run.react import EndChildren, Kin, SeeToChild, SeeToParent, TellParent
 from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, State
 from services.core.run.unknown import open_call
-from services.runtime.forks import Definitions
+from services.runtime.resolver import Definitions
 from services.runtime.spending import StartBudgets
 from services.stream.fold import BrokenHistory
 from services.stream.partition import Aggregate, Partition
@@ -188,7 +188,11 @@ class KinDesk:
             text = f"def_id {child.spawn.def_id}: this server keeps no versions of definitions; leave def_id out"
             return self._refused(parent, child, text)
         definition = self._definitions.resolve(
-            agent, tenant=parent.tenant, user_tier=facts.user_tier, keys=facts.own_keys
+            agent,
+            tenant=parent.tenant,
+            user_tier=facts.user_tier,
+            credentials=facts.credentials,
+            operator_key_restricted=facts.operator_key_restricted,
         )
         if isinstance(definition, Refusal):
             return self._refused(parent, child, definition.message)

@@ -189,7 +189,7 @@ class ModelCalls:
                     is_with_provider = False
                     span.answered(reply)
                 if self._availability is not None:
-                    self._availability.answered(effect.provider, effect.model)
+                    self._availability.answered(effect.provider, effect.model, key=key)
             hold = hold or self._hold(provider, place, tenant, user_id)  # the first limit may be younger than the call
             spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
             notices = await hold.settle(tokens_of(reply.usage), spent_micros) if hold is not None else ()

@@ -16,6 +16,7 @@ from connectors.protocols import LogAppender, Model, Outgoing
 from schemas.codec import Codec
 from schemas.stream_records import ProviderProbed
 from services.core.availability import ERROR_MAX
+from services.runtime.availability import OF_KEYS
 from services.stream.board import NotUnderstood
 from services.stream.providers import PARTITION, ProviderBoard
 
@@ -115,7 +116,7 @@ async def asked(
     """What a provider says when it is asked now. A provider that answers and lists nothing is reachable."""
     error = ""
     listed: tuple[str, ...] = ()
-    reachable = False
+    reachable = key_refused = False
     try:
         async with asyncio.timeout(PROBE_WAIT_S):
             await model.probe()
@@ -126,6 +127,7 @@ async def asked(
             )
     except (OutsideError, TimeoutError) as failure:
         error = f"no answer within {PROBE_WAIT_S:g} s" if isinstance(failure, TimeoutError) else str(failure)
+        key_refused = not reachable and isinstance(failure, OutsideError) and failure.kind in OF_KEYS
     return ProviderProbed(
         provider=name,
         reachable=reachable,
@@ -134,4 +136,5 @@ async def asked(
         request_id=request_id,
         by=by,
         at_ms=clock_ms(),
+        key_refused=key_refused,
     )

@@ -21,7 +21,8 @@ from services.core.run.conversation import conversation
 from services.core.run.facts import Facts, Pause
 from services.core.run.forking import origin_of
 from services.core.run.orders import Fork, Import, Obey, Origin, Refusal
-from services.runtime.forks import Definitions, definition_of
+from services.runtime.forks import definition_of
+from services.runtime.resolver import Definitions
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.stream.fold import BrokenHistory
 from services.stream.partition import Aggregate, Partition

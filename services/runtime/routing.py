@@ -7,7 +7,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
-from connectors.configuration import Loaded, Provider, check_tiers, patterns_of, providers_of, usable_ids
+from connectors.configuration import (
+    Loaded,
+    Provider,
+    check_tiers,
+    open_to_keys,
+    patterns_of,
+    providers_of,
+    usable_ids,
+)
 from connectors.configuration.routing import CODE_DRIVER
 from connectors.kafka import KafkaOptions, KafkaTail, open_tail
 from connectors.models import traits
@@ -21,7 +29,8 @@ from services.stream.providers import PARTITION, ProviderBoard
 
 
 class Routing:
-    """One for each process; `models` are the drivers of the providers it can call."""
+    """One for each process; `models` are the drivers of the providers it can call, also of those that only runs with a
+    key of their own can use. Those are never called for anything else, so they are not probed."""
 
     def __init__(
         self,
@@ -36,7 +45,8 @@ class Routing:
     ) -> None:
         providers = providers_of(loaded.configuration, loaded.settings, environ)
         usable = usable_ids(providers.values())
-        self.providers = {name: provider for name, provider in providers.items() if provider.is_usable}
+        callable_ids = usable | open_to_keys(providers.values(), loaded.settings)
+        self.providers = {name: provider for name, provider in providers.items() if name in callable_ids}
         self.models: dict[str, Model] = build_models(self.providers)
         self.board = ProviderBoard(codec, topic)
         self.availability = Availability(
@@ -61,10 +71,10 @@ class Routing:
             },
             key_names={name: found.api_key_env for name, found in self.providers.items() if found.api_key_env},
         )
-        self._by_pattern = sorted({provider for provider, _ in patterns_of(loaded.configuration)} & set(self.models))
+        self._by_pattern = sorted({provider for provider, _ in patterns_of(loaded.configuration)} & usable)
         self.prober = Prober(
             self.board,
-            self.models,
+            {name: model for name, model in self.models.items() if name in usable},
             codec=codec,
             appender=appender,
             clock_ms=clock_ms,
@@ -99,8 +109,8 @@ class Routing:
 
 def checked_tiers(loaded: Loaded, environ: Mapping[str, str]) -> list[str]:
     """What is odd about the tiers. Raises ConfigurationProblem when one resolves to nothing."""
-    providers = providers_of(loaded.configuration, loaded.settings, environ)
-    return check_tiers(loaded.configuration, usable_ids(providers.values()))
+    providers = providers_of(loaded.configuration, loaded.settings, environ).values()
+    return check_tiers(loaded.configuration, usable_ids(providers), open_to_keys(providers, loaded.settings))
 
 
 def traits_of(provider: Provider) -> Traits:
@@ -109,5 +119,6 @@ def traits_of(provider: Provider) -> Traits:
         sees=lambda model: traits.sees(provider.driver, model, provider.options, provider.capabilities),
         sibling=lambda model: traits.non_thinking_sibling(provider.driver, model),
         api_key_env=provider.api_key_env,
+        has_key=bool(provider.api_key),
         keeps_cache=traits.has_native_prompt_cache(provider.driver, provider.capabilities),
     )

@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from connectors.partitioner import partition_of
 from connectors.protocols import LogRecord
@@ -30,6 +30,7 @@ from services.core.run.orders import (
 from services.runtime.known_runs import KnownRuns
 from services.runtime.past_runs import PastRun
 from services.runtime.relatives import Relatives
+from services.runtime.resolver import Definitions
 from services.runtime.spending import StartBudgets
 from services.runtime.tracing import Tracing, traceparent_in
 from services.runtime.wishes import narrowed
@@ -41,17 +42,6 @@ MAX_COMMAND_BYTES = 620_000
 """A larger StartRun would not fit one append together with its definition; big blocks belong in the blob store."""
 KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
-
-
-class Definitions(Protocol):
-    """Resolves an agent by name to what a run is pinned to.
-
-    `keys`: names of the credentials of a run that may not use the operator's keys; None: it may.
-    """
-
-    def resolve(
-        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
-    ) -> AgentDefinition | Refusal: ...
 
 
 class Starts:
@@ -195,8 +185,13 @@ class Starts:
         tenant = command.envelope.tenant
         session = command.session_id or f"s_{run_id[2:]}"
         handle = command.agent_id or f"a_{run_id[2:]}"
-        keys = frozenset(command.credentials) if command.operator_key_restricted else None
-        resolved = self._definitions.resolve(command.agent, tenant=tenant, user_tier=command.user_tier, keys=keys)
+        resolved = self._definitions.resolve(
+            command.agent,
+            tenant=tenant,
+            user_tier=command.user_tier,
+            credentials=command.credentials,
+            operator_key_restricted=command.operator_key_restricted,
+        )
         definition = narrowed(resolved, command) if isinstance(resolved, AgentDefinition) else None
         return Start(
             at_ms=self._clock_ms(),

@@ -14,7 +14,6 @@ Not chosen: reading each run by its place (a read of the broker for every run, a
 import asyncio
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -57,7 +56,11 @@ class _Open:
 
 
 class Gathering:
-    """The runs of a log up to a cut. `tenant` empty: of all. Close it; its database is gone then."""
+    """The runs of a log up to a cut. `tenant` empty: of all. Close it; its database is gone then.
+
+    What iterates over it may be given up in the middle and let go of later: cursors are not closed but dropped, because
+    to close one after its database is an error.
+    """
 
     def __init__(self, codec: Codec, *, tenant: str = "") -> None:
         self._codec = codec
@@ -103,39 +106,36 @@ class Gathering:
         """The wanted ones, whatever a run goes on with before it."""
         asked = """select run_id, tenant, partition, first_offset, events, tail, over from runs
                    where wanted = 1 order by number"""
-        with closing(self._database.execute(asked)) as found:
-            for run_id, tenant, partition, first_offset, events, tail, over in found:
-                yield StatedRun(
-                    run_id=run_id,
-                    tenant=tenant,
-                    partition=partition,
-                    first_offset=first_offset,
-                    events=events,
-                    tail_digest=tail,
-                    is_over=bool(over),
-                )
+        for run_id, tenant, partition, first_offset, events, tail, over in self._database.execute(asked):
+            yield StatedRun(
+                run_id=run_id,
+                tenant=tenant,
+                partition=partition,
+                first_offset=first_offset,
+                events=events,
+                tail_digest=tail,
+                is_over=bool(over),
+            )
 
     def records(self, run_id: str) -> Iterator[tuple[int, bytes]]:
         """Offset and value of each event of a run, in order."""
         asked = """select place, value from records where number = (select number from runs where run_id = ?)
                    order by seq"""
-        with closing(self._database.execute(asked, (run_id,))) as found:
-            yield from found
+        for event in self._database.execute(asked, (run_id,)):  # noqa: UP028 - it would hand the closing on to the cursor
+            yield event
 
     def blobs(self) -> Iterator[BlobRef]:
         """The payloads that the wanted runs refer to, each once."""
         asked = """select sha256, size_bytes, media_type from refs
                    where number in (select number from runs where wanted = 1) group by sha256 order by sha256"""
-        with closing(self._database.execute(asked)) as found:
-            for sha256, size_bytes, media_type in found:
-                yield BlobRef(sha256=sha256, size_bytes=size_bytes, media_type=media_type)
+        for sha256, size_bytes, media_type in self._database.execute(asked):
+            yield BlobRef(sha256=sha256, size_bytes=size_bytes, media_type=media_type)
 
     def left_out(self) -> Iterator[str]:
         """A sentence for each run that is not whole."""
         asked = "select run_id, broken from runs where broken <> '' order by number"
-        with closing(self._database.execute(asked)) as found:
-            for run_id, broken in found:
-                yield f"{run_id} is left out: {broken}"
+        for run_id, broken in self._database.execute(asked):
+            yield f"{run_id} is left out: {broken}"
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ providers:
   slow: { driver: mock, options: { enabled: true, latency_ms: 120000 } }
   down: { driver: mock, options: { enabled: true, latency_ms: 0, latency_jitter_ms: 0, rate_500: 1.0 } }
   lab: { driver: openai, base_url: "http://127.0.0.1:LAB_PORT/v1", api_key_env: LAB_KEY }
+  guest: { driver: openai, base_url: "http://127.0.0.1:LAB_PORT/v1", api_key_env: GUEST_KEY }
   lab-gemini: { driver: gemini, base_url: "http://127.0.0.1:LAB_PORT/v1beta", api_key_env: LAB_KEY }
   lab-ollama: { driver: ollama, base_url: "http://127.0.0.1:LAB_PORT" }
 tiers:
@@ -46,6 +47,7 @@ user_tiers:
 agents:
   resilient: { tier: high, retry_attempts: 1 }
   lab-reviewer: { provider: lab, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
+  guest-reviewer: { provider: guest, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
   gemini-reviewer: { provider: lab-gemini, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
   ollama-reviewer: { provider: lab-ollama, model: lab-1, tools: [Glob, Grep, Read, Write], volumes: [source, out] }
   sleeper: { provider: slow, model: mock-generic }

@@ -21,6 +21,11 @@ from tests.acceptance.lab_model import LabModel
 pytestmark = pytest.mark.stack
 SECRET = "hunter2-hunter2-hunter2"
 TIMEOUT_S = 60.0
+OPERATOR, BOB = "token-of-the-operator", "token-of-bob"
+PRINCIPALS = """
+principals:
+  bob: { tenant: shop, subject: bob, scopes: [runs:create, runs:read], token_env: LOOMLOG_BOB_TOKEN }
+"""
 
 
 class HookServer:
@@ -66,6 +71,11 @@ def place() -> Iterator[tuple[Installation, LabModel]]:
     installation.make()
     installation.environ["LOOMLOG_SECRET_KEY"] = base64.b64encode(bytes(range(32))).decode()
     installation.environ["LOOMLOG_HTTP_PRIVATE_HOST_ALLOWLIST"] = "127.0.0.1"
+    principals = folder / "principals.yaml"
+    principals.write_text(PRINCIPALS)
+    installation.environ["LOOMLOG_CONFIG_FILES"] += f":{principals}"
+    installation.environ |= {"LOOMLOG_AUTH_TOKEN": OPERATOR, "LOOMLOG_TOKEN": OPERATOR, "LOOMLOG_BOB_TOKEN": BOB}
+    installation.environ["LOOMLOG_OPERATOR_KEY_RESTRICTION"] = "1"
     lab = LabModel(installation.lab_port)
     try:
         installation.up()
@@ -95,12 +105,20 @@ def server() -> Iterator[HookServer]:
 
 @pytest.fixture
 def client(own: Installation) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://{own.environ['LOOMLOG_LISTEN_ADDR']}", timeout=TIMEOUT_S) as made:
+    with client_of(own, OPERATOR) as made:
         yield made
 
 
+def client_of(own: Installation, token: str) -> httpx.Client:
+    return httpx.Client(
+        base_url=f"http://{own.environ['LOOMLOG_LISTEN_ADDR']}",
+        timeout=TIMEOUT_S,
+        headers={"authorization": f"Bearer {token}"},
+    )
+
+
 def frames(client: httpx.Client, **body: Any) -> list[dict[str, Any]]:
-    """The frames of a run of the lab's agent, to its end."""
+    """The frames of a run, of the lab's agent unless the body names another, to its end."""
     answer = client.post("/v1/runs", json={"agent": "lab-reviewer", "prompt": "review", **body})
     assert answer.status_code == 200, answer.text
     lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
@@ -151,6 +169,35 @@ def test_a_hook_that_is_away_lets_calls_pass_or_not_as_it_says(client: httpx.Cli
         (result,) = [f for f in frames(client) if f.get("type") == "tool_result" and f["tool_use"]["name"] == "Glob"]
         assert text in result["text"]
         client.delete(f"/v1/hooks/{hook_id}")
+
+
+def test_a_provider_without_a_key_of_the_operators_is_used_with_that_of_a_run_and_of_its_tree(
+    own: Installation, client: httpx.Client, lab: LabModel
+) -> None:
+    refused = client.post("/v1/runs", json={"agent": "guest-reviewer", "prompt": "review"})
+    assert (refused.status_code, refused.json()["code"]) == (503, "pin_unavailable")
+    assert refused.json()["error"].endswith("as the credential GUEST_KEY")
+    lab.asked.clear()
+    told = frames(client, agent="guest-reviewer", user_credentials={"GUEST_KEY": SECRET})
+    assert {f["usage"]["credential_source"] for f in told if f.get("type") == "usage"} == {"run"}
+    own_calls = len(lab.asked)
+    run_id = next(frame["run_id"] for frame in told if "run_id" in frame)
+    assert own.loomlog("replay", run_id, "--json").json["drift"] == [], "the key is gone with the end of the run"
+    spawn = json.dumps([{"spawn": "guest-reviewer", "prompt": "review"}])
+    frames(client, agent="puppet", prompt=spawn, user_credentials={"GUEST_KEY": SECRET})
+    assert len(lab.asked) == 2 * own_calls > 0
+    assert {asked["authorization"] for asked in lab.asked} == {f"Bearer {SECRET}"}
+
+
+def test_who_may_not_spend_the_operators_keys_is_refused_or_brings_one(own: Installation, lab: LabModel) -> None:
+    lab.asked.clear()
+    with client_of(own, BOB) as bob:
+        refused = bob.post("/v1/runs", json={"agent": "lab-reviewer", "prompt": "review"})
+        assert (refused.status_code, refused.json()["code"]) == (403, "operator_key_restricted")
+        assert refused.json()["error"].endswith("as the credential LAB_KEY")
+        assert lab.asked == []
+        frames(bob, user_credentials={"LAB_KEY": SECRET})
+        assert {asked["authorization"] for asked in lab.asked} == {f"Bearer {SECRET}"}
 
 
 def test_credentials_are_in_no_answer_no_record_and_no_row_although_one_was_the_key_of_every_call(

@@ -51,9 +51,7 @@ TURNS = (
 
 
 class Definitions:
-    def resolve(
-        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
-    ) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
         return replace(AGENT, tools=(TOOL,))
 
 

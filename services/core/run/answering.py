@@ -124,7 +124,7 @@ def erred(state: State, order: ModelErred) -> list[Event]:
     facts = state.facts
     wait_ms = retry_wait_ms(state, order)
     passed_over, switched = falling_back.switch(state, order) if wait_ms is None else ([], None)
-    takes_iteration = switched is not None or (wait_ms is not None and not _is_waited_for(order))
+    takes_iteration = switched is not None or (wait_ms is not None and not _is_free(order))
     if takes_iteration and not has_iterations(facts, state.turn):
         wait_ms, passed_over, switched, takes_iteration = None, [], None, False
     failed = ModelCallFailed(
@@ -151,6 +151,11 @@ def _is_waited_for(order: ModelErred) -> bool:
     return falling_back.is_waited_for(order.kind, retries_rate_limits=order.retries_rate_limits)
 
 
+def _is_free(order: ModelErred) -> bool:
+    """Another attempt takes no iteration."""
+    return order.kind == falling_back.STALE or _is_waited_for(order)
+
+
 def retry_wait_ms(state: AwaitingModel, order: ModelErred) -> int | None:
     """How long to wait before the next attempt; None when the turn has failed (runtime parity 1.8)."""
     if not order.transient:
@@ -160,6 +165,8 @@ def retry_wait_ms(state: AwaitingModel, order: ModelErred) -> int | None:
             return None
         wait_ms = order.retry_after_ms or limits.RATE_LIMIT_BACKOFF_MS[state.rate_limits]
         return wait_ms if state.waited_ms + wait_ms <= limits.RETRY_WAIT_MAX_MS else None
+    if order.kind == falling_back.STALE and not state.failures:
+        return 0  # whatever the definition allows: nobody has heard the question
     allowed = min(state.facts.definition.retry_attempts, limits.RETRY_ATTEMPTS_MAX)
     tried = state.failures + (state.rate_limits if not order.retries_rate_limits else 0)
     if tried >= allowed:

@@ -150,11 +150,6 @@ class Facts:
     """It may not spend the operator's provider keys."""
 
     @property
-    def own_keys(self) -> frozenset[str] | None:
-        """Names of the credentials that must be keys for its model calls; None: the operator's will do."""
-        return frozenset(self.credentials) if self.operator_key_restricted else None
-
-    @property
     def current(self) -> ModelChoice:
         """The model the run is with now."""
         if self.choice is not None:

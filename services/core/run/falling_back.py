@@ -26,11 +26,16 @@ from services.core.run.state import AwaitingModel
 
 OPERATOR_KEY_RESTRICTED = "operator_key_restricted"
 """Kind of a failure, and code of a run that ends with it: it may not use the operator's key and has none of its own."""
+STALE = "stale"
+"""Kind of a failure: the provider closed a kept connection before it answered. Servers do that with idle ones after a
+few seconds, some without a word, so it is no matter of the model."""
 RETRYABLE, PERMANENT, CANCELLED = "retryable", "permanent", "cancelled"
 DEADLINE_EXCEEDED, DEPRECATED, UNKNOWN = "deadline_exceeded", "deprecated", "unknown"
 """Classes of failures, as clients know them."""
 CLASSES = {
-    **dict.fromkeys(("rate_limited", "overloaded", "unavailable", "timeout", "network", "interrupted"), RETRYABLE),
+    **dict.fromkeys(
+        ("rate_limited", "overloaded", "unavailable", "timeout", "network", "interrupted", STALE), RETRYABLE
+    ),
     PROVIDER_FULL: RETRYABLE,
     **dict.fromkeys(("invalid", "unauthorised", "forbidden", "not_found", "unsupported", "refused"), PERMANENT),
     **dict.fromkeys(("code_agent_load", "code_agent_threw", "code_agent_replay_divergence"), PERMANENT),

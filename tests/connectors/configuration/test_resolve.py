@@ -93,9 +93,13 @@ def resolved(
 
 
 def unresolved(
-    configuration: Configuration, name: str, user_tier: str = "", usable: Collection[str] = ALL
+    configuration: Configuration,
+    name: str,
+    user_tier: str = "",
+    usable: Collection[str] = ALL,
+    listings: Mapping[str, Sequence[str]] | None = None,
 ) -> Unresolved:
-    found = resolve_agent(configuration, name, user_tier=user_tier, usable=usable)
+    found = resolve_agent(configuration, name, user_tier=user_tier, usable=usable, listings=listings)
     assert isinstance(found, Unresolved), found
     return found
 
@@ -117,7 +121,10 @@ def test_an_alias_brings_its_model_and_its_effort(configuration: Configuration):
 def test_a_pattern_needs_the_list_of_the_provider(configuration: Configuration):
     agent = resolved(configuration, "pattern", listings={"anthropic": ["claude-3-5", "claude-4-1", "other-9"]})
     assert model(agent) == "anthropic/claude-4-1"
-    missing = unresolved(configuration, "pattern")
+    unknown = unresolved(configuration, "pattern")
+    assert unknown.reason_code == "pin_unavailable"
+    assert "anthropic/claude-* cannot be looked up: it is not known which models anthropic lists" in unknown.message
+    missing = unresolved(configuration, "pattern", listings={"anthropic": ["other-9"]})
     assert missing.reason_code == "pin_unavailable"
     assert "anthropic/claude-* matches no single model that anthropic lists" in missing.message
 

@@ -157,6 +157,28 @@ async def test_a_reset_before_the_headers_is_a_network_failure() -> None:
     assert (type(failure), failure.kind) == (Transient, "network")
 
 
+async def closing(peer: Peer) -> None:
+    peer.writer.close()
+
+
+@pytest.mark.parametrize("end", [closing, fault_server.resetting])
+async def test_a_kept_connection_that_is_closed_instead_of_an_answer_is_stale_and_the_next_call_opens_one(
+    end: Answer,
+) -> None:
+    answers = iter([fault_server.stream([FRAME]), end, fault_server.stream([FRAME])])
+
+    async def in_turn(peer: Peer) -> None:
+        await next(answers)(peer)
+
+    async with talking(in_turn) as (wire, server):
+        await all_events(wire)
+        with pytest.raises(Transient, match="kept from an earlier call") as caught:
+            await all_events(wire)
+        assert (caught.value.kind, server.connections) == ("stale", 1)
+        assert [event.data for event in await all_events(wire)] == [b"1"]
+        assert server.connections == 2
+
+
 @pytest.mark.parametrize("finally_", ["reset", "close"])
 async def test_a_connection_lost_in_the_middle_is_interrupted(finally_: str) -> None:
     failure = await failure_of(fault_server.stream([FRAME], finally_=finally_))

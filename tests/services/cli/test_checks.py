@@ -78,6 +78,16 @@ async def test_a_key_makes_the_model_real(tmp_path):
     assert "a-key-of-some-length" not in str(real)
 
 
+async def test_providers_that_are_there_only_for_runs_with_a_key_are_named(tmp_path):
+    configured(tmp_path)
+    secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+    found = (await found_in(tmp_path, LOOMLOG_SECRET_KEY=secret, OPENAI_API_KEY="a-key"))["provider keys"]
+    assert found.state == OK
+    assert "anthropic (ANTHROPIC_API_KEY)" in found.found
+    assert "openai" not in found.found
+    assert "provider keys" not in await found_in(tmp_path)
+
+
 async def test_access_is_open_by_token_or_impossible(tmp_path):
     configured(tmp_path)
     assert "open" in (await found_in(tmp_path))["access"].found

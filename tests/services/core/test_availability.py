@@ -248,6 +248,11 @@ def test_a_model_that_is_limited_already_is_not_marked_again() -> None:
     assert failed(after(mark(RATE_LIMITED, until_ms=NOW)), "rate_limited") is not None
 
 
+def test_a_connection_that_was_closed_meanwhile_says_nothing_of_the_model() -> None:
+    assert failed(Matrix(), "stale") is None
+    assert failed(Matrix(), "network") is not None
+
+
 def test_an_answer_says_something_only_where_the_model_was_stalled() -> None:
     limited = after(mark(RATE_LIMITED, until_ms=NOW + 1))
     assert mark_of_success(Matrix(), "p", "m", at_ms=NOW, by="me") is None
@@ -255,3 +260,32 @@ def test_an_answer_says_something_only_where_the_model_was_stalled() -> None:
     found = mark_of_success(after(mark(STALLED)), "p", "m", at_ms=NOW, by="me")
     assert found is not None
     assert found.mark == RECOVERED
+
+
+# --- what only the operator's key has met ----------------------------------------------------------------------------
+
+REFUSED = ProviderProbed(provider="p", reachable=False, error="p 401: no", key_refused=True, at_ms=NOW)
+
+
+def test_limits_and_refusals_of_the_operators_key_are_no_matter_of_another() -> None:
+    for record in (mark(RATE_LIMITED, until_ms=NOW + 1), REFUSED):
+        matrix = after(record)
+        assert not matrix.standing("p", "m", NOW).available
+        assert matrix.standing("p", "m", NOW, own_key=True).available
+
+
+def test_what_is_wrong_with_the_provider_or_the_model_is_wrong_with_every_key() -> None:
+    for record in (mark(STALLED), probe(reachable=False), probe("other")):
+        assert not after(record).standing("p", "m", NOW, own_key=True).available
+
+
+def test_a_provider_that_refuses_a_key_has_answered() -> None:
+    assert after(mark(STALLED), REFUSED).standing("p", "m", NOW, own_key=True).available
+    assert not after(REFUSED, mark(RECOVERED)).providers["p"].key_refused
+
+
+def test_an_answer_to_another_key_does_not_open_what_refuses_the_operators() -> None:
+    for matrix in (after(REFUSED), after(REFUSED, mark(STALLED))):
+        assert mark_of_success(matrix, "p", "m", at_ms=NOW, by="one", own_key=True) is None
+        assert mark_of_success(matrix, "p", "m", at_ms=NOW, by="one") is not None
+    assert mark_of_success(after(mark(STALLED)), "p", "m", at_ms=NOW, by="one", own_key=True) is not None

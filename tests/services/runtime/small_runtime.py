@@ -41,11 +41,11 @@ from services.runtime.desk import RunDesk
 from services.runtime.hooks import Hooks
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.past_runs import PastRun
+from services.runtime.resolver import Definitions
 from services.runtime.run_family import RunFamily
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 from services.runtime.shelf import Shelf
 from services.runtime.spending import Spending
-from services.runtime.starts import Definitions
 from services.runtime.summary_calls import SummaryCalls
 from services.runtime.tally import Tallies
 from services.runtime.tool_calls import ToolCalls
@@ -133,9 +133,7 @@ class OneAgent:
     def __init__(self, definition: AgentDefinition = AGENT) -> None:
         self._definition = definition
 
-    def resolve(
-        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
-    ) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
         known = self._definition
         return known if agent == known.name else Refusal(code="unknown_agent", message=f"no agent {agent}")
 

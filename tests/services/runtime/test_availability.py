@@ -11,14 +11,14 @@ import pytest
 from connectors.memory_log import MemoryLog
 from connectors.models.mock import MockKnobs, MockModel
 from schemas.run_events import ModelReplied, ModelSwitched, RunCompleted
-from schemas.stream_records import ModelMarked
+from schemas.stream_records import ModelMarked, ProviderProbed
 from schemas.values import AgentDefinition, ModelChoice
 from services.core.admission import PROVIDER_FULL
 from services.core.run.orders import Alternative, Refusal
 from services.core.run.state import AwaitingModel
 from services.runtime.availability import Availability, Traits
 from services.runtime.model_calls import Provider
-from services.runtime.provider_keys import ProviderKey
+from services.runtime.provider_keys import OPERATORS, ProviderKey
 from services.runtime.tracing import NO_TRACING
 from services.stream.providers import ProviderBoard
 from tests.services.core.run.given import NOW, begun, erred
@@ -113,6 +113,16 @@ async def test_a_provider_that_is_down_is_down_for_everybody_whosever_key_it_was
     one = Replica(log, "one")
     one.availability.erred(state(), erred(state(), "unavailable", transient=True), key=THEIRS)
     assert one.why_not() == "it is stalled"
+
+
+@pytest.mark.parametrize(("key", "is_open"), [(THEIRS, False), (OPERATORS, True)])
+async def test_an_answer_to_the_key_of_a_run_does_not_open_what_refuses_the_operators(
+    log: MemoryLog, key: ProviderKey, is_open: bool
+) -> None:
+    one = Replica(log, "one")
+    one.board.note(ProviderProbed(provider="acme", reachable=False, key_refused=True, at_ms=1))
+    one.availability.answered("acme", "large", key=key)
+    assert (not one.why_not()) is is_open
 
 
 async def test_healthy_calls_write_nothing(log: MemoryLog) -> None:
@@ -226,9 +236,7 @@ async def test_a_cache_that_would_be_left_is_told(log: MemoryLog) -> None:
 class Tiered:
     """Definitions with one agent on two providers."""
 
-    def resolve(
-        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
-    ) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
         choices = tuple(ModelChoice(provider=name, model="mock-generic") for name in ("mock", "mock-stable"))
         return AgentDefinition(
             name="helper",

@@ -30,9 +30,7 @@ class Families:
     def __init__(self, width: int = 4) -> None:
         self.helper = replace(AGENT, tools=("Agent",), max_tokens=10, max_concurrent_children=width)
 
-    def resolve(
-        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
-    ) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
         return {"helper": self.helper, "child": CHILD}[agent]
 
 

@@ -61,9 +61,7 @@ class One:
     def __init__(self, definition: AgentDefinition) -> None:
         self.definition = definition
 
-    def resolve(
-        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
-    ) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
         return self.definition
 
 

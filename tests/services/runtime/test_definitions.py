@@ -292,9 +292,13 @@ def places(found: AgentDefinition | Refusal) -> list[str]:
     return [choice.provider for choice in found.candidates] or [found.provider]
 
 
+def restricted(definitions: ConfiguredDefinitions, agent: str, *names: str) -> AgentDefinition | Refusal:
+    return definitions.resolve(agent, tenant="t", user_tier="", credentials=names, operator_key_restricted=True)
+
+
 def test_only_providers_that_need_no_key_or_for_which_it_has_one_are_left(keyed: ConfiguredDefinitions) -> None:
     def found(agent: str, *keys: str) -> list[str]:
-        return places(keyed.resolve(agent, tenant="t", user_tier="", keys=frozenset(keys)))
+        return places(restricted(keyed, agent, *keys))
 
     assert places(keyed.resolve("tiered", tenant="t", user_tier="")) == ["openai", "anthropic"]
     assert found("tiered", "ANTHROPIC_API_KEY") == ["anthropic"]
@@ -304,16 +308,16 @@ def test_only_providers_that_need_no_key_or_for_which_it_has_one_are_left(keyed:
 
 
 def test_when_none_is_left_the_refusal_says_which_keys_would_do(keyed: ConfiguredDefinitions) -> None:
-    refused = keyed.resolve("tiered", tenant="t", user_tier="", keys=frozenset({"git"}))
+    refused = restricted(keyed, "tiered", "git")
     assert isinstance(refused, Refusal)
     assert refused.code == "operator_key_restricted"
     assert refused.message.endswith("as the credential OPENAI_API_KEY or ANTHROPIC_API_KEY")
-    pinned = keyed.resolve("pinned", tenant="t", user_tier="", keys=frozenset())
+    pinned = restricted(keyed, "pinned")
     assert isinstance(pinned, Refusal)
     assert (pinned.code, pinned.message[-14:]) == ("operator_key_restricted", "OPENAI_API_KEY")
 
 
 def test_what_is_wrong_anyway_is_said_first(keyed: ConfiguredDefinitions) -> None:
-    found = keyed.resolve("nobody", tenant="t", user_tier="", keys=frozenset())
+    found = restricted(keyed, "nobody")
     assert isinstance(found, Refusal)
     assert found.code == "unknown_agent"

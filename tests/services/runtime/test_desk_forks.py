@@ -242,6 +242,20 @@ def test_an_unknown_agent_and_two_definitions_are_refused() -> None:
     assert (unknown.code, both.code) == ("unknown_agent", "bad_request")
 
 
+def test_an_agent_is_found_with_the_keys_of_the_fork_and_not_with_those_of_its_origin() -> None:
+    asked: dict[str, Any] = {}
+
+    class Noting(Definitions):
+        def resolve(self, agent: str, **more: object) -> AgentDefinition | Refusal:
+            asked.update(more)
+            return OTHER
+
+    started = RunStarted(session_id="s", agent_id="a", definition=PINNED, segments=(), credentials=("theirs",))
+    command = forking(1, agent="other", credentials=("ACME_KEY",), operator_key_restricted=True)
+    assert definition_of(command, started, Noting(), tenant="t") == OTHER
+    assert (asked["credentials"], asked["operator_key_restricted"]) == (("ACME_KEY",), True)
+
+
 def test_tools_are_only_ever_narrowed() -> None:
     found = resolved(overrides=DefinitionOverrides(tools=("WebFetch", "Bash")))
     assert isinstance(found, AgentDefinition)

@@ -67,9 +67,11 @@ class Heard:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.paid: list[str] = []
 
-    def answered(self, provider: str, model: str) -> None:
+    def answered(self, provider: str, model: str, *, key: ProviderKey = NO_KEY) -> None:
         self.told.append(f"{provider}/{model} answered")
+        self.paid.append(key.source)
 
     def erred(self, state: AwaitingModel, order: ModelErred, *, key: ProviderKey = NO_KEY) -> ModelErred:
         self.told.append(f"{state.provider}/{state.model} {order.kind}")

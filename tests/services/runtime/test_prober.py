@@ -71,15 +71,23 @@ async def test_a_provider_that_answers_is_told_with_its_models_in_order() -> Non
     )
 
 
-@pytest.mark.parametrize("failure", [AWAY, Permanent("p 401: no", kind="unauthorised", status=401)])
-async def test_a_provider_that_refuses_is_away_and_says_why(failure: Exception) -> None:
+@pytest.mark.parametrize(
+    ("failure", "is_of_key"),
+    [
+        (AWAY, False),
+        (Permanent("p 401: no", kind="unauthorised", status=401), True),
+        (Transient("p 429: later", kind="rate_limited", status=429), True),
+    ],
+)
+async def test_a_provider_that_refuses_is_away_and_says_why(failure: Exception, is_of_key: bool) -> None:
     found = await answer(Asked(probes=failure))
-    assert (found.reachable, found.models, found.error) == (False, (), str(failure))
+    assert (found.reachable, found.models, found.error, found.key_refused) == (False, (), str(failure), is_of_key)
 
 
 async def test_a_provider_that_answers_and_cannot_list_is_there() -> None:
     found = await answer(Asked(lists=AWAY))
     assert (found.reachable, found.models, found.error) == (True, (), str(AWAY))
+    assert not (await answer(Asked(lists=Permanent("p 403: no", kind="forbidden", status=403)))).key_refused
 
 
 async def test_a_provider_that_does_not_answer_in_time_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ async def test_a_call_is_made_with_the_key_that_came_with_the_run_and_says_so() 
     work = working(REPLY)
     order = await work.answered(asking(NAME))
     assert [request.api_key for request in work.model.requests] == [THEIRS]
-    assert (order.credential_source, order.credential_scope) == ("run", RUN)
+    assert (order.credential_source, order.credential_scope, work.heard.paid) == ("run", RUN, ["run"])
     assert THEIRS not in repr(order) + repr(work.model.requests)
 
 

@@ -114,8 +114,6 @@ class Definitions:
     def __init__(self) -> None:
         self.known = {"helper": AgentDefinition(name="helper", provider="acme", model="large", tools=("T",))}
 
-    def resolve(
-        self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None
-    ) -> AgentDefinition | Refusal:
+    def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
         found = self.known.get(agent)
         return found or Refusal(code="unknown_agent", message=f"agent {agent} does not exist")

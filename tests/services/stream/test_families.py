@@ -73,25 +73,25 @@ async def test_a_parent_gets_the_words_of_its_children(world_of: Worlds) -> None
     assert sorted(text.rpartition("\n")[2] for text in results(story, "r_x")) == ["leaf turn 1", "leaf turn 1"]
 
 
-async def test_a_tree_is_its_parents_tenants_and_so_are_the_agents_it_finds(world_of: Worlds) -> None:
+async def test_a_tree_is_its_parents_tenants_and_so_are_the_agents_and_keys_it_finds(world_of: Worlds) -> None:
     world = families(world_of())
-    asked: list[str] = []
+    asked: list[Any] = []
     resolve = world.definitions.resolve
 
-    def noted(agent: str, *, tenant: str, **more: Any) -> AgentDefinition | Refusal:
-        asked.append(tenant)
-        return resolve(agent, tenant=tenant, **more)
+    def noted(agent: str, **more: Any) -> AgentDefinition | Refusal:
+        asked.append((more["tenant"], more["credentials"], more["operator_key_restricted"]))
+        return resolve(agent, **more)
 
     world.definitions.resolve = noted  # type: ignore[method-assign]  # to see who is asked
     world.host()
-    world.start_run("r_x", agent="pair", tenant="acme")
+    world.start_run("r_x", agent="pair", tenant="acme", credentials=("ACME_KEY",), operator_key_restricted=True)
     story = await over(world)
     assert len(story.runs) == 3
     records = [record for (topic, _), found in world.log.records.items() if topic == EVENTS for record in found]
     envelopes = [decoded.envelope for decoded in map(CODEC.decode, [record.value or b"" for record in records])]
     assert {told.tenant for told in envelopes if told is not None and told.aggregate} == {"acme"}
     assert len(asked) >= 3
-    assert set(asked) == {"acme"}
+    assert set(asked) == {("acme", ("ACME_KEY",), True)}
 
 
 async def test_a_tree_of_a_thousand_runs_finishes(world_of: Worlds) -> None:

@@ -211,7 +211,7 @@ async def test_definitions_that_crash_refuse_the_command_and_not_the_process(wor
     world = world_of()
 
     class Crashing:
-        def resolve(self, agent: str, *, tenant: str, user_tier: str, keys: frozenset[str] | None = None) -> Any:
+        def resolve(self, agent: str, **_: object) -> Any:
             if agent == "bad":
                 raise KeyError(agent)
             return world.definitions.known["helper"]

@@ -9,6 +9,7 @@ from schemas.run_events import CallNotBegun, ModelCallRequested, RunCompleted
 from schemas.stream_events import Claim
 from services.core.run.react import CallModel
 from services.stream import ownership
+from services.stream.drain import DRAIN_S
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
 from tests.services.stream.world import Hosted, World
@@ -22,9 +23,10 @@ def owners(world: World) -> list[str]:
     return [claim.owner for claim in found if isinstance(claim, Claim)]
 
 
-async def at_work(world: World) -> tuple[Hosted, Hosted]:
+async def at_work(world: World, *, drain_s: float = DRAIN_S) -> tuple[Hosted, Hosted]:
     """The owner a of partition 0, in a model call of r_x; and b."""
-    first, second = world.host("a", owns=[], stands_by=True), world.host("b", owns=[], stands_by=True)
+    first = world.host("a", owns=[], stands_by=True, drain_s=drain_s)
+    second = world.host("b", owns=[], stands_by=True)
     world.share_out(a=[0], b=[])
     world.start_run("r_x")
     await world.until(lambda: first.work.calls.under_way)
@@ -66,8 +68,7 @@ async def test_what_was_due_meanwhile_is_not_begun_by_the_one_who_leaves(world_o
 async def test_a_call_that_takes_too_long_does_not_hold_the_partition(world_of: Worlds) -> None:
     world = world_of(turns=1)
     opened = gate(world)
-    first, _ = await at_work(world)
-    first.host.ownership._drain_s = 0.05
+    await at_work(world, drain_s=0.05)
     world.share_out(a=[], b=[0])
     await world.until(lambda: owners(world) == ["a", "b"])
     opened.set()

@@ -31,6 +31,7 @@ from services.runtime.run_family import RunFamily
 from services.runtime.tally import Tallies
 from services.stream.calls import Calls
 from services.stream.dead_letters import DeadLetters
+from services.stream.drain import DRAIN_S
 from services.stream.host import Host
 from services.stream.membership import FixedMembership
 from services.stream.partition import Partition
@@ -208,8 +209,12 @@ class World:
         owns: Sequence[int] | None = None,
         family: RunFamily | None = None,
         stands_by: bool = False,
+        drain_s: float = DRAIN_S,
     ) -> Hosted:
-        """Start a host that owns all partitions, or those given. One that stands by has its name for a life."""
+        """Start a host that owns all partitions, or those given. One that stands by has its name for a life.
+
+        `drain_s`: how long calls under way may take when a partition moves.
+        """
         family = family or RunFamily()
         wire = Wire(self.log, Random(self.random.random()))
         past = Past(family, CODEC, self.log, TOPICS.events)
@@ -266,6 +271,7 @@ class World:
             commands=commands,
             standby=standby,
             ask_for=self.lifelines.ask_for if stands_by else None,
+            drain_s=drain_s,
         )
         task = asyncio.get_running_loop().create_task(host.run(), name=f"host {name}")
         hosted = Hosted(name, host, wire, work, membership, task)

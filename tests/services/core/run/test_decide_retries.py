@@ -58,6 +58,7 @@ LIMITED = Failure("rate_limited")
 MOCK_LIMITED = Failure("rate_limited", waits_for_rate_limits=False)
 NO_PLACE = Failure(PROVIDER_FULL, asked_ms=5_000)
 MOCK_NO_PLACE = Failure(PROVIDER_FULL, asked_ms=5_000, waits_for_rate_limits=False)
+STALE = Failure("stale")
 BUSY = Failure("overloaded")
 MOCK_BUSY = Failure("overloaded", waits_for_rate_limits=False)
 
@@ -94,6 +95,9 @@ MOCK_BUSY = Failure("overloaded", waits_for_rate_limits=False)
         pytest.param(0, [MOCK_LIMITED], [-1], id="a driver that does not wait fails at once"),
         pytest.param(2, [MOCK_LIMITED] * 3, [100, 300, -1], id="or uses its retries"),
         pytest.param(2, [MOCK_LIMITED, MOCK_BUSY, MOCK_BUSY], [100, 300, -1], id="counted together with others"),
+        pytest.param(0, [STALE], [0], id="a connection that was closed meanwhile is no try of the run's"),
+        pytest.param(0, [STALE, STALE], [0, -1], id="the second in a row is"),
+        pytest.param(2, [STALE, BUSY, BUSY], [0, 300, -1], id="with retries it is one of them"),
         pytest.param(0, [Failure("rate_limited", transient=False)], [-1], id="a permanent rate limit is permanent"),
     ],
 )

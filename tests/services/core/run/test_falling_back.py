@@ -310,8 +310,9 @@ def test_without_an_iteration_left_there_is_neither_retry_nor_fallback() -> None
     assert isinstance(run.state, Ended)
 
 
-def test_waiting_for_a_rate_limit_and_losing_an_owner_use_up_none() -> None:
+def test_waiting_for_a_rate_limit_losing_an_owner_and_a_stale_connection_use_up_none() -> None:
     run = begun(replace(FALLS_BACK, max_iterations=1))
+    assert not only(fails(run, "stale"), ModelCallFailed).takes_iteration
     assert not only(fails(run, "rate_limited"), ModelCallFailed).takes_iteration
     assert not only(run.give(recover()), ModelCallFailed).takes_iteration
     assert kinds(run.give(answered(run.state, "done"))) == ["ModelReplied", "RunCompleted"]

@@ -20,7 +20,8 @@ def test_a_run_keeps_what_its_order_says(restricted: bool) -> None:
     started, *_ = run.give(start(operator_key_restricted=restricted, credentials=("ACME_API_KEY",)))
     assert isinstance(started, RunStarted)
     assert started.operator_key_restricted is restricted
-    assert run.live.facts.own_keys == (frozenset({"ACME_API_KEY"}) if restricted else None)
+    assert run.live.facts.operator_key_restricted is restricted
+    assert run.live.facts.credentials == ("ACME_API_KEY",)
 
 
 def test_a_fork_is_what_its_own_order_says_and_not_what_its_origin_was() -> None:

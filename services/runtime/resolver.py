@@ -1,0 +1,27 @@
+"""What starts, forks and children ask for the definition of an agent.
+
+Before: starts.py, forks.py, kin.py. After: definitions.py reads the configuration.
+"""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from schemas.values import AgentDefinition
+from services.core.run.orders import Refusal
+
+
+class Definitions(Protocol):
+    """Resolves an agent by name to what a run is pinned to.
+
+    `credentials`: the names of those that the run brings, which may be keys for its calls.
+    """
+
+    def resolve(
+        self,
+        agent: str,
+        *,
+        tenant: str,
+        user_tier: str,
+        credentials: Collection[str] = (),
+        operator_key_restricted: bool = False,
+    ) -> AgentDefinition | Refusal: ...
