@@ -37,14 +37,19 @@ class Drain:
         """
         end = time.monotonic() + timeout_s
         ended = await self._settled(end, have_ended, only)
-        self._note_what_was_not_begun(only)
-        return await self._settled(max(end, time.monotonic() + NOTE_S), lambda: True, only) and ended
+
+        def noted() -> bool:
+            # Look-ups and alarms go on to the end, and what they lead to is not begun either.
+            return not self._note_what_was_not_begun(only)
+
+        noted()
+        return await self._settled(max(end, time.monotonic() + NOTE_S), noted, only) and ended
 
     async def _settled(self, end: float, holds: Callable[[], bool], only: Owner | None) -> bool:
         """Everything decided is in the log and it holds; False when not so by `end` (monotonic)."""
         while time.monotonic() < end:
             owners = list(self._owners.values()) if only is None else [only]
-            if holds() and all(owner.partition is None or owner.partition.is_idle for owner in owners):
+            if holds() and all(owner.is_settled for owner in owners):
                 return True
             self._flusher.drained.clear()
             try:
@@ -54,7 +59,8 @@ class Drain:
                 continue  # look again until the time is up
         return False
 
-    def _note_what_was_not_begun(self, only: Owner | None) -> None:
+    def _note_what_was_not_begun(self, only: Owner | None) -> bool:
+        """Whether there was any."""
         due: dict[int, dict[str, frozenset[Hashable]]] = {}
         # Taken away, so that whoever asks for a stop twice has it written down once.
         not_begun, self._flusher.not_begun = self._flusher.not_begun, []
@@ -67,3 +73,4 @@ class Drain:
         for number, calls in due.items():
             if number in self._owners:
                 self._owners[number].not_begun(calls)
+        return bool(due)

@@ -51,6 +51,11 @@ class Owner:
         return self._tenure.partition if self._tenure is not None else None
 
     @property
+    def is_settled(self) -> bool:
+        """Everything decided is in the log, and no result waits for the next claim."""
+        return not self._late if self._tenure is None else self._tenure.partition.is_idle
+
+    @property
     def waiting_commands(self) -> int:
         """Commands held back by a look-up; 0 while nothing is held."""
         return self._tenure.intake.waiting if self._tenure is not None else 0

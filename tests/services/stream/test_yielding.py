@@ -1,15 +1,22 @@
 """A partition that moves: its owner lets the calls under way end, writes down what it did not begin, and lets go."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
 
 import pytest
 
+from connectors.protocols import LogRecord
 from schemas.codec import local_codec
-from schemas.run_events import CallNotBegun, ModelCallRequested, RunCompleted
+from schemas.run_events import CallNotBegun, ModelCallFailed, ModelCallRequested, RunCompleted
 from schemas.stream_events import Claim
 from services.core.run.react import CallModel
+from services.runtime.desk import RunDesk
 from services.stream import ownership
 from services.stream.drain import DRAIN_S
+from services.stream.partition import Partition
+from services.stream.workplace import Prepared
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
 from tests.services.stream.world import Hosted, World
@@ -63,6 +70,58 @@ async def test_what_was_due_meanwhile_is_not_begun_by_the_one_who_leaves(world_o
     noted = [event for event in events if isinstance(event, CallNotBegun)]
     assert len(noted) == 1
     assert all(count == 1 for count in world.begun.values()), "every call was begun once, by one of the two"
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_what_a_look_up_leads_to_while_a_partition_is_given_up_is_written_down_too(
+    world_of: Worlds, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """A start that waits for a look-up when the last call has ended: its first model call is due and begins nowhere."""
+    random, prepare = Random(seed), RunDesk.prepare
+
+    def later(self: RunDesk, record: LogRecord, command: Any, partition: Partition) -> Prepared | Awaitable[Prepared]:
+        async def looked_up() -> Prepared:
+            for _ in range(random.randint(1, 40)):
+                await asyncio.sleep(0)
+            found = prepare(self, record, command, partition)
+            return found if isinstance(found, Prepared) else await found
+
+        return looked_up()
+
+    monkeypatch.setattr(RunDesk, "prepare", later)
+    world = world_of(turns=4, seed=seed, effect_delay=6)
+    both = [world.host(name, owns=[], stands_by=True) for name in "ab"]
+    for hosted in both:
+        hosted.wire.delay = 4
+    world.share_out(a=[0], b=[])
+    for number in range(40):
+        world.start_run(f"r_{number}")
+        await world.ticks(random.randint(0, 8))
+        if number % 7 == 6:
+            world.share_out(**({"a": [0], "b": []} if number % 2 else {"a": [], "b": [0]}))
+    story = await world.finished(*(f"r_{number}" for number in range(40)))
+    assert set(owners(world)) == {"a", "b"}
+    failed = [event for run in story.runs.values() for event in run.events if isinstance(event, ModelCallFailed)]
+    assert not failed
+    assert set(world.begun.values()) == {1}
+
+
+async def test_a_result_that_waits_for_a_claim_is_waited_for(world_of: Worlds) -> None:
+    world = world_of(turns=1)
+    opened = gate(world)
+    first, _ = await at_work(world)
+    owner = first.host.owners[0]
+    first.wire.open.clear()
+    first.host.ownership.lost(owner, "unknown_outcome")
+    opened.set()
+    await world.until(lambda: not first.work.calls.under_way)
+    draining = asyncio.get_running_loop().create_task(first.host.drain(5.0))
+    await world.ticks(50)
+    assert not draining.done()
+    first.wire.open.set()
+    assert await draining
+    story = world.story()
+    assert [type(event) for event in story.runs["r_x"].events][-1] is RunCompleted
 
 
 async def test_a_call_that_takes_too_long_does_not_hold_the_partition(world_of: Worlds) -> None:
