@@ -56,7 +56,7 @@ SETTINGS = {
     "maintenance_work_mem": "64MB",
     "wal_level": "minimal",  # nobody replicates from a local database
     "max_wal_senders": "0",
-    "max_wal_size": "512MB",
+    "max_wal_size": "1GB",  # with half of it there is a checkpoint every 20 s under full load, and its syncs delay ours
     "io_method": "sync",  # three processes less; everything is in memory anyway
     "jit": "off",  # our queries take milliseconds, compiling one takes a hundred
     "max_parallel_workers_per_gather": "0",  # needs /dev/shm, which containers keep small
