@@ -85,6 +85,9 @@ class PostgresRows:
         self._schema = sql.Identifier(schema)
         self._table = sql.Identifier(schema, "run_credentials")
         self._pool: AsyncConnectionPool[Any] | None = None
+        self._is_there = False
+        """The table was seen. Who has no credentials has none, and asking one that is not there is an error in the
+        server's log each time."""
 
     async def put(self, run_id: str, sealed: bytes, lifetime_s: float) -> None:
         statement = sql.SQL(
@@ -92,12 +95,14 @@ class PostgresRows:
             "ON CONFLICT (run_id) DO NOTHING"
         )
         values = (run_id, sealed, lifetime_s)
+        if not await self._exists():
+            await self._make()
         try:
             await self._do(statement, values)
         except Permanent as error:
             if error.kind != "not_found":
                 raise
-            await self._make()
+            await self._make()  # somebody has dropped it
             await self._do(statement, values)
 
     async def get(self, run_id: str) -> bytes | None:
@@ -118,12 +123,20 @@ class PostgresRows:
 
     async def _if_there(self, statement: sql.SQL, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """The rows; none before the table was made."""
+        if not await self._exists():
+            return []
         try:
             return await self._do(statement, values)
         except Permanent as error:
             if error.kind != "not_found":
                 raise
             return []
+
+    async def _exists(self) -> bool:
+        if not self._is_there:
+            found = await self._do(sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), (self._table.as_string(),))
+            self._is_there = bool(found[0][0])
+        return self._is_there
 
     async def _do(self, statement: sql.SQL, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         pool = await self._opened()

@@ -287,6 +287,12 @@ class Builds:
         return await self._connection.execute(sql.SQL(template).format(sql.Identifier(*name)))
 
 
+async def has_status(reader: Reader, prefix: str = PREFIX) -> bool:
+    """Whether a projector has made its tables. To read one that is not there is an error in the server's log."""
+    found = await reader.fetch(select(func.to_regclass(f"{prefix}.{projector_status.name}").is_not(None)))
+    return bool(found[0][0])
+
+
 async def read_status(reader: Reader) -> list[StatusRow]:
     """What the projectors last said of themselves, one row a topic."""
     found = await reader.fetch(select(projector_status).order_by(projector_status.c.topic))

@@ -18,7 +18,7 @@ import httpx
 from connectors.errors import OutsideError
 from connectors.kafka import KafkaOptions, KafkaRanges
 from connectors.postgres import PostgresOptions, Reader, open_reader
-from projections.builds import PREFIX, read_status
+from projections.builds import PREFIX, has_status, read_status
 
 Ready = Callable[[], Awaitable[str | None]]
 EVENTS_TOPIC = "loom.run.events"
@@ -97,7 +97,7 @@ class Projecting:
         if self._was_ready:
             return None
         try:
-            rows = await read_status(self._reader)
+            rows = await read_status(self._reader) if await has_status(self._reader) else []
         except OutsideError as error:
             return f"its tables cannot be read: {error}"
         if any(row.state == "projecting" and row.at.timestamp() >= self._since_s for row in rows):

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
 
+from connectors import run_credentials
 from connectors.errors import Permanent, Transient
-from connectors.postgres import PostgresOptions, connect
+from connectors.postgres import PostgresOptions, connect, translated
 from connectors.run_credentials import LIFETIME_S, MemoryRows, PostgresRows, RunCredentials
 from connectors.secret_key import SecretKey
 
@@ -78,6 +80,39 @@ async def test_postgres_keeps_them_sealed_and_the_first_ones_stay(
         assert not any(b"hunter2" in bytes(row[0]) for row in await answer.fetchall())
     await store.delete(["r_1", "r_unknown"])
     assert await store.get("acme", "r_1") == {}
+
+
+@pytest.mark.integration
+async def test_a_table_that_was_never_needed_is_no_error_in_the_servers_log(
+    rows: PostgresRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[BaseException] = []
+
+    @asynccontextmanager
+    async def watched(what: str) -> AsyncIterator[None]:
+        async with translated(what):
+            try:
+                yield
+            except Exception as error:
+                refused.append(error)
+                raise
+
+    monkeypatch.setattr(run_credentials, "translated", watched)
+    assert await rows.sweep() == 0
+    await rows.delete(["r_1"])
+    await rows.put("r_1", b"x", 60.0)
+    assert await rows.get("r_1") == b"x"
+    assert not refused
+
+
+@pytest.mark.integration
+async def test_a_table_that_somebody_drops_is_made_again(rows: PostgresRows, postgres: str, pg_schema: str) -> None:
+    await rows.put("r_1", b"x", 60.0)
+    async with await connect(PostgresOptions(dsn=postgres)) as connection:
+        await connection.execute(f'DROP TABLE "{pg_schema}".run_credentials')
+    assert await rows.get("r_1") is None
+    await rows.put("r_2", b"y", 60.0)
+    assert await rows.get("r_2") == b"y"
 
 
 @pytest.mark.integration

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from connectors.postgres import open_reader
-from projections.builds import COMPARED, TABLES, VERSION, Builds, StatusRow, read_status
+from projections.builds import COMPARED, TABLES, VERSION, Builds, StatusRow, has_status, read_status
 from projections.run_projection import RunProjection
 from projections.runs import RunFilter, list_runs
 from tests.projections.stories import TOPIC
@@ -100,6 +100,11 @@ async def test_one_connection_at_a_time_projects_and_one_rebuilds(builds, connec
     async with asyncio.timeout(5):
         while not await builds.reserve_rebuild():
             await asyncio.sleep(0.01)
+
+
+async def test_whoever_waits_for_a_status_can_ask_whether_there_is_one_yet(builds, reader, prefix):
+    assert await has_status(reader, prefix)
+    assert not await has_status(reader, f"{prefix}_of_nobody")
 
 
 async def test_the_status_is_the_last_one_said(builds, reader):

@@ -108,7 +108,11 @@ def status(monkeypatch) -> list[Any]:
             raise found
         return found
 
+    async def has(reader: Reader) -> bool:
+        return answers[0] is not None
+
     monkeypatch.setattr(readiness, "open_reader", opened)
+    monkeypatch.setattr(readiness, "has_status", has)
     monkeypatch.setattr(readiness, "read_status", read)
     return answers
 
@@ -124,7 +128,7 @@ async def test_a_projector_is_ready_when_it_has_said_so_since_the_start(status):
     long_ago = datetime.now(UTC) - timedelta(minutes=5)
     status.append(Permanent("no table", kind="not_found"))
     assert await found.ready() == "its tables cannot be read: no table"
-    for rows in ([], [Row("projecting", long_ago)], [Row("standing by", datetime.now(UTC))]):
+    for rows in (None, [], [Row("projecting", long_ago)], [Row("standing by", datetime.now(UTC))]):
         status[0] = rows
         assert await found.ready() == "it has not said yet that it projects"
     status[0] = [Row("projecting", datetime.now(UTC))]
