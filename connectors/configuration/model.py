@@ -84,7 +84,7 @@ class CapabilityChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderBlock:
-    """providers.<id>. `api_key_env` is a NAME; `max_concurrent` 0 = the bound of the process."""
+    """providers.<id>. `api_key_env` is a NAME; `max_concurrent` 0 = LOOMLOG_MODEL_CALLS_PER_PROVIDER."""
 
     __pydantic_config__ = FORBID_EXTRA
     driver: Driver

@@ -70,7 +70,7 @@ class Provider:
     why_not: str
     """Why it is not usable, for people; empty when it is."""
     max_concurrent: int
-    """Calls one process may have open; never 0."""
+    """Calls one process may have open; 0 = nobody named a bound."""
     header_timeout_s: float
     idle_timeout_s: float
     options: Mapping[str, object]

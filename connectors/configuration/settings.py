@@ -271,9 +271,10 @@ class Settings:
     )
     model_calls_per_provider: int = setting(
         _M,
-        whole(1, 10_000),
-        32,
-        "Model calls one process has open at one provider, where the provider has no max_concurrent.",
+        whole(0, 10_000),
+        0,
+        "Model calls one process has open at one provider, where the provider has no max_concurrent; 0 = 1,000, and "
+        "calls beyond wait up to ten minutes.",
     )
     operator_key_restriction: bool = setting(
         _M,

@@ -38,8 +38,9 @@ IDLE_TIMEOUT_S = 90.0
 """Both as in the reference (2.4); a local model that thinks for minutes before its first byte gets more by setting."""
 CONNECT_TIMEOUT_S = 10.0
 """A host that does not accept within this is away; a slow one accepts and is slow with the headers."""
-MAX_CONNECTIONS = 512
-"""Over what a process may have in flight on one provider; reaching it waits within the header timeout."""
+MAX_CONNECTIONS = 10_000
+"""What a process may have in flight on one provider at most (LOOMLOG_MODEL_CALLS_PER_PROVIDER): whoever waits for a
+place does so in the provider's queue, and not here within the header timeout."""
 MAX_IDLE_CONNECTIONS = 64
 KEEPALIVE_S = 30.0
 """Longer than most tools take, so the next turn of a run finds its connection; shorter than the 60 s at which load

@@ -25,6 +25,7 @@ from connectors.configuration import ConfigurationProblem, Loaded, load, prepare
 from connectors.errors import OutsideError
 from connectors.garbage import collect_rarely
 from connectors.lifelines import ask_for, until_gone
+from connectors.open_files import allow_open_files
 from connectors.process_secrecy import hide_from_other_programs
 from connectors.tools.remote_calls import RESULTS_TOPIC
 from services.runtime import topic_names
@@ -55,6 +56,9 @@ from services.stream.subject_keys import WrongKey
 from services.stream.workplace import Workplace
 
 log = logging.getLogger("loomlog.runtime")
+
+OPEN_FILES = 8_192
+"""Connections to providers, tools and clients of a few thousand calls; taken as far as the system allows it."""
 
 
 async def run(loaded: Loaded) -> None:
@@ -178,6 +182,7 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    allow_open_files(OPEN_FILES)
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(host.run(), name="host"),

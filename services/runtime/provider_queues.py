@@ -23,8 +23,9 @@ from services.core.admission import PROVIDER_FULL
 from services.core.fair_queue import FairQueue
 from services.stream.distribution import CALL_SECONDS, Distribution
 
-PLACES_UNSAID = 256
-"""Calls at once with a provider for which nobody named a bound: sockets and memory of this process."""
+PLACES_UNSAID = 1_000
+"""Calls at once with a provider for which nobody named a bound: as many as runs at work, of which each has one, unless
+`max_concurrent_runs` says more (parity: no bound)."""
 WAIT_UNSAID_S = 600.0
 """How long a call waits there. Nobody asked to be refused, so it only keeps the wait from being endless."""
 RETRY_AFTER_S = 5.0

@@ -77,7 +77,12 @@ def test_time_limits_are_those_of_the_settings_unless_a_file_says_others(folder:
     assert "header_timeout_ms" not in found["openai"].options
 
 
-def test_every_provider_has_a_bound_of_open_calls(folder: Folder):
+def test_nobody_named_a_bound_of_open_calls(folder: Folder):
+    """No default may pass for a bound that somebody asked for: calls over one of those fail soon."""
+    assert {provider.max_concurrent for provider in providers(folder, "").values()} == {0}
+
+
+def test_a_bound_of_open_calls_is_that_of_the_file_or_of_the_process(folder: Folder):
     found = providers(folder, "providers: {openai: {max_concurrent: 2}}", {"LOOMLOG_MODEL_CALLS_PER_PROVIDER": "7"})
     assert (found["openai"].max_concurrent, found["anthropic"].max_concurrent) == (2, 7)
 
