@@ -1,17 +1,18 @@
 """One provider over HTTP: a POST answered by a stream of frames, and questions answered by one JSON document.
 
-Each driver has one Wire with its own pool of HTTP/1.1 keep-alive connections, so that a provider that stalls uses up
-nobody else's. Two times bound an answer: `header_timeout_s` until the status line (waiting for a connection, connecting
-and sending included) and `idle_timeout_s` between any two pieces of the body, pings included. How long a whole turn may
-take is the run's deadline, which cancels the stream. The texts of the two differ, because they point to different
-faults: no headers is a provider that is down or queueing, silence in the middle is a lost connection.
+Each driver has one Wire with HTTP/1.1 keep-alive connections of its own, as many as it has calls (connections.py): how
+many that may be is the matter of the provider's queue in the runtime. Two times bound an answer: `header_timeout_s`
+until the status line (connecting and sending included) and `idle_timeout_s` between any two pieces of the body, pings
+included. How long a whole turn may take is the run's deadline, which cancels the stream. The texts of the two differ,
+because they point to different faults: no headers is a provider that is down or queueing, silence in the middle is a
+lost connection.
 
 Not chosen: HTTP/2 (one lost connection would end every turn on it); httpx's own read timeout (it cannot tell the two
 apart); following redirects (a key would go to a host nobody configured); the environment's proxies (settings are built
 in main, once). A turn is never sent twice here, not even when the provider closed the kept connection it was sent on:
 that is a failure of its own kind, which a run may try again once, and the log shows both (services/core/run).
 
-Before: the drivers. After: sse, json_lines, failures.
+Before: the drivers. After: connections, sse, json_lines, failures.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ import httpx
 
 from connectors.errors import OutsideError, Permanent, Transient
 from connectors.models import failures, foreign
+from connectors.models.connections import Connections
 from connectors.models.json_lines import json_lines
 from connectors.models.sse import MAX_FRAME_BYTES, FrameTooLarge, ServerEvent, server_events
 
@@ -38,10 +40,6 @@ IDLE_TIMEOUT_S = 90.0
 """Both as in the reference (2.4); a local model that thinks for minutes before its first byte gets more by setting."""
 CONNECT_TIMEOUT_S = 10.0
 """A host that does not accept within this is away; a slow one accepts and is slow with the headers."""
-MAX_CONNECTIONS = 10_000
-"""What a process may have in flight on one provider at most (LOOMLOG_MODEL_CALLS_PER_PROVIDER): whoever waits for a
-place does so in the provider's queue, and not here within the header timeout."""
-MAX_IDLE_CONNECTIONS = 64
 KEEPALIVE_S = 30.0
 """Longer than most tools take, so the next turn of a run finds its connection; shorter than the 60 s at which load
 balancers close idle ones, because a turn sent into a closing connection fails."""
@@ -101,12 +99,7 @@ class Wire:
             # identity: a compressing proxy would hold text back to fill its window
             headers={"user-agent": "loomlog", "accept-encoding": "identity", **headers},
             timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, header_timeout_s)),
-            limits=httpx.Limits(
-                max_connections=MAX_CONNECTIONS,
-                max_keepalive_connections=MAX_IDLE_CONNECTIONS,
-                keepalive_expiry=KEEPALIVE_S,
-            ),
-            verify=_trusted(),
+            transport=Connections(verify=_trusted(), keepalive_s=KEEPALIVE_S),
             follow_redirects=False,
             trust_env=False,
         )
