@@ -141,7 +141,8 @@ FIGURES: Mapping[str, Callable[[Result], str]] = {
 }
 STOOD_STILL = """\
 From the strike until a reader of the log saw the partition go on; for owners, until the next owner's first event on a
-partition of theirs. What was struck is up again after the second figure.
+partition of theirs, which comes late where all runs of a partition wait for a slow call, or where none is at work:
+whether it was taken at once is what "claimed again" says. What was struck is up again after the second figure.
 
 """
 
