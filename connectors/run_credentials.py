@@ -163,6 +163,7 @@ class PostgresRows:
             await connection.execute(
                 sql.SQL("CREATE INDEX IF NOT EXISTS run_credentials_expire ON {} (expires_at)").format(self._table)
             )
+        self._is_there = True
 
     async def _opened(self) -> AsyncConnectionPool[Any]:
         if self._pool is None:

@@ -42,7 +42,6 @@ class Drain:
             # Look-ups and alarms go on to the end, and what they lead to is not begun either.
             return not self._note_what_was_not_begun(only)
 
-        noted()
         return await self._settled(max(end, time.monotonic() + NOTE_S), noted, only) and ended
 
     async def _settled(self, end: float, holds: Callable[[], bool], only: Owner | None) -> bool:
