@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tests.chaos.evidence import Evidence, Probe, Strike
 from tests.chaos.history import Accepted, Call, Event, Story, Violation, accepted
 from tests.chaos.patience import stuck
-from tests.chaos.pauses import claim_times, claimed, going_on, pauses, take_overs
+from tests.chaos.pauses import claim_times, claimed, going_on_with_what_was_open, pauses, take_overs
 from tests.chaos.rows import compared, folded
 from tests.chaos.wire import Unreadable, decode
 
@@ -79,7 +79,7 @@ class Figures:
     claimed_by_ms: Mapping[str, tuple[float, ...]]
     """Of owners that were killed while all was well: until claimed anew, by who noticed, `standby` or `group`."""
     went_on_by_ms: Mapping[str, tuple[float, ...]]
-    """The same until the next owner's first event."""
+    """The same until the next owner's first event, where a call was open, so that one was due."""
     refusals_ms: tuple[float, ...]
     """How long writes took to be refused while the log took none."""
     back_ms: Mapping[str, tuple[float, ...]]
@@ -278,7 +278,7 @@ def figures_of(
         pauses_ms=pauses(evidence.strikes, evidence.sightings, histories),
         claims_ms=claim_times(evidence.strikes, evidence.sightings, histories),
         claimed_by_ms=take_overs(evidence.strikes, evidence.sightings, histories, claimed),
-        went_on_by_ms=take_overs(evidence.strikes, evidence.sightings, histories, going_on),
+        went_on_by_ms=take_overs(evidence.strikes, evidence.sightings, histories, going_on_with_what_was_open),
         refusals_ms=tuple(sorted(probe.took_s * 1000 for probe in evidence.probes)),
         back_ms=_back(evidence.strikes),
     )

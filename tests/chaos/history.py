@@ -224,6 +224,12 @@ class Story:
     def unanswered(self) -> list[tuple[int, int]]:
         return [place for place, call in self.calls.items() if not call.outcome]
 
+    @property
+    def lost_calls(self) -> list[tuple[int, int]]:
+        """Those that an owner carries out, so that they are lost with it: a person's answer and a child are not."""
+        under_way = (place for place in self.unanswered if self.calls[place].attempts and not self.calls[place].asks)
+        return [place for place in under_way if not self.calls[place].may_repeat]
+
     def _continues(self, event: Event) -> None:
         expected = self.events + 1
         if event.seq != expected:

@@ -4,7 +4,8 @@ For an owner that was killed or stopped, only the partitions it owned count, and
 is the take-over. For everything else all partitions count, and the next accepted event ends the pause.
 
 A strike nothing followed (no event was due on that partition any more) gives no figure, and neither does a pause into
-which another strike fell: nobody could say whose it is.
+which another strike fell: nobody could say whose it is. How long until the first event after a take-over is a figure
+only where one was due at once: a call was open that its owner took along.
 Before: checker.  After: report.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from tests.chaos.evidence import Sighting, Strike
-from tests.chaos.history import Accepted
+from tests.chaos.history import Accepted, Story
 
 OWNERS = frozenset({"runtime", "zombie", "successor", "planned", "snapshots"})
 """Targets that are owners of partitions."""
@@ -62,6 +63,24 @@ def going_on(history: Accepted, known: int, struck_term: int) -> int | None:
     events = history.events
     first = bisect_right([event.offset for event in events], known)
     return next((event.offset for event in islice(events, first, None) if event.term > struck_term), None)
+
+
+def going_on_with_what_was_open(history: Accepted, known: int, struck_term: int) -> int | None:
+    """The same, where the next owner finds a call that was lost: it has to write that down, whatever else there is."""
+    claim = claimed(history, known, struck_term)
+    if claim is None or not _any_call_open(history, claim):
+        return None
+    return going_on(history, known, struck_term)
+
+
+def _any_call_open(history: Accepted, before: int) -> bool:
+    """Whether a run has a call under way after the events before that offset: of a model, or of a tool by its owner."""
+    stories: dict[str, Story] = {}
+    for event in history.events:
+        if event.offset >= before:
+            break
+        stories.setdefault(event.run_id, Story(event.run_id)).follow(event)
+    return any(not story.ended and (story.open_model or story.lost_calls) for story in stories.values())
 
 
 def claimed(history: Accepted, known: int, struck_term: int) -> int | None:

@@ -464,6 +464,36 @@ def test_a_take_over_is_measured_to_the_first_event_of_the_next_owner() -> None:
     assert figures.back_ms == {"runtime": (2000.0,), "zombie": (1000.0,)}
     assert figures.strikes == {"runtime": 1, "zombie": 1}
     assert figures.claims_ms == {"runtime": (1000.0,)}
+    assert figures.claimed_by_ms == {"group": (1000.0,)}
+    assert figures.went_on_by_ms == {"group": (1500.0,)}
+
+
+@pytest.mark.parametrize("live", ["a run that waits", "no run"])
+def test_how_long_a_take_over_took_is_not_measured_by_an_event_that_was_not_due(live: str) -> None:
+    log = Log()
+    until_the_call(log)
+    if live == "no run":
+        to_its_end(log)
+    else:
+        log.event(returned())  # and the next turn comes only later
+    claim = log.claim("runtime-2")
+    if live == "no run":
+        begin(log, cause=log.order("r_other", command_id="k2"), run_id="r_other")
+    else:
+        log.event(asked(2))
+    evidence = replace(
+        log.evidence(),
+        strikes=(Strike(target="runtime", process="runtime-1", at_s=10.0, back_s=12.0),),
+        sightings=(
+            Sighting(partition=0, first=0, last=claim - 1, at_s=9.9),
+            Sighting(partition=0, first=claim, last=claim, at_s=11.0),
+            Sighting(partition=0, first=claim + 1, last=len(log.events) - 1, at_s=19.0),
+        ),
+    )
+    figures = check(evidence).figures
+    assert figures.claimed_by_ms == {"group": (1000.0,)}
+    assert figures.pauses_ms == {"runtime": (9000.0,)}
+    assert figures.went_on_by_ms == {}
 
 
 @pytest.mark.parametrize(("at_s", "back_s"), [(9.0, 10.1), (11.4, 13.0), (10.2, 10.3)])
