@@ -25,6 +25,7 @@ import httpcore
 import httpx
 
 from connectors.errors import OutsideError, Permanent, Transient
+from connectors.leases import Leases
 from connectors.secret_key import SecretKey
 from connectors.tools.answers import Refusal
 from connectors.tools.dialling import CheckedNetwork, Resolve, system_resolve
@@ -36,7 +37,9 @@ REQUEST_BYTES = 8 * 1024 * 1024
 RESPONSE_BYTES = 1024 * 1024
 """Parity: what a hook may answer."""
 CONNECTIONS = 100
+"""At once; the rest waits, each for as long as its request may take."""
 KEPT = 20
+"""Connections that stay open after their answer."""
 SIGNING = "callbacks"
 """The purpose under which signing secrets are derived."""
 KEEP_S = 4.0
@@ -55,11 +58,17 @@ class Callbacks:
         network: httpcore.AsyncNetworkBackend | None = None,
     ) -> None:
         hosts = frozenset(filter(None, map(canonical_host, private_hosts)))
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls or httpx.create_ssl_context(trust_env=False),
-            network_backend=CheckedNetwork(private_hosts=hosts, resolve=resolve, network=network),
-            max_connections=CONNECTIONS,
-            max_keepalive_connections=KEPT,
+        self._tls = tls or httpx.create_ssl_context(trust_env=False)
+        self._network = CheckedNetwork(private_hosts=hosts, resolve=resolve, network=network)
+        self._leases = Leases(self._one_connection)
+        self._room = asyncio.Semaphore(CONNECTIONS)
+
+    def _one_connection(self, number: int) -> httpcore.AsyncConnectionPool:
+        return httpcore.AsyncConnectionPool(
+            ssl_context=self._tls,
+            network_backend=self._network,
+            max_connections=1,
+            max_keepalive_connections=1 if number < KEPT else 0,
             keepalive_expiry=KEEP_S,
             http1=True,
             http2=False,
@@ -83,7 +92,7 @@ class Callbacks:
 
     async def close(self) -> None:
         """Closes the connections; requests under way fail."""
-        await self._pool.aclose()
+        await self._leases.aclose()
 
     async def _exchange(self, url: httpx.URL, body: bytes, headers: Mapping[str, str]) -> bytes:
         sent = {
@@ -97,18 +106,32 @@ class Callbacks:
         }
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         given = [(name.encode("ascii"), value.encode("ascii", "replace")) for name, value in sent.items()]
-        async with self._pool.stream("POST", target, headers=given, content=body) as response:
-            if not 200 <= response.status < 300:
-                raise _refused(response.status)
-            encoding = next((value for key, value in response.headers if key.lower() == b"content-encoding"), b"")
-            if encoding.strip().lower() not in (b"", b"identity"):
-                raise Permanent("the answer is packed although that was not asked for", kind="invalid")
-            answer = bytearray()
-            async for chunk in response.aiter_stream():
-                answer += chunk
-                if len(answer) > RESPONSE_BYTES:
-                    raise Permanent(f"the answer is longer than {RESPONSE_BYTES} bytes", kind="invalid")
-            return bytes(answer)
+        async with self._room:
+            number, pool = self._leases.take()
+            is_sound = False
+            try:
+                answer = await _answer(pool, target, given, body)
+                is_sound = True
+                return answer
+            finally:
+                self._leases.give_back(number, is_sound=is_sound)
+
+
+async def _answer(
+    pool: httpcore.AsyncConnectionPool, target: httpcore.URL, headers: list[tuple[bytes, bytes]], body: bytes
+) -> bytes:
+    async with pool.stream("POST", target, headers=headers, content=body) as response:
+        if not 200 <= response.status < 300:
+            raise _refused(response.status)
+        encoding = next((value for key, value in response.headers if key.lower() == b"content-encoding"), b"")
+        if encoding.strip().lower() not in (b"", b"identity"):
+            raise Permanent("the answer is packed although that was not asked for", kind="invalid")
+        answer = bytearray()
+        async for chunk in response.aiter_stream():
+            answer += chunk
+            if len(answer) > RESPONSE_BYTES:
+                raise Permanent(f"the answer is longer than {RESPONSE_BYTES} bytes", kind="invalid")
+        return bytes(answer)
 
 
 def callback_secrets(secret: SecretKey | None, *of: str) -> tuple[str, ...]:

@@ -1,19 +1,16 @@
-"""A transport of httpx that has as many connections as requests, each in a pool of its own.
+"""A transport of httpx that has as many connections as requests, each in a pool of its own. Only the first ones stay
+open after their answer.
 
-The pools of httpcore look at each of their connections, sockets included, whenever a request begins or ends: with 1,000
-calls under way that took half of a runtime's CPU. A pool of one has nothing to look through. A request goes to the
-first that is free, so the connections that were used last time are used again, and only the first ones stay open after
-their answer.
-
-Before: wire.py. After: httpx and httpcore.
+Before: wire.py. After: leases.py, httpx.
 """
 
-import heapq
 import ssl
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 import httpx
+
+from connectors.leases import Leases
 
 KEPT = 256
 """Connections that stay open after their answer: more than the turns that follow a tool within a moment, when 1,000
@@ -26,57 +23,55 @@ class Connections(httpx.AsyncBaseTransport):
     def __init__(self, *, verify: ssl.SSLContext, keepalive_s: float) -> None:
         self._verify = verify
         self._keepalive_s = keepalive_s
-        self._pools: list[httpx.AsyncHTTPTransport] = []
-        self._free: list[int] = []
-        """A heap of the pools that carry no request."""
+        self._leases = Leases(self._pool)
 
     @property
     def in_use(self) -> int:
         """Requests under way, until their answers are closed."""
-        return len(self._pools) - len(self._free)
+        return self._leases.in_use
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        number = heapq.heappop(self._free) if self._free else self._one_more()
+        number, pool = self._leases.take()
         try:
-            response = await self._pools[number].handle_async_request(request)
+            response = await pool.handle_async_request(request)
         except BaseException:
-            self._give_back(number)
+            self._leases.give_back(number, is_sound=False)
             raise
         assert isinstance(response.stream, httpx.AsyncByteStream)
-        response.stream = _Held(response.stream, partial(self._give_back, number))
+        response.stream = _Held(response.stream, partial(self._leases.give_back, number))
         return response
 
     async def aclose(self) -> None:
-        for pool in self._pools:
-            await pool.aclose()
+        await self._leases.aclose()
 
-    def _one_more(self) -> int:
+    def _pool(self, number: int) -> httpx.AsyncHTTPTransport:
         limits = httpx.Limits(
             max_connections=1,
-            max_keepalive_connections=1 if len(self._pools) < KEPT else 0,
+            max_keepalive_connections=1 if number < KEPT else 0,
             keepalive_expiry=self._keepalive_s,
         )
-        self._pools.append(httpx.AsyncHTTPTransport(verify=self._verify, trust_env=False, limits=limits))
-        return len(self._pools) - 1
-
-    def _give_back(self, number: int) -> None:
-        heapq.heappush(self._free, number)
+        return httpx.AsyncHTTPTransport(verify=self._verify, trust_env=False, limits=limits)
 
 
 class _Held(httpx.AsyncByteStream):
-    """A body whose pool is free again once it is closed."""
+    """A body whose pool is free again once it is closed. `closed(is_sound=...)` is called then, once."""
 
-    def __init__(self, stream: httpx.AsyncByteStream, closed: Callable[[], None]) -> None:
+    def __init__(self, stream: httpx.AsyncByteStream, closed: Callable[..., None]) -> None:
         self._stream = stream
-        self._closed: Callable[[], None] | None = closed
+        self._closed: Callable[..., None] | None = closed
+        self._is_whole = False
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._stream.__aiter__()
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            yield piece
+        self._is_whole = True
 
     async def aclose(self) -> None:
+        is_sound = False
         try:
             await self._stream.aclose()
+            is_sound = self._is_whole
         finally:
             closed, self._closed = self._closed, None
             if closed is not None:
-                closed()
+                closed(is_sound=is_sound)

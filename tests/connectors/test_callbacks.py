@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -70,6 +70,33 @@ async def test_connections_are_kept_for_the_next_call() -> None:
         await callbacks.close()
         listener.close()
     assert (served, len(names.dialled)) == (1, 1)
+
+
+async def test_who_is_cancelled_costs_nobody_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with model calls: at whatever turn of the event loop it happens."""
+    monkeypatch.setattr(module, "CONNECTIONS", 1)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while (await reader.readuntil(b"\r\n\r\n")) and await reader.readexactly(len(BODY)):
+                writer.write(page("{}"))
+        writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    names = Names()
+    callbacks = Callbacks(resolve=names.resolve, network=names)
+    url = f"http://hooks.example:{listener.sockets[0].getsockname()[1]}/"
+    try:
+        for turns in range(60):
+            cancelled = asyncio.create_task(callbacks.post(url, BODY, {}, timeout_s=5))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+            assert await callbacks.post(url, BODY, {}, timeout_s=5) == b"{}", f"after {turns} turns of the loop"
+    finally:
+        await callbacks.close()
+        listener.close()
 
 
 # --- where it may go -------------------------------------------------------------------------------------------------

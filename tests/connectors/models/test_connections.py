@@ -10,6 +10,8 @@ import pytest
 from connectors.models import connections
 from connectors.models.connections import Connections
 
+MOMENTS = 60
+"""More turns of the loop than a request takes here."""
 HEADERS = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
 
@@ -22,6 +24,8 @@ class Server:
         self.waiting = 0
         self.may = asyncio.Event()
         self.broken = False
+        self.left = asyncio.Event()
+        """A client has closed a connection."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -33,8 +37,8 @@ class Server:
                 if self.broken:
                     return
                 writer.write(HEADERS + b"ok")
-        except asyncio.IncompleteReadError:
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.left.set()
         finally:
             writer.close()
 
@@ -117,3 +121,29 @@ def in_use(client: httpx.AsyncClient) -> int:
     transport = client._transport
     assert isinstance(transport, Connections)
     return transport.in_use
+
+
+async def test_who_is_cancelled_while_an_answer_is_closed_costs_nobody_a_connection() -> None:
+    """httpcore shields its leave-taking from anyio's cancelling, which stops no `Task.cancel`."""
+    async with talking() as (client, server):
+        server.may.set()
+        for steps in range(MOMENTS):
+            cancelled = asyncio.create_task(client.get(server.url))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+            async with asyncio.timeout(5):
+                assert (await client.get(server.url)).content == b"ok", f"after {steps} turns of the loop"
+            assert in_use(client) == 0
+
+
+async def test_what_was_given_up_is_closed() -> None:
+    async with talking() as (client, server):
+        given_up = asyncio.create_task(client.get(server.url))
+        await server.until_waiting(1)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        async with asyncio.timeout(5):
+            server.may.set()
+            await server.left.wait()
