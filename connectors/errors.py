@@ -16,7 +16,7 @@ TRANSIENT_KINDS = frozenset(
         "unavailable",
         "timeout",
         "network",
-        "interrupted",
+        "broken_off",
         "stale",
         "provider_concurrency_exhausted",
     }
@@ -78,4 +78,4 @@ class UnknownOutcome(Transient):
     """An append may or may not be in the log. Whoever appended must read the log before deciding anything more."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, kind="interrupted")
+        super().__init__(message, kind="broken_off")

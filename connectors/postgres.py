@@ -53,7 +53,7 @@ PERMANENT_STATES: tuple[tuple[tuple[str, ...], str], ...] = (
 TRANSIENT_STATES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("53", "57P03"), "overloaded"),  # resources, starting up
     (("57014", "55P03", "25P03", "25P04", "57P05"), "timeout"),  # of a statement, lock, transaction, idle session
-    (("08", "40", "57", "58", "XX"), "interrupted"),  # connection, rollback and deadlock, shutdown, I/O, internal
+    (("08", "40", "57", "58", "XX"), "broken_off"),  # connection, rollback and deadlock, shutdown, I/O, internal
 )
 """SQLSTATE by prefix, the first that fits."""
 

@@ -83,7 +83,7 @@ class AnthropicModel:
                     yield turn.reply()
                     await wire.drained(events)
                     return
-        raise Transient(f"{self.provider}: the stream ended without message_stop", kind="interrupted")
+        raise Transient(f"{self.provider}: the stream ended without message_stop", kind="broken_off")
 
     async def list_models(self) -> list[str]:
         check_key(self.provider, self._api_key, needed=self._needs_key)

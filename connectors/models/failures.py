@@ -148,7 +148,7 @@ def from_transport(
         return Permanent(message, kind="invalid")
     if kept and not streaming and isinstance(error, CLOSED):
         return Transient(f"{message}, on a connection that was kept from an earlier call", kind="stale")
-    return Transient(message, kind="interrupted" if streaming else "network")
+    return Transient(message, kind="broken_off" if streaming else "network")
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float, reset_headers: Sequence[str] = ()) -> float | None:

@@ -47,7 +47,7 @@ def frame(provider: str, event: ServerEvent) -> Mapping[str, Any]:
         return fields(decode(event.data))
     except ValueError as error:
         raise Transient(
-            f"{provider}: the stream held an event of {len(event.data)} bytes that is not JSON", kind="interrupted"
+            f"{provider}: the stream held an event of {len(event.data)} bytes that is not JSON", kind="broken_off"
         ) from error
 
 

@@ -74,7 +74,7 @@ class GeminiModel:
                     await wire.drained(events)
                     return
         if not turn.complete:
-            raise Transient(f"{self.provider}: the stream ended without a finish reason", kind="interrupted")
+            raise Transient(f"{self.provider}: the stream ended without a finish reason", kind="broken_off")
         yield turn.reply()
 
     async def list_models(self) -> list[str]:

@@ -109,7 +109,7 @@ class GeminiTurn:
             raise Permanent(f"{self._provider}: the provider refused the conversation {detail}", kind="invalid")
         if reason in BROKEN_OFF:
             message = f"{self._provider}: the model {self._request.model} did not finish its answer {detail}"
-            raise Transient(message, kind="interrupted")
+            raise Transient(message, kind="broken_off")
 
     def _candidate(self, candidate: Any) -> list[TextDelta]:
         deltas: list[TextDelta] = []

@@ -126,7 +126,7 @@ class OllamaModel:
                     yield turn.reply(window)
                     await wire.drained(events)
                     return
-        raise Transient(f"{self.provider}: the stream ended without its last line", kind="interrupted")
+        raise Transient(f"{self.provider}: the stream ended without its last line", kind="broken_off")
 
     async def list_models(self) -> list[str]:
         """The models that are installed; the API has no pages."""

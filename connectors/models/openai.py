@@ -85,7 +85,7 @@ class OpenAiModel:
 
     def _reply(self, turn: OpenAiTurn) -> Reply:
         if not turn.complete:
-            raise Transient(f"{self.provider}: the answer ended without a finish reason", kind="interrupted")
+            raise Transient(f"{self.provider}: the answer ended without a finish reason", kind="broken_off")
         return turn.reply()
 
     async def list_models(self) -> list[str]:

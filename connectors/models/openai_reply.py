@@ -67,7 +67,7 @@ class OpenAiTurn:
         """The deltas in one event. Raises Transient or Permanent."""
         if event.data.strip() == DONE:
             if not self.complete:
-                raise Transient(f"{self._provider}: the stream ended without a finish reason", kind="interrupted")
+                raise Transient(f"{self._provider}: the stream ended without a finish reason", kind="broken_off")
             self.finished = True
             return ()
         if not event.data.strip():

@@ -134,7 +134,7 @@ class Wire:
                     async for event in events:
                         yield event
                 except FrameTooLarge as error:
-                    raise Transient(f"{self.provider}: the stream held {error}", kind="interrupted") from error
+                    raise Transient(f"{self.provider}: the stream held {error}", kind="broken_off") from error
 
     async def drained(self, events: AsyncGenerator[ServerEvent]) -> None:
         """Read the rest of an answer whose last event was seen, so that its connection returns to the pool.

@@ -263,7 +263,7 @@ class ModelCalls:
                     if isinstance(item, Reply):
                         span.answered(item)
                         return item
-        raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
+        raise Transient(f"{effect.provider}: the stream ended without a reply", kind="broken_off")
 
     async def _key(self, name: str, provider: Provider, facts: Facts, tenant: str) -> ProviderKey:
         """What a call of the run is made with. Raises OutsideError: no key, or its store is away."""
@@ -360,7 +360,7 @@ class ModelCalls:
                     else:
                         reply = item
         if reply is None:
-            raise Transient(f"{effect.provider}: the stream ended without a reply", kind="interrupted")
+            raise Transient(f"{effect.provider}: the stream ended without a reply", kind="broken_off")
         return reply
 
     async def _script(self, effect: CallModel, facts: Facts, tenant: str) -> ScriptRun:

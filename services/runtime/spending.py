@@ -49,7 +49,7 @@ SETTLE_WAIT_S = 5.0
 """How long an answer waits until it is counted. It is in the log of commands by then, so only notices may be missed."""
 MAX_TOKENS_UNSAID = 8_192
 """What a call may bring back under a limit when its agent says nothing, so that there is a worst case."""
-MAY_BE_BILLED = frozenset({"interrupted", "timeout"})
+MAY_BE_BILLED = frozenset({"broken_off", "timeout"})
 """Kinds of failures after which a provider may have computed something."""
 
 

@@ -99,11 +99,11 @@ async def test_a_database_or_role_that_does_not_exist_is_permanent(postgres):
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (errors.AdminShutdown("x"), "interrupted"),
-        (errors.DeadlockDetected("x"), "interrupted"),
-        (errors.SerializationFailure("x"), "interrupted"),
-        (errors.ConnectionFailure("x"), "interrupted"),
-        (errors.IoError("x"), "interrupted"),
+        (errors.AdminShutdown("x"), "broken_off"),
+        (errors.DeadlockDetected("x"), "broken_off"),
+        (errors.SerializationFailure("x"), "broken_off"),
+        (errors.ConnectionFailure("x"), "broken_off"),
+        (errors.IoError("x"), "broken_off"),
         (errors.CannotConnectNow("x"), "overloaded"),
         (errors.TooManyConnections("x"), "overloaded"),
         (errors.DiskFull("x"), "overloaded"),

@@ -158,6 +158,7 @@ def test_a_failed_result_says_so_and_one_of_an_unknown_call_keeps_its_id():
         (failed(1, kind=PROVIDER_FULL, message="full", retry_after_ms=5_000), "provider queue"),
         (failed(1), "exponential backoff"),
         (failed(1, kind="interrupted", message="lost"), "owner lost"),
+        (failed(1, kind="broken_off", message="cut"), "exponential backoff"),
     ],
 )
 def test_another_attempt_shows_a_retry_with_its_wait_and_why(failure, reason):

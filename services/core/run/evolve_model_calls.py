@@ -20,6 +20,7 @@ from services.core.changing import changed
 from services.core.run.conversation import next_to_read, without_reasoning
 from services.core.run.evolve_boundaries import check_not_compacting
 from services.core.run.facts import ContextGauge, add_usage, time_went_on
+from services.core.run.falling_back import INTERRUPTED
 from services.core.run.state import AwaitingModel, AwaitingTools, IllegalEvent, Parked, Paused, State, facts_of
 
 # Made for every turn; see schemas/making.py.
@@ -113,7 +114,7 @@ def model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
         model_errors=state.facts.model_errors + 1,
         retries=state.facts.retries + event.takes_iteration,
     )
-    if event.kind == "interrupted":
+    if event.kind == INTERRUPTED:
         return changed(state, facts=facts, interruptions=state.interruptions + 1)
     if event.kind in ("rate_limited", PROVIDER_FULL):
         return changed(state, facts=facts, rate_limits=state.rate_limits + 1)

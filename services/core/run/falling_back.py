@@ -29,12 +29,14 @@ OPERATOR_KEY_RESTRICTED = "operator_key_restricted"
 STALE = "stale"
 """Kind of a failure: the provider closed a kept connection before it answered. Servers do that with idle ones after a
 few seconds, some without a word, so it is no matter of the model."""
+INTERRUPTED = "interrupted"
+"""Kind of a failure that nobody outside reports: the call was lost with the owner of its run."""
 RETRYABLE, PERMANENT, CANCELLED = "retryable", "permanent", "cancelled"
 DEADLINE_EXCEEDED, DEPRECATED, UNKNOWN = "deadline_exceeded", "deprecated", "unknown"
 """Classes of failures, as clients know them."""
 CLASSES = {
     **dict.fromkeys(
-        ("rate_limited", "overloaded", "unavailable", "timeout", "network", "interrupted", STALE), RETRYABLE
+        ("rate_limited", "overloaded", "unavailable", "timeout", "network", "broken_off", STALE, INTERRUPTED), RETRYABLE
     ),
     PROVIDER_FULL: RETRYABLE,
     **dict.fromkeys(("invalid", "unauthorised", "forbidden", "not_found", "unsupported", "refused"), PERMANENT),

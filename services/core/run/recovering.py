@@ -75,16 +75,18 @@ def _recover_model(state: AwaitingModel, order: Recover) -> list[Event]:
     if state.not_begun:
         return [next_attempt(state, state.not_before_ms)]
     if state.interruptions >= limits.INTERRUPTIONS_MAX:
-        return [run_failed(state.facts, "interrupted", f"turn {state.turn} was lost with its owner too often")]
+        return [
+            run_failed(state.facts, falling_back.INTERRUPTED, f"turn {state.turn} was lost with its owner too often")
+        ]
     return [
         ModelCallFailed(
             turn=state.turn,
             attempt=state.attempt,
-            kind="interrupted",
+            kind=falling_back.INTERRUPTED,
             message="the owner of the run was lost before the call returned",
             provider=state.provider,
             model=state.model,
-            failure_class=falling_back.class_of("interrupted"),
+            failure_class=falling_back.class_of(falling_back.INTERRUPTED),
         ),
         next_attempt(state, state.not_before_ms),
     ]

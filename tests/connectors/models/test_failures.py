@@ -212,4 +212,4 @@ def test_every_error_of_httpx_has_a_translation(kind: type[Exception], streaming
     if isinstance(error, httpx.TimeoutException):
         assert failure.kind == "timeout"
     elif isinstance(error, httpx.NetworkError):
-        assert failure.kind == ("interrupted" if streaming else "network")
+        assert failure.kind == ("broken_off" if streaming else "network")

@@ -177,17 +177,17 @@ async def test_a_frame_cut_in_the_middle_and_finished_later_is_whole(driver: Dri
 @pytest.mark.parametrize("finally_", ["end", "close", "reset"])
 async def test_a_stream_that_ends_early_is_interrupted(driver: Driver, finally_: str) -> None:
     failure = await failure_of(driver, driver.stream(driver.frames[: driver.cut], finally_=finally_))
-    assert (type(failure), failure.kind) == (Transient, "interrupted")
+    assert (type(failure), failure.kind) == (Transient, "broken_off")
 
 
 async def test_a_stream_that_ends_inside_a_frame_is_interrupted(driver: Driver) -> None:
     whole = b"".join(driver.frames[: driver.cut])
     failure = await failure_of(driver, driver.stream([whole[:-5]]))
-    assert (type(failure), failure.kind) == (Transient, "interrupted")
+    assert (type(failure), failure.kind) == (Transient, "broken_off")
 
 
 async def test_an_empty_stream_is_interrupted(driver: Driver) -> None:
-    assert (await failure_of(driver, driver.stream([]))).kind == "interrupted"
+    assert (await failure_of(driver, driver.stream([]))).kind == "broken_off"
 
 
 async def test_an_error_inside_a_stream_keeps_what_came_before(driver: Driver) -> None:
@@ -250,7 +250,7 @@ async def test_a_reset_is_a_network_failure_before_and_interrupted_after_the_hea
     before = "stale" if driver.name == "ollama" else "network"
     assert (await failure_of(driver, fault_server.resetting)).kind == before
     late = driver.stream(driver.frames[:2], finally_="reset")
-    assert (await failure_of(driver, late)).kind == "interrupted"
+    assert (await failure_of(driver, late)).kind == "broken_off"
 
 
 @pytest.mark.parametrize(
@@ -258,13 +258,13 @@ async def test_a_reset_is_a_network_failure_before_and_interrupted_after_the_hea
 )
 async def test_garbage_and_json_cut_short_are_interrupted(driver: Driver, garbage: bytes) -> None:
     failure = await failure_of(driver, driver.stream([*driver.frames[:2], driver.frame(garbage)]))
-    assert (type(failure), failure.kind) == (Transient, "interrupted")
+    assert (type(failure), failure.kind) == (Transient, "broken_off")
 
 
 async def test_a_huge_line_is_interrupted(driver: Driver) -> None:
     beginning = b"" if driver.lines else b"data: "
     failure = await failure_of(driver, driver.stream([beginning + b"x" * 65_536] + [b"x" * 65_536] * 70))
-    assert (type(failure), failure.kind) == (Transient, "interrupted")
+    assert (type(failure), failure.kind) == (Transient, "broken_off")
     assert str(4 << 20) in str(failure)
 
 

@@ -35,7 +35,7 @@ def test_what_is_not_json_is_a_value_error(data: bytes) -> None:
 def test_a_frame_that_is_not_json_is_an_interrupted_stream() -> None:
     with pytest.raises(Transient, match="some: the stream held an event of 3 bytes that is not JSON") as caught:
         foreign.frame("some", ServerEvent(name="message", data=b"<b>"))
-    assert caught.value.kind == "interrupted"
+    assert caught.value.kind == "broken_off"
 
 
 def test_a_frame_that_is_no_object_is_an_empty_one() -> None:

@@ -126,9 +126,9 @@ async def test_a_server_that_cannot_stream_is_asked_for_the_whole_answer(tmp_pat
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (fault_server.document({"choices": [{"message": {"content": "cut"}}]}), "interrupted"),
+        (fault_server.document({"choices": [{"message": {"content": "cut"}}]}), "broken_off"),
         (fault_server.document({"error": {"code": 429, "message": "slow down"}}), "rate_limited"),
-        (fault_server.document([]), "interrupted"),
+        (fault_server.document([]), "broken_off"),
         (fault_server.status(200, b"<html>", content_type="text/html"), "unavailable"),
         (fault_server.error(503, "down"), "unavailable"),
     ],

@@ -140,7 +140,7 @@ def test_feedback_without_a_reason_is_none() -> None:
 def test_a_call_the_model_could_not_write_down_is_worth_another_try(reason: str) -> None:
     with pytest.raises(Transient, match=reason) as caught:
         played([gemini_frame(finish=reason)])
-    assert caught.value.kind == "interrupted"
+    assert caught.value.kind == "broken_off"
 
 
 def test_a_conversation_without_its_signatures_is_not() -> None:

@@ -187,7 +187,7 @@ def test_usage_in_every_chunk_is_the_last_one() -> None:
 def test_done_without_a_finish_reason_is_interrupted() -> None:
     with pytest.raises(Transient, match="without a finish reason") as caught:
         played([openai_frame({"content": "hi"}), samples.DONE])
-    assert caught.value.kind == "interrupted"
+    assert caught.value.kind == "broken_off"
 
 
 @pytest.mark.parametrize(

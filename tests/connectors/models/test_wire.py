@@ -182,7 +182,7 @@ async def test_a_kept_connection_that_is_closed_instead_of_an_answer_is_stale_an
 @pytest.mark.parametrize("finally_", ["reset", "close"])
 async def test_a_connection_lost_in_the_middle_is_interrupted(finally_: str) -> None:
     failure = await failure_of(fault_server.stream([FRAME], finally_=finally_))
-    assert (type(failure), failure.kind) == (Transient, "interrupted")
+    assert (type(failure), failure.kind) == (Transient, "broken_off")
     assert "the answer broke off" in str(failure)
 
 
@@ -196,7 +196,7 @@ async def test_what_is_no_http_is_a_network_failure() -> None:
 
 async def test_a_frame_that_never_ends_is_interrupted() -> None:
     failure = await failure_of(fault_server.stream([b"data: " + b"x" * 3000]), max_frame_bytes=2000)
-    assert (type(failure), failure.kind) == (Transient, "interrupted")
+    assert (type(failure), failure.kind) == (Transient, "broken_off")
     assert "2000 bytes" in str(failure)
 
 
@@ -221,7 +221,7 @@ async def test_bytes_that_do_not_unpack_are_interrupted() -> None:
         await peer.head(200, content_type="text/event-stream", content_encoding="gzip", content_length="4")
         await peer.send(b"nope")
 
-    assert (await failure_of(answer)).kind == "interrupted"
+    assert (await failure_of(answer)).kind == "broken_off"
 
 
 async def test_an_error_status_carries_the_providers_words_and_wait() -> None:

@@ -220,7 +220,7 @@ def failed(matrix: Matrix, kind: str, cooldown_ms: int = 0) -> ModelMarked | Non
     return mark_of_failure(matrix, "p", "m", kind, cooldown_ms=cooldown_ms, at_ms=NOW, by="me")
 
 
-@pytest.mark.parametrize("kind", ["overloaded", "unavailable", "timeout", "network", "interrupted", "deprecated"])
+@pytest.mark.parametrize("kind", ["overloaded", "unavailable", "timeout", "network", "broken_off", "deprecated"])
 def test_a_failure_of_the_provider_stalls_the_model_once(kind: str) -> None:
     found = failed(Matrix(), kind)
     assert found is not None

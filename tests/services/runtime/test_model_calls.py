@@ -310,7 +310,7 @@ async def test_a_driver_whose_rate_limits_are_not_waited_for_says_so() -> None:
 
 async def test_a_stream_without_a_reply_is_a_failure_worth_another_try() -> None:
     order = await Work(TextDelta(text="hm")).erred()
-    assert (order.kind, order.transient) == ("interrupted", True)
+    assert (order.kind, order.transient) == ("broken_off", True)
     assert "ended without a reply" in order.message
 
 

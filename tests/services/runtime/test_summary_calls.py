@@ -150,7 +150,7 @@ async def test_a_summary_without_its_end_says_so(reply: Reply, is_cut: bool) -> 
     [
         ((Transient("acme 529: busy", kind="overloaded", status=529),), "overloaded"),
         ((Permanent("acme 400: no", kind="invalid", status=400),), "invalid"),
-        ((TextDelta(text="the"),), "interrupted"),
+        ((TextDelta(text="the"),), "broken_off"),
     ],
 )
 async def test_a_failure_is_told_and_not_retried(items: tuple[Any, ...], kind: str) -> None:

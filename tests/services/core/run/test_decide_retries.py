@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from connectors.errors import TRANSIENT_KINDS
 from schemas.run_events import ModelCallFailed, ModelCallRequested, RunFailed
 from services.core.admission import PROVIDER_FULL
 from services.core.run import limits
@@ -103,6 +104,11 @@ MOCK_BUSY = Failure("overloaded", waits_for_rate_limits=False)
 )
 def test_waits_of_a_turn(retry_attempts: int, failures: list[Failure], expected: list[int]) -> None:
     assert waits(retry_attempts, *failures) == expected
+
+
+@pytest.mark.parametrize("kind", sorted(TRANSIENT_KINDS - {"rate_limited", PROVIDER_FULL, "stale"}))
+def test_whatever_a_provider_does_uses_up_retries(kind: str) -> None:
+    assert waits(2, *[Failure(kind)] * 3) == [100, 300, -1]
 
 
 def test_a_new_turn_begins_with_all_its_retries() -> None:

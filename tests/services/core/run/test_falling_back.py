@@ -80,6 +80,7 @@ def with_an_image(definition: AgentDefinition = FALLS_BACK) -> Run:
         ("timeout", "retryable"),
         ("network", "retryable"),
         ("interrupted", "retryable"),
+        ("broken_off", "retryable"),
         ("provider_concurrency_exhausted", "retryable"),
         ("invalid", "permanent"),
         ("unauthorised", "permanent"),
@@ -101,7 +102,7 @@ def test_no_kind_of_failure_is_without_a_class() -> None:
     assert set(CLASSES) >= TRANSIENT_KINDS | PERMANENT_KINDS
 
 
-@pytest.mark.parametrize("kind", ["unavailable", "overloaded", "network", "timeout", "interrupted", "deprecated"])
+@pytest.mark.parametrize("kind", ["unavailable", "overloaded", "network", "timeout", "broken_off", "deprecated"])
 def test_another_model_takes_over_what_it_may_not_share(kind: str) -> None:
     run = begun(FALLS_BACK)
     events = fails(run, kind, other())

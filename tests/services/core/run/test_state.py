@@ -368,7 +368,8 @@ def test_an_answer_in_the_blob_store_is_a_message_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "counts"), [("interrupted", (0, 0, 1)), ("rate_limited", (0, 1, 0)), ("overloaded", (1, 0, 0))]
+    ("kind", "counts"),
+    [("interrupted", (0, 0, 1)), ("rate_limited", (0, 1, 0)), ("overloaded", (1, 0, 0)), ("broken_off", (1, 0, 0))],
 )
 def test_failures_are_counted_by_what_they_count_against(kind: str, counts: tuple[int, int, int]) -> None:
     event = ModelCallFailed(turn=1, attempt=1, kind=kind, message="m", provider="acme", model="large")
