@@ -8,6 +8,9 @@ books; what should be fresh (does this run begin) first lets the board catch up 
 at all nobody asks the log for each run: whoever starts one says how far it has read (`limits_offset`), and a board that
 is not as far catches up first.
 
+A record that holds no event is left out, as the owner of the books does. An event that cannot be folded ends the
+reading: the process goes on, and everything that needs the books to be right is told where they stopped.
+
 Before: the owner of the budget partition appends. After: budget_clerk.py asks, the runtime and the command layer look.
 """
 
@@ -18,7 +21,7 @@ from collections.abc import Iterable
 from connectors.errors import Transient
 from connectors.protocols import LogRanges, LogRecord, LogTail
 from schemas.budget_events import BudgetMonthBegan, BudgetSettled, Event, LimitSet
-from schemas.codec import Codec, digest
+from schemas.codec import Codec, Undecodable, digest
 from schemas.reader import RawEvent, TermReader
 from services.core.budget.state import EXPIRED, Books, evolve, limited
 from services.stream.budget_family import AGGREGATE, PARTITION
@@ -43,6 +46,8 @@ class BudgetBoard:
         self.limits_offset = 0
         """Behind the newest limit that was set: who has read as far knows of every limit this process knows of. 0: none
         was ever set. Behind the snapshot when the limits come from one, because it does not say where they lie."""
+        self.broken = ""
+        """Where and why the books cannot be read on; empty while they can."""
         self._codec = codec
         self._topic = topics.events
         self._snapshots = snapshots
@@ -80,14 +85,25 @@ class BudgetBoard:
             self.feed(found.get(PARTITION, ()))
 
     def feed(self, records: Iterable[LogRecord]) -> None:
-        """Fold records in offset order. Raises BrokenHistory and Undecodable: a process must not guess what is left."""
+        """Fold records in offset order, up to the first event that cannot be folded."""
         for record in records:
             if record.offset < self.next_offset:
                 continue
+            if self.broken:
+                break
+            try:
+                event = self._reader.read(record.offset, record.value)
+            except Undecodable as error:
+                log.error("%s offset %d is left out: %s", self._topic, record.offset, error)
+                event = None
+            try:
+                if event is not None and event.seq > self._seq:
+                    self._fold(event)
+            except Exception as error:
+                self.broken = f"the books cannot be read past {self._topic} offset {record.offset}: {error}"
+                log.exception("%s", self.broken)
+                break
             self.next_offset = record.offset + 1
-            event = self._reader.read(record.offset, record.value)
-            if event is not None and event.seq > self._seq:
-                self._fold(event)
         grown, self._grown = self._grown, asyncio.Event()
         grown.set()
 
@@ -95,7 +111,7 @@ class BudgetBoard:
         decoded = self._codec.decode(raw.value)
         envelope, event = decoded.envelope, decoded.record
         if envelope is None or raw.seq != self._seq + 1 or (self._seq and envelope.prev != self._tail):
-            raise BrokenHistory(f"{self._topic} offset {raw.offset}: expected event {self._seq + 1}, found {raw.seq}")
+            raise BrokenHistory(f"expected event {self._seq + 1}, found {raw.seq}")
         self.books = evolve(self.books, event, envelope.at_ms)
         self._seq, self._tail = raw.seq, digest(raw.value)
         if isinstance(event, LimitSet):
@@ -126,13 +142,16 @@ class BudgetBoard:
         """Until everything was read that is in the log now. Raises Transient when that takes too long."""
         end = await self._ranges.end_offset(self._topic, PARTITION)
         if not await self.read_to(end, timeout_s=CATCH_UP_S):
-            raise Transient(f"the books are read to {self.next_offset}, {end} is needed", kind="unavailable")
+            told = self.broken or f"the books are read to {self.next_offset}, {end} is needed"
+            raise Transient(told, kind="unavailable")
 
     async def read_to(self, next_offset: int, *, timeout_s: float) -> bool:
         """Whether everything below the offset was read, now or within the time."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.next_offset < next_offset:
+                    if self.broken:
+                        return False
                     await self._grown.wait()
         except TimeoutError:
             return False

@@ -2,16 +2,20 @@
 
 import logging
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
-from connectors.protocols import Reply
+from connectors.errors import Transient
+from connectors.protocols import Outgoing, Reply
 from schemas.budget_commands import ReserveBudget
+from schemas.budget_events import BudgetMonthBegan
+from schemas.codec import local_codec, read_envelope
 from schemas.run_events import LimitReached, ModelReplied, RunFailed, RunRefused
 from schemas.values import Usage
 from services.runtime import spending
 from services.runtime.model_calls import Provider
-from tests.services.runtime.budget_world import ACME, BudgetWorld, until
+from tests.services.runtime.budget_world import ACME, BUDGETS, WAIT_S, BudgetWorld, until
 
 SPENDERS = 100
 DEAR = Usage(input_tokens=60, output_tokens=40)
@@ -189,6 +193,41 @@ async def test_a_command_that_makes_no_sense_is_parked_and_the_books_go_on() -> 
         await world.limit(books, hard_micros=10_000)
         assert host.figures.refused_records == 1
     assert world.kinds() == ["BudgetMonthBegan", "LimitSet"]
+
+
+@pytest.mark.parametrize("value", [b"garbage", b"", None, b"\0\xff\xff\xff\xffunknown"])
+async def test_bytes_that_are_no_event_are_left_out_of_the_books(value: bytes | None) -> None:
+    world = BudgetWorld()
+    one_turn(world)
+    async with world.owner_of_the_books("first"), world.runtime("a") as (_, books):
+        await world.limit(books, hard_micros=10_000)
+        world.log.put(BUDGETS.events, 0, [Outgoing(key=b"k", value=value)])
+        world.start("r_one")
+        await until(lambda: world.ends()["RunCompleted"] == 1)
+        async with world.owner_of_the_books("second"), world.reader_of_the_books("late") as late:
+            await world.limit(books, hard_micros=20_000)
+            await late.board.caught_up()
+            assert late.board.books == books.board.books
+            assert not late.board.broken
+
+
+async def test_an_event_that_cannot_follow_ends_the_books_and_no_process() -> None:
+    world = BudgetWorld()
+    one_turn(world)
+    async with world.owner_of_the_books("first"), world.runtime("a") as (_, books):
+        await world.limit(books, hard_micros=10_000)
+        last = world.log.records[BUDGETS.events, 0][-1]
+        envelope, _ = read_envelope(last.value or b"")
+        forged = local_codec().encode_event(replace(envelope, seq=envelope.seq + 7), BudgetMonthBegan(month="2026-01"))
+        world.log.put(BUDGETS.events, 0, [Outgoing(key=b"k", value=forged)])
+        offset = len(world.log.records[BUDGETS.events, 0]) - 1
+        await until(lambda: bool(books.board.broken))
+        with pytest.raises(Transient, match=f"{BUDGETS.events} offset {offset}"):
+            await books.board.caught_up()
+        assert not await books.board.read_to(offset + 1, timeout_s=WAIT_S)
+        async with world.reader_of_the_books("late") as late:
+            assert f"offset {offset}" in late.board.broken
+            assert late.board.books == books.board.books
 
 
 async def test_a_call_waits_for_books_whose_owner_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
