@@ -57,9 +57,8 @@ class Standing:
     async def complete(self, *, quietly: bool = False) -> None:
         """Starts what stands beside and then says to other terminals that everything is there. Raises StackProblem."""
         if self.services.beside:
-            await self.stack.start(*self.services.beside)
-            if not quietly:
-                names = [child.name for child in self.services.beside]
+            names = list(await self.stack.start(*self.services.beside))
+            if names and not quietly:
                 self.steps.say(f"{_listed(names)} {'is' if len(names) == 1 else 'are'} ready")
         await asyncio.to_thread(save_wiring, self.cli.home.root, wiring_of(self.plan, self.steps.seconds))
 

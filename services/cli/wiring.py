@@ -29,7 +29,7 @@ from services.cli.api import PLAIN_HTTP
 from services.cli.failures import Failure, Unreachable
 from services.cli.plan import Plan
 from services.cli.readiness import EVENTS_TOPIC, Claimed, Projecting, Ready, answers
-from services.cli.stack.child import Child
+from services.cli.stack.child import Child, Needed
 
 PROGRAM_ROOT = Path(services.__file__).parent.parent
 READY_TIMEOUT_S = 60.0
@@ -129,10 +129,11 @@ async def services_of(plan: Plan, *, kafka: str, postgres: str, probes: AsyncExi
     beside: tuple[Child, ...] = ()
     if plan.insights_url:
         url = plan.insights_url
-        beside += (make.service("insights", url=url, ready=answers(http, f"{url}/healthz")),)
+        ready = answers(http, f"{url}/healthz")
+        beside += (make.service("insights", needed="never", url=url, ready=ready),)
     if plan.settings.audit_key or plan.settings.audit_key_file:
         keys = {name: plan.environ[name] for name in SIGNING_KEYS if name in plan.environ}
-        beside += (make.service("auditor", more=keys),)
+        beside += (make.service("auditor", needed="to begin", more=keys),)
     return Services(needed=needed, beside=beside)
 
 
@@ -147,12 +148,14 @@ class _Maker:
         module: str,
         *,
         name: str = "",
+        needed: Needed = "always",
         url: str = "",
         ready: Ready | None = None,
         more: Mapping[str, str] | None = None,
     ) -> Child:
         return Child(
             name=name or module,
+            needed=needed,
             argv=(sys.executable, "-P", "-m", f"services.{module}.main"),
             environment={**self.environ, **(more or {})},
             url=url,

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from services.cli.stack.logfile import open_log, tail
 from services.cli.stack.oneshot import launched
@@ -39,6 +40,9 @@ class Exit:
     asked: bool
 
 
+Needed = Literal["always", "to begin", "never"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
     """A program to keep running.
@@ -46,9 +50,12 @@ class Child:
     `ready` asks once and returns None when it is ready, else the reason why not; without it running is ready.
     `before_start` runs before each start and returns the arguments to use instead of `argv`; it may raise StackProblem.
     `after_exit` runs after each exit; True means "the cause is removed, start again at once, even if it was the first".
+    `needed` says when everything ends because this child cannot be kept running: whenever that is so, only if it could
+    not be started the first time, or never.
     """
 
     name: str
+    needed: Needed = "always"
     argv: tuple[str, ...] = ()
     environment: Mapping[str, str]
     cwd: Path | None = None
@@ -89,6 +96,8 @@ class Kept:
     process: asyncio.subprocess.Process | None = None
     started_s: float = 0.0
     was_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    was_tried: asyncio.Event = field(default_factory=asyncio.Event)
+    """It was ready, or its first life is over and the others go on without it."""
     task: asyncio.Task[None] | None = None
 
     async def live(self, change: Callable[[ChildState], Awaitable[None]]) -> Life:
@@ -105,6 +114,7 @@ class Kept:
                 since_s = loop.time()
                 await change("ready")
                 self.was_ready.set()
+                self.was_tried.set()
             elif not ended.done():
                 self.kill()
             code = await ended

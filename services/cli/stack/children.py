@@ -2,7 +2,8 @@
 
 A `Supervisor` starts groups of children. A group is started concurrently and waited for; groups are stopped last
 first. The first start of a child must succeed (a wrong setting should be a message, not a loop); later deaths are
-answered with a restart after a growing pause, and after MAX_RESTARTS in a row the supervisor gives up and says why.
+answered with a restart after a growing pause, and after MAX_RESTARTS in a row the supervisor gives up and says why. A
+child that is not needed ends nothing: it is tried again every WITHOUT_IT_PAUSE_S.
 After every change the states are handed to `record`, so that other terminals can find and stop it all.
 
 Not chosen: systemd, supervisord, honcho. The stack has to work the same in a bare container and on a laptop, and what
@@ -29,6 +30,8 @@ LONGEST_PAUSE_S = 10.0
 STABLE_S = 2.0
 # In a row, none of which became ready or stayed so; with the pauses above half a minute of trying.
 MAX_RESTARTS = 10
+# Of a child that is not needed and cannot be kept running.
+WITHOUT_IT_PAUSE_S = 60.0
 LOG_CHECK_INTERVAL_S = 5.0
 
 
@@ -81,11 +84,14 @@ class Supervisor:
         if kind is None and not self._told:
             self._raise_failure()
 
-    async def start(self, *children: Child) -> None:
-        """Start a group concurrently and wait until all of it is ready. Raises StackProblem when a child cannot be."""
+    async def start(self, *children: Child) -> tuple[str, ...]:
+        """Start a group concurrently, wait until all of it is ready, and give the names.
+
+        Raises StackProblem when a child that is needed cannot be; another is not among the names then.
+        """
         self._groups += 1
         group = [self._begin(child) for child in children]
-        pending: set[asyncio.Future[Any]] = {asyncio.create_task(kept.was_ready.wait()) for kept in group}
+        pending: set[asyncio.Future[Any]] = {asyncio.create_task(kept.was_tried.wait()) for kept in group}
         try:
             while pending:
                 await asyncio.wait({*pending, self._failing}, return_when=asyncio.FIRST_COMPLETED)
@@ -94,6 +100,7 @@ class Supervisor:
         finally:
             for waiter in pending:
                 waiter.cancel()
+        return tuple(kept.child.name for kept in group if kept.was_ready.is_set())
 
     async def wait(self) -> None:
         """Wait until a child is given up. Raises StackProblem then; otherwise it never ends by itself."""
@@ -129,13 +136,17 @@ class Supervisor:
                 continue
             deaths = 1 if life.ready_for_s >= STABLE_S else deaths + 1
             first = not kept.was_ready.is_set()
-            if first or deaths > self._max_restarts:
+            hopeless = first or deaths > self._max_restarts
+            if hopeless and kept.child.needed != "never" and (first or kept.child.needed == "always"):
                 await change("failed")
                 times = "" if first else f", {deaths} times in a row, and is not started again"
                 raise StackProblem(f"{name} {life.problem}{times}.{kept.last_words()}")
-            pause_s = min(LONGEST_PAUSE_S, self._first_pause_s * 2 ** (deaths - 1))
             kept.restarts += 1
+            pause_s = WITHOUT_IT_PAUSE_S if hopeless else min(LONGEST_PAUSE_S, self._first_pause_s * 2 ** (deaths - 1))
+            if hopeless:
+                self._say(f"{name} {life.problem}; the rest goes on without it.{kept.last_words()}")
             self._say(f"{name} {life.problem}; starting it again in {pause_s:g} s (restart {kept.restarts})")
+            kept.was_tried.set()
             await change("waiting")
             await asyncio.sleep(pause_s)
 

@@ -43,9 +43,9 @@ class LocalStack:
     postgres: str
     supervisor: Supervisor
 
-    async def start(self, *children: Child) -> None:
-        """Start a group of services concurrently and wait until all are ready. Raises StackProblem."""
-        await self.supervisor.start(*children)
+    async def start(self, *children: Child) -> tuple[str, ...]:
+        """As Supervisor.start."""
+        return await self.supervisor.start(*children)
 
     async def wait(self) -> None:
         """Until a child is given up (StackProblem) or this task is cancelled."""

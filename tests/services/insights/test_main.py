@@ -153,6 +153,18 @@ async def running(topics: Topics, tmp_path: Path, *, port: int = 0, **more: obje
             await child.wait()
 
 
+async def spoil(bootstrap: str, topic: str) -> None:
+    """Somebody else's records in every partition of a topic."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    try:
+        for partition in await producer.partitions_for(topic):
+            for value in (b"garbage", b"", None, b"{}"):
+                await producer.send_and_wait(topic, value, key=b"k", partition=partition)
+    finally:
+        await producer.stop()
+
+
 def runs_now(count: int, *, first_offset: int = 100, **changes: object) -> Sequence[RunTally]:
     """Tallies of one run each."""
     given = {"ended_at_ms": time.time_ns() // 1_000_000, "took_ms": 1_500} | changes
@@ -292,3 +304,15 @@ async def test_settings_that_cannot_be_used_end_the_process(tmp_path: Path) -> N
         _, said = await child.communicate()
     assert child.returncode == 1
     assert b"LOOMLOG_KAFKA is not set" in said
+
+
+@pytest.mark.integration
+async def test_what_others_wrote_into_the_topic_that_faust_makes_keeps_nobody_from_starting(
+    topics: Topics, tmp_path: Path
+) -> None:
+    async with running(topics, tmp_path) as process:
+        await topics.produce(*runs_now(3))
+        await process.until(lambda report: report["records"]["counted"] == 3)
+    await spoil(topics.bootstrap, f"{topics.group}-minutes-changelog")
+    async with running(topics, tmp_path) as process:
+        await process.until(lambda report: report["records"]["counted"] == 3)

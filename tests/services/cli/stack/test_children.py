@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from services.cli.stack import children
 from services.cli.stack.child import Exit
 from services.cli.stack.children import Supervisor
 from services.cli.stack.problems import StackProblem
@@ -111,6 +112,36 @@ async def test_a_first_start_that_fails_is_a_message_and_no_loop(supervise: Supe
             await supervisor.start(child("api", "import sys; sys.exit('bad setting')", ready=never), child("other"))
     assert watcher.said == []
     assert not any(alive(record) for record in watcher.children.values())
+
+
+async def test_without_a_child_that_is_not_needed_the_rest_goes_on(
+    supervise: Supervise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "WITHOUT_IT_PAUSE_S", 0.05)
+    broken = replace(child("insights", "import sys; sys.exit('no broker')", ready=never), needed="never")
+    async with supervise() as (supervisor, watcher):
+        assert await supervisor.start(child("api"), broken) == ("api",)
+        await watcher.until(lambda children: children["insights"].restarts >= 3)
+        assert alive(watcher.children["api"])
+    assert watcher.said[0].startswith("insights ended with exit code 1; the rest goes on without it. Its log ")
+    assert watcher.said[0].endswith("no broker")
+    assert watcher.said[1] == "insights ended with exit code 1; starting it again in 0.05 s (restart 1)"
+
+
+async def test_what_is_needed_to_begin_ends_everything_only_then(
+    supervise: Supervise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "WITHOUT_IT_PAUSE_S", 0.05)
+    marker = tmp_path / "ran before"
+    code = "import pathlib, sys\nif pathlib.Path(sys.argv[1]).exists(): sys.exit('the key is gone')\n" + RUNS_ON
+    async with supervise(max_restarts=1) as (supervisor, watcher):
+        await supervisor.start(replace(child("auditor", code, str(marker)), needed="to begin"))
+        marker.touch()
+        os.kill(pid_of(watcher, "auditor"), signal.SIGKILL)
+        await watcher.until(lambda children: children["auditor"].restarts >= 4)
+    async with supervise() as (supervisor, watcher):
+        with pytest.raises(StackProblem, match="the key is gone"):
+            await supervisor.start(replace(child("auditor", code, str(marker), ready=never), needed="to begin"))
 
 
 async def never() -> str | None:
