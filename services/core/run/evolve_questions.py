@@ -12,7 +12,7 @@ from services.core.changing import changed
 from services.core.run import limits
 from services.core.run.facts import time_went_on
 from services.core.run.questions import Question, Settled, question_of
-from services.core.run.state import Answer, AwaitingTools, IllegalEvent, OpenCall, State
+from services.core.run.state import Answer, AwaitingTools, IllegalEvent, OpenCall, State, waits_for_people
 
 
 def question_opened(state: State, event: InterruptionOpened, at_ms: int) -> AwaitingTools:
@@ -46,7 +46,7 @@ def question_closed(state: State, event: InterruptionClosed, at_ms: int) -> Awai
 
 def looked_at(state: AwaitingTools, at_ms: int) -> AwaitingTools:
     """With its time standing still from when nothing but people is waited for until something else is."""
-    if state.questions and not state.open:
+    if waits_for_people(state):
         return state if state.idle_since_ms else changed(state, idle_since_ms=at_ms)
     if not state.idle_since_ms:
         return state

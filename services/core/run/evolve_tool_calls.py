@@ -71,7 +71,7 @@ def reconcile_requested(state: State, event: ToolReconcileRequested, at_ms: int)
 
 def outcome_asked(state: State, event: ToolOutcomeAsked, at_ms: int) -> AwaitingTools:
     awaiting, opened = _lost(state, event, at_ms)
-    return replaced(awaiting, changed(opened, is_asking=False, is_waiting=True))
+    return looked_at(replaced(awaiting, changed(opened, is_asking=False, is_waiting=True)), at_ms)
 
 
 def hook_acted(state: State, event: HookActed) -> AwaitingTools:
@@ -155,8 +155,11 @@ def tool_returned(state: State, event: ToolReturned, at_ms: int) -> AwaitingTool
     )
     answers = (*state.answers, answer)
     open_calls = tuple([item for item in state.open if item.index != event.index])
-    if len(answers) < len(state.asked):
-        return looked_at(changed(state, open=open_calls, answers=answers), at_ms)
+    is_last = len(answers) == len(state.asked)
+    if not is_last or state.idle_since_ms:
+        state = looked_at(changed(state, open=open_calls, answers=answers), at_ms)
+    if not is_last:
+        return state
     results = tuple([result_block(a) for a in sorted(answers, key=_by_index)])
     facts = changed(state.facts, messages=(*state.facts.messages, _message(role="user", blocks=results)))
     return changed(state, facts=facts, open=(), answers=answers)

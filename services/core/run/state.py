@@ -221,6 +221,11 @@ def open_at(state: AwaitingTools, index: int) -> OpenCall | None:
     return None
 
 
+def waits_for_people(state: AwaitingTools) -> bool:
+    """Nothing of the turn is under way, and somebody has to answer, or to say what became of a call."""
+    return all(call.is_waiting for call in state.open) and bool(state.open or state.questions)
+
+
 def with_facts(state: State, facts: Facts) -> State:
     match state:
         case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting() | Ended():

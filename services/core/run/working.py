@@ -20,7 +20,7 @@ from schemas.run_events import (
     ToolReturned,
 )
 from services.core.run.importing import is_import
-from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
+from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State, waits_for_people
 
 TURNING_POINTS = frozenset(
     {
@@ -48,11 +48,6 @@ def is_at_work(state: State) -> bool:
         case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Compacting(facts=facts):
             if facts.parent is not None or facts.quarantined or is_import(state):
                 return False
-            return not (isinstance(state, AwaitingTools) and _waits_for_people(state))
+            return not (isinstance(state, AwaitingTools) and waits_for_people(state))
         case _:
             return False
-
-
-def _waits_for_people(state: AwaitingTools) -> bool:
-    """Nothing of the turn is under way, and somebody has to say something."""
-    return all(call.is_waiting for call in state.open) and bool(state.open or state.questions)

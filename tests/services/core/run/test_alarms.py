@@ -7,7 +7,7 @@ from schemas.run_events import RunFailed
 from services.core.run.alarms import wakes_at
 from services.core.run.orders import Woken
 from services.core.run.react import CallModel, CallTool
-from services.core.run.state import AwaitingModel, Ended, Parked, Paused
+from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, Paused
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,
@@ -19,6 +19,7 @@ from tests.services.core.run.given import (
     parked,
     pause,
     recover,
+    resolve,
     resume,
     returned,
     says,
@@ -112,3 +113,33 @@ def test_time_in_which_a_parked_run_is_paused_counts_neither_as_the_one_nor_as_t
     assert isinstance(run.state, Paused)
     run.give(replace(resume(), at_ms=NOW + 5 * MINUTE_MS))
     assert wakes_at(run.state) == NOW + 6 * MINUTE_MS
+
+
+def unknown(*names: str) -> Run:
+    """A run of a minute whose calls were lost half a minute after its beginning; a person has to say what became of
+    them."""
+    run = Run()
+    definition = replace(DEFINITION, unknown_outcome="ask")
+    run.give(start(definition=definition, run_timeout_s=60))
+    run.give(answered(run.state, "", *calls(*names), classes=("unsafe",) * len(names)))
+    run.give(recover(at_ms=NOW + MINUTE_MS // 2))
+    return run
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_time_in_which_somebody_has_to_say_what_became_of_a_call_does_not_count(*, done: bool) -> None:
+    run = unknown("Pay")
+    assert wakes_at(run.state) == 0
+    assert run.give(Woken(at_ms=NOW + 10 * MINUTE_MS)) == []
+    run.give(replace(resolve(done=done), at_ms=NOW + 10 * MINUTE_MS))
+    assert isinstance(run.state, AwaitingModel if done else AwaitingTools)
+    assert wakes_at(run.state) == NOW + 10 * MINUTE_MS + MINUTE_MS // 2
+
+
+def test_it_counts_again_when_the_first_of_two_lost_calls_is_made_again() -> None:
+    run = unknown("Pay", "Ship")
+    assert wakes_at(run.state) == 0
+    run.give(replace(resolve(1, 0, done=True), at_ms=NOW + 5 * MINUTE_MS))
+    assert wakes_at(run.state) == 0, "the other one waits still"
+    run.give(replace(resolve(1, 1, done=False), at_ms=NOW + 10 * MINUTE_MS))
+    assert wakes_at(run.state) == NOW + 10 * MINUTE_MS + MINUTE_MS // 2
