@@ -163,17 +163,22 @@ class Script:
             run = context.eval("typeof run === 'function' ? run : null")
         except (self._engine.JSException, self._engine.StackOverflow) as error:
             self._leave(error={"code": "code_agent_load", "message": str(error).strip()})
+        except ValueError:  # the engine takes sources that end with their first NUL
+            self._leave(error={"code": "code_agent_load", "message": "the script holds a NUL: write it as \\u0000"})
         if run is None:
             self._leave(error={"code": "code_agent_load", "message": "the script has no function run(input)"})
         try:
-            begin(run, orders["input"])
-            while context.execute_pending_job():
-                pass
-            self._leave(text=end())
+            if begin(run, orders["input"]):
+                while context.execute_pending_job():
+                    pass
+            said = json.loads(end())
         except (self._engine.JSException, self._engine.StackOverflow) as error:
-            message = str(error).strip()
-            text = "it threw null, as it does when there is no memory left" if message in ("", "null") else message
-            self._leave(error={"code": "code_agent_threw", "message": text})
+            said = {"error": str(error)}
+        if "text" in said:
+            self._leave(text=said["text"])
+        message = said["error"].strip()
+        text = "it threw null, as it does when there is no memory left" if message in ("", "null") else message
+        self._leave(error={"code": "code_agent_threw", "message": text})
 
     def _ask(self, name: str, text: str) -> str:
         recorded = self._orders["recorded"]

@@ -7,6 +7,7 @@
   const { defineProperty, getPrototypeOf, freeze, create } = Object;
   const { apply, construct } = Reflect;
   const RealDate = Date;
+  const toText = String;
   const imul = Math.imul;
   const wellFormed = String.prototype.toWellFormed;
   const set = (target, name, value) => defineProperty(target, name, { value, writable: true, configurable: true });
@@ -101,7 +102,8 @@
     if (typeof written !== "string") throw new TypeError("run returned a " + typeof value + ", which is no text and no JSON");
     return written;
   }
-  // The host calls begin(run, input) and then reads the outcome; an async run is settled by then or never.
+  // The host calls begin(run, input), which says whether to go on, and then reads the outcome at the end; an async run
+  // is settled by then or never.
   const outcome = { is_settled: false, has_failed: false, value: undefined };
   const settle = (hasFailed) => (value) => {
     outcome.is_settled = true;
@@ -109,16 +111,37 @@
     outcome.value = value;
   };
   const then = Promise.prototype.then;
+  // What was thrown, with its stack when it has one.
+  const described = (error) => {
+    const stack = error !== null && typeof error === "object" ? error.stack : "";
+    return toText(error) + (typeof stack === "string" && stack !== "" ? "\n" + stack : "");
+  };
+  // The engine hands out a string up to its first NUL, so the host is given JSON, of an object without the script's
+  // toJSON. The log holds no half of a surrogate pair.
+  const answer = (name, said) => {
+    const told = create(null);
+    told[name] = apply(wellFormed, said, []);
+    return stringify(told);
+  };
   return {
     begin(run, input) {
-      const value = run(parse(input));
-      if (value instanceof Promise) apply(then, value, [settle(false), settle(true)]);
-      else settle(false)(value);
+      try {
+        const value = run(parse(input));
+        if (value instanceof Promise) apply(then, value, [settle(false), settle(true)]);
+        else settle(false)(value);
+      } catch (error) {
+        settle(true)(error);
+      }
+      return !outcome.has_failed;
     },
     end() {
-      if (!outcome.is_settled) throw new Error("the promise that run returned waits for something that never comes");
-      if (outcome.has_failed) throw outcome.value;
-      return apply(wellFormed, text(outcome.value), []); // the log holds no half of a surrogate pair
+      try {
+        if (!outcome.is_settled) throw new Error("the promise that run returned waits for something that never comes");
+        if (outcome.has_failed) throw outcome.value;
+        return answer("text", text(outcome.value));
+      } catch (error) {
+        return answer("error", described(error));
+      }
     },
   };
 })

@@ -75,6 +75,9 @@ async def test_without_a_trigger_there_is_no_payload_metadata(code_model: CodeMo
         ("undefined", ""),
         ("null", ""),
         ('"half \\ud800 a pair"', "half \ufffd a pair"),
+        ('"a\\u0000b"', "a\0b"),
+        ("Promise.resolve('a\\0b')", "a\0b"),
+        ("(Object.prototype.toJSON = () => 'changed', 'as \\0 it is')", "as \0 it is"),
         ("Promise.resolve('later')", "later"),
     ],
 )
@@ -110,6 +113,15 @@ async def test_each_tool_is_called_as_its_kind_is(
     calls, text = await to_the_end(code_model, script, lambda *_: (result, False))
     assert calls == [("cj-1-0", name, arguments)]
     assert json.loads(text) == [value]
+
+
+async def test_a_nul_crosses_unharmed(code_model: CodeModel) -> None:
+    script = body("return input.prompt + input.metadata.m + Read({path: 'p\\0q'}) + Memory.get({key: '\\0'})")
+    calls, text = await to_the_end(
+        code_model, script, lambda *_: ("r\0s", False), prompt="a\0b", metadata={"m": '"c\\u0000d"'}
+    )
+    assert [arguments for _, _, arguments in calls] == [{"path": "p\0q"}, {"op": "get", "key": "\0"}]
+    assert text == "a\0bc\0dr\0sr\0s"
 
 
 async def test_the_first_call_without_a_result_is_the_turn(code_model: CodeModel) -> None:
@@ -318,6 +330,7 @@ async def test_a_run_without_a_limit_of_its_own_has_that_of_the_provider() -> No
         ("const x = 1", "no function run"),
         ("throw new Error('at once')", "at once"),
         ("/*" + "x" * CODE_BODY_MAX_BYTES + "*/", "at most 262144"),
+        ("const text = 'a\0b'", "write it as \\u0000"),
     ],
 )
 async def test_a_script_that_cannot_begin_is_not_loaded(code_model: CodeModel, script: str, words: str) -> None:
@@ -330,6 +343,11 @@ async def test_a_script_that_cannot_begin_is_not_loaded(code_model: CodeModel, s
     [
         ("throw new Error('no')", "Error: no"),
         ("throw 'text'", "text"),
+        ("throw 'a\\0b'", "a\0b"),
+        ("throw new TypeError('a\\0b')", "TypeError: a\0b\n    at run"),
+        ("return Promise.reject(new Error('a\\0b'))", "Error: a\0b"),
+        ("throw Symbol('s')", "Symbol(s)"),
+        ("Promise.resolve().then(() => Read({})); throw new Error('at once')", "at once"),
         ("throw null", "threw null"),
         ("throw undefined", "undefined"),
         ("throw {toString() { throw 1 }}", ""),
