@@ -66,6 +66,8 @@ from schemas.values import Envelope, ImportOrigin, Usage
 CANCELLED = "cancelled"
 """The stop reason of a cancel that named none."""
 NOT_PAUSED = {"paused": False, "pause_requested": False, "pause_reason": ""}
+MODEL, COMPACTION = "model", "compaction"
+"""In RunRow.under_way."""
 PAGE_MAX = 500
 """Most runs of one page, so that an answer stays below a megabyte."""
 
@@ -157,6 +159,9 @@ class RunRow(NamedTuple):
     """JSON object of texts."""
     open_interrupts: str
     """Ids of the questions that wait for a person, oldest first, with blanks between."""
+    under_way: str
+    """What of it is due or under way, with blanks between: `model`, `compaction`, the indexes of tool calls. Calls that
+    wait for a person or for children are not, and runs that are over have none."""
     memory_reply_seq: int
     """Seq of the last ModelReplied: its calls are in the transcript from there."""
     memory_retry_reason: str
@@ -216,11 +221,12 @@ def frame_memory(row: RunRow) -> FrameMemory:
 def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
     match event:
         case ModelCallRequested():
-            values["parked"] = False
+            values |= {"parked": False, "under_way": MODEL}
             if event.attempt == 1:
                 values["memory_waiting_inputs"] = ""
         case ModelReplied():
             _replied(values, envelope, event)
+            values["under_way"] = " ".join(map(str, range(len(event.tool_calls))))
         case ModelCallFailed():
             values["model_errors"] += 1
             values["memory_retry_reason"] = retry_reason(event)
@@ -229,11 +235,17 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             values["memory_retry_reason"] = SWITCHED
         case ToolCallRequested():
             values["tool_calls"] += event.attempt == 1
+            _rests(values, event.index)
+            values["under_way"] = f"{values['under_way']} {event.index}".strip()
         case ToolReturned():
             values["tool_errors"] += event.is_error
+            _rests(values, event.index)
         case InterruptionOpened():
             values["tool_calls"] += 1
             values["open_interrupts"] = f"{values['open_interrupts']} {event.interrupt_id}".strip()
+            _rests(values, event.index)
+        case ToolOutcomeAsked() | ChildrenPlanned():
+            _rests(values, event.index)
         case InterruptionClosed():
             left = [one for one in values["open_interrupts"].split() if one != event.interrupt_id]
             values["open_interrupts"] = " ".join(left)
@@ -241,22 +253,25 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             values["tool_calls"] += 1
         case TurnCancelled():
             values["iterations"] += event.attempt > 0
+            values["under_way"] = ""
         case RunParked():
-            values["parked"] = True
+            values |= {"parked": True, "under_way": ""}
         case CompactionRequested():
-            values["parked"] = False
+            values |= {"parked": False, "under_way": COMPACTION}
         case ContextCompacted():
             _summarised(values, event)
+            values["under_way"] = ""
             values["compactions"] += 1
             tokens = values["context_tokens"] * event.after_tokens // max(1, event.before_tokens)
             values["context_tokens"] = tokens or event.after_tokens
         case CompactionFailed():
             _summarised(values, event)
+            values["under_way"] = ""
         case RunPauseRequested():
             if not values["pause_requested"]:
                 values |= {"pause_requested": True, "pause_reason": event.reason}
         case RunPaused():
-            values |= {"paused": True, "parked": False}
+            values |= {"paused": True, "parked": False, "under_way": ""}
         case RunResumed():
             if event.remaining == 0:
                 values |= NOT_PAUSED
@@ -287,13 +302,12 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case (
             ToolReconcileRequested()
             | CallNotBegun()
-            | ToolOutcomeAsked()
             | FallbackSuppressed()
             | LimitReached()
             | HookActed()
         ):
             pass
-        case ChildrenPlanned() | ChildReturned() | ResidentLeft():
+        case ChildReturned() | ResidentLeft():
             pass
         case ChildRequested():
             values["children"] += bool(event.child_agent_id)
@@ -356,6 +370,7 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "metadata": _json_object(event.metadata),
         "parent_context": _json_object(event.parent_context),
         "open_interrupts": "",
+        "under_way": "",
         "memory_reply_seq": 0,
         "memory_retry_reason": "",
         "memory_waiting_inputs": "",
@@ -413,6 +428,7 @@ def _ended(
         "quarantined": False,
         "quarantine_error": "",
         **NOT_PAUSED,
+        "under_way": "",
         "memory_waiting_inputs": "",
         # The owner's sums win over ours: they are what was decided.
         "iterations": event.iterations,
@@ -420,6 +436,11 @@ def _ended(
         "cost_micros": event.cost_micros,
         "currency": event.currency or values["currency"],
     }
+
+
+def _rests(values: dict[str, Any], index: int) -> None:
+    """Nothing of that tool call is under way any more, or for now."""
+    values["under_way"] = " ".join(one for one in values["under_way"].split() if one != str(index))
 
 
 def _spent(usage: Usage) -> dict[str, int]:

@@ -35,6 +35,7 @@ STATUS: Mapping[str, int] = {
     "route_not_found": 404,
     "method_not_allowed": 405,
     "nothing_to_resolve": 409,
+    "run_paused": 409,
     "interrupt_closed": 409,
     "not_interactive": 409,
     "not_mid_turn": 409,

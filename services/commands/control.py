@@ -198,7 +198,7 @@ class Control:
     ) -> Resolved:
         """Say what became of a call that waits for it.
 
-        Raises Declined: not_found, nothing_to_resolve, resolve_pending.
+        Raises Declined: not_found, nothing_to_resolve, run_paused, resolve_pending.
         """
         demand(caller, RUNS_CREATE)
         checked_result(result, done=done)

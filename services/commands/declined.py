@@ -47,6 +47,7 @@ CODES = frozenset(
         "agent_id_in_use",
         "run_quarantined",
         "nothing_to_resolve",
+        "run_paused",
         "interrupt_closed",
         "interrupt_expired",
         "not_interactive",

@@ -169,8 +169,11 @@ class Pausing:
 
 
 def _stands_still(row: RunRow) -> bool:
-    """Nothing is under way for it and nothing will be: paused, waiting for input, or quarantined."""
-    return row.paused or row.parked or row.quarantined
+    """Nothing of it is under way: paused, quarantined, or waiting for input, for a person or for its children.
+
+    Children are runs of their own, which stand still or do not.
+    """
+    return row.quarantined or not row.under_way
 
 
 def _count(rows: Iterable[RunRow]) -> int:

@@ -4,6 +4,7 @@ import pytest
 from projections.runs import RunFilter, RunRow, apply, list_runs, run_by_handle, run_by_id, runs
 from projections.tables import EVERY_TENANT, BadPlace
 from schemas.run_events import (
+    ChildrenPlanned,
     CommandRefused,
     InputReceived,
     RunCancelled,
@@ -13,6 +14,8 @@ from schemas.run_events import (
     RunPauseRequested,
     RunQuarantined,
     RunResumed,
+    ToolOutcomeAsked,
+    TurnCancelled,
 )
 from schemas.values import RunPosition, Usage
 from tests.projections.stories import (
@@ -21,9 +24,11 @@ from tests.projections.stories import (
     NOT_COMPACTED,
     Partition,
     a3x2,
+    asked,
     call,
     completed,
     failed,
+    opened,
     replied,
     requested,
     returned,
@@ -31,6 +36,9 @@ from tests.projections.stories import (
 )
 from tests.projections.test_folding import records_of
 from tests.projections.twin import projected
+
+
+ASKED_FOR_C0 = ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1, reason="lost")
 
 
 def row_of(*events) -> RunRow:
@@ -113,6 +121,28 @@ def test_a_run_is_parked_until_the_next_turn_is_asked_for():
     assert row_of(*talk).parked
     assert not row_of(*talk, InputReceived(text="more"), requested(2)).parked
     assert not row_of(*talk, RunCancelled(usage=Usage())).parked
+
+
+@pytest.mark.parametrize(
+    ("events", "under_way"),
+    [
+        ([], "model"),
+        ([replied(1, "", call("c0"), call("c1"))], "0 1"),
+        ([replied(1, "", call("c0"), call("c1")), asked(1, 0, "c0"), opened(1, 1, "c1", "intr_1")], "0"),
+        ([replied(1, "", call("c0")), asked(1, 0, "c0"), asked(1, 0, "c0", attempt=2)], "0"),
+        ([replied(1, "", call("c0")), asked(1, 0, "c0"), ASKED_FOR_C0], ""),
+        ([replied(1, "", call("c0")), asked(1, 0, "c0"), ASKED_FOR_C0, asked(1, 0, "c0", attempt=2)], "0"),
+        ([replied(1, "", call("c0")), asked(1, 0, "c0"), ChildrenPlanned(turn=1, index=0, call_id="c0")], ""),
+        ([replied(1, "", call("c0")), asked(1, 0, "c0"), returned(1, 0, "c0"), requested(2)], "model"),
+        ([replied(1, "hi"), RunParked(since_turn=1)], ""),
+        ([replied(1, "hi"), RunParked(since_turn=1), COMPACTING], "compaction"),
+        ([RunPauseRequested(scope="run"), RunPaused(turn=1)], ""),
+        ([TurnCancelled(turn=1, attempt=1)], ""),
+        ([completed()], ""),
+    ],
+)
+def test_a_row_says_what_is_under_way_apart_from_what_waits_for_people_and_children(events, under_way):
+    assert row_of(started(), requested(1), *events).under_way == under_way
 
 
 def test_a_compaction_is_paid_by_the_run_and_empties_the_gauge():

@@ -2,7 +2,9 @@ import asyncio
 
 import pytest
 
-from schemas.run_events import RunPaused, RunPauseRequested
+from schemas.run_events import ChildrenPlanned, RunPaused, RunPauseRequested
+from schemas.values import Spawn, ToolCall
+from services.commands.interrupts import Response
 from services.commands.pausing import Target
 from services.commands.requests import RunRequest
 from services.core.access.decide import Caller
@@ -64,6 +66,33 @@ async def test_a_pause_waits_until_the_runs_stand_still() -> None:
         now, _ = await made.layer.pausing.state(ADMIN_CALLER)
         assert (now.state, now.paused) == ("paused", 1)
         assert (await made.layer.pausing.resume(ADMIN_CALLER, ALL)).paused == 1
+
+
+async def test_runs_that_wait_for_people_stand_still_and_stay_so_when_they_are_answered() -> None:
+    async with world() as made:
+        asking, losing = [await start(made, "silent") for _ in range(2)]
+        (question,) = made.ask(asking, {"question": "Shall I?"})
+        made.lose_a_call(losing)
+        assert await pause(made) == "paused"
+        for run_id in (asking, losing):
+            made.happen(run_id, RunPauseRequested(scope="all"))
+        await made.layer.interrupts.resolve(ADMIN_CALLER, asking, question, Response(answer="yes"))
+        await made.layer.control.resolve(ADMIN_CALLER, losing, 1, 0, done=True)
+        now, _ = await made.layer.pausing.state(ADMIN_CALLER)
+        assert (now.state, now.paused) == ("paused", 2)
+
+
+async def test_a_run_that_waits_for_its_children_stands_still_and_the_children_do_or_do_not() -> None:
+    async with world() as made:
+        parent, child = [await start(made, "silent") for _ in range(2)]
+        made.reply(parent, tool_calls=(ToolCall(id="c1", name="Agent", input="{}"),), effect_classes=("idempotent",))
+        spawns = (Spawn(agent="silent", prompt="look"),)
+        made.happen(parent, ChildrenPlanned(turn=1, index=0, call_id="c1", op="spawn", spawns=spawns))
+        found = await made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
+        assert (found.state, found.moving) == ("pausing", (child,))
+        made.ask(child, {"question": "Shall I?"})
+        now, _ = await made.layer.pausing.state(ADMIN_CALLER)
+        assert now.state == "paused"
 
 
 async def test_a_pause_that_takes_longer_names_the_runs_and_stays() -> None:

@@ -13,8 +13,10 @@ from schemas.run_events import (
     RunPauseRequested,
     RunResumed,
 )
-from services.core.run import limits
+from services.core.run import limits, unknown
+from services.core.run.orders import Woken
 from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, Paused
+from tests.services.core.run.asking import TERMS, asking, responds
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,
@@ -34,6 +36,7 @@ from tests.services.core.run.given import (
     paused,
     recover,
     refused,
+    resolve,
     resume,
     returned,
     says,
@@ -188,6 +191,47 @@ def test_a_retry_is_held_back_and_goes_on_counting() -> None:
     assert requested.not_before_ms == NOW + limits.RETRY_BACKOFF_MS[0]
     assert isinstance(run.state, AwaitingModel)
     assert run.state.failures == 1
+
+
+# --- runs that wait for people ---------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_recorded_during_a_pause_and_the_model_hears_it_after_it() -> None:
+    run = asking()
+    run.give(pause("look"))
+    assert unknown.open_keys(run.state) == []
+    assert kinds(run.give(responds("yes"))) == ["InterruptionClosed", "ToolReturned", "RunPaused"]
+    assert kinds(run.give(resume())) == ["RunResumed", "ModelCallRequested"]
+
+
+def test_a_question_whose_time_is_over_during_a_pause_lets_nothing_begin() -> None:
+    run = asking()
+    run.give(pause())
+    assert kinds(run.give(Woken(at_ms=NOW + TERMS.default_timeout_ms))) == [
+        "InterruptionClosed",
+        "ToolReturned",
+        "RunPaused",
+    ]
+
+
+def test_a_call_of_unknown_outcome_is_settled_during_a_pause_and_made_again_only_after_it() -> None:
+    run = at_tools("Pay", classes=("unsafe",), definition=replace(DEFINITION, unknown_outcome="ask"))
+    run.give(recover())
+    run.give(pause())
+    assert unknown.open_keys(run.state) == []
+    (event,) = run.give(resolve(done=False))
+    assert isinstance(event, CommandRefused)
+    assert (event.code, "resume it first" in event.message) == ("run_paused", True)
+    assert kinds(run.give(resolve(done=True))) == ["ToolReturned", "RunPaused"]
+    assert kinds(run.give(resume())) == ["RunResumed", "ModelCallRequested"]
+
+
+def test_a_call_that_did_not_happen_is_made_again_when_the_pause_is_over() -> None:
+    run = at_tools("Pay", classes=("unsafe",), definition=replace(DEFINITION, unknown_outcome="ask"))
+    run.give(recover())
+    run.give(pause())
+    run.give(resume())
+    assert kinds(run.give(resolve(done=False))) == ["ToolCallRequested"]
 
 
 # --- after a take-over -----------------------------------------------------------------------------------------------
