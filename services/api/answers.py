@@ -52,6 +52,7 @@ STATUS: Mapping[str, int] = {
     "already_quarantined": 409,
     "not_quarantined": 409,
     "interrupt_expired": 410,
+    "content_erased": 410,
     "payload_too_large": 413,
     "snapshot_too_large": 413,
     "unsupported_media_type": 415,

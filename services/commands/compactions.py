@@ -85,7 +85,7 @@ class Compactions:
     async def compact(self, caller: Caller, run_id: str, reason: str = "") -> Compacted:
         """Replace the older part of a conversation by a summary.
 
-        Raises Declined: not_found, run_busy, agent_gone, compaction_failed, compact_pending.
+        Raises Declined: not_found, content_erased, run_busy, agent_gone, compaction_failed, compact_pending.
         """
         demand(caller, RUNS_CREATE)
         reason = checked_reason(reason)
@@ -95,7 +95,8 @@ class Compactions:
     async def replay(self, caller: Caller, session_id: str, agent: str, *, compress: bool = False) -> Copied:
         """A new session of that agent with the conversation of this one, as it is or in a summary.
 
-        Raises Declined: not_found, agent_gone, empty_source, bad_fork_point, compaction_failed, compact_pending.
+        Raises Declined: not_found, content_erased, agent_gone, empty_source, bad_fork_point, compaction_failed,
+        compact_pending.
         """
         demand(caller, RUNS_CREATE)
         if not AGENT_NAME.match(agent):

@@ -53,6 +53,7 @@ CODES = frozenset(
         "not_interactive",
         "not_mid_turn",
         "bad_fork_point",
+        "content_erased",
         "run_id_taken",
         "snapshot_not_found",
         "snapshot_too_large",

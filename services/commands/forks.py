@@ -77,11 +77,13 @@ class Forks:
         self._fresh_token = fresh_token
 
     async def fork(self, caller: Caller, run_id: str, request: ForkRequest) -> Accepted:
-        """A new run that shares the events 1 to at_seq. Raises Declined: not_found, bad_fork_point, bad_request."""
+        """A new run that shares the events 1 to at_seq. Raises Declined: not_found, content_erased, bad_fork_point,
+        bad_request.
+        """
         demand(caller, RUNS_CREATE)
         overrides = overrides_of(request.overrides or {})
         plain = _checked(request)
-        row = await self._reads.visible_run(caller, run_id)
+        row = await self._reads.run_to_go_on_with(caller, run_id)
         if not 1 <= request.at_seq <= row.last_seq:
             raise bad_request(f"at is {request.at_seq}: {run_id} has the events 1 to {row.last_seq}")
         who = identity(caller, user_id="", session=Owner(tenant=row.tenant, user_id=row.user_id))

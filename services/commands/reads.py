@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
+from connectors.sealing import key_ids_in
 from projections.runs import RunFilter, RunRow
 from projections.tables import BadPlace
 from projections.transcript import TranscriptRow
@@ -83,6 +84,12 @@ class Reads:
         lag = await self._wait(position, self._sources.partition_of(run_id))
         row = await self._projection.run(scope_of(reach(caller)), run_id)
         return _seen(caller, row, lag, "not_found", f"there is no run {run_id}")
+
+    async def run_to_go_on_with(self, caller: Caller, run_id: str) -> RunRow:
+        """As `visible_run`, for one whose conversation is to be gone on with. Raises Declined(content_erased)."""
+        row = await self.visible_run(caller, run_id)
+        await self._check_not_erased(row)
+        return row
 
     async def run_to_order(self, caller: Caller, run_id: str) -> Target:
         """The run that an order is for. Raises Declined(not_found).
@@ -199,7 +206,7 @@ class Reads:
         return self._stream(row.tenant, run_id, row.session_id, row.agent_id, after)
 
     async def session(self, caller: Caller, session_id: str) -> SessionHead:
-        """What a further run of the session needs. Raises Declined(not_found)."""
+        """What a further run of the session needs. Raises Declined: not_found, content_erased."""
         _check_known("not_found", "session", session_id)
         lag = await self._barrier.own_writes(self._sources.partition_of(session_id))
         newest = await self._newest_of(caller, session_id)
@@ -208,6 +215,7 @@ class Reads:
             owner = Owner(tenant=tenant, user_id=event.user_id)
             return SessionHead(owner=owner, agent=event.definition.name, user_tier=event.user_tier, newest=None)
         row = _seen(caller, newest, lag, "not_found", f"there is no session {session_id}")
+        await self._check_not_erased(row)
         owner = Owner(tenant=row.tenant, user_id=row.user_id)
         return SessionHead(owner=owner, agent=row.agent, user_tier=row.user_tier, newest=row)
 
@@ -215,6 +223,20 @@ class Reads:
         """How many events its latest runs have together."""
         page = await self._projection.runs(tenant, RunFilter(session_id=session_id), limit=limits.LIST_MAX)
         return sum(row.last_seq for row in page.rows)
+
+    async def _check_not_erased(self, row: RunRow) -> None:
+        """Raises Declined(content_erased) when a key of what the run began with is: it would go on with no words."""
+        keys = self._sources.content.keys
+        if keys is None or not keys.table.erasures_of(row.tenant, row.user_id):
+            return
+        frames = await self._projection.frames(row.tenant, row.run_id, from_seq=-1, limit=limits.REPLAY_PAGE)
+        for key_id in {key_id for frame in frames for key_id in key_ids_in(f"{frame.event} {frame.payload or ''}")}:
+            if (erasure := keys.table.erasure_of(key_id, row.tenant)) is not None:
+                raise Declined(
+                    "content_erased",
+                    f"nobody can go on with {row.run_id}: what was said in it is erased (erasure "
+                    f"{erasure.record.erasure_id}); start a new run",
+                )
 
     async def _newest_of(self, caller: Caller, session_id: str) -> RunRow | None:
         page = await self._projection.runs(scope_of(reach(caller)), RunFilter(session_id=session_id), limit=1)

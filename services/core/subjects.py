@@ -88,8 +88,12 @@ class SubjectTable:
 
     def is_erased(self, key_id: str, tenant: str) -> bool:
         """Whether a key of that tenant is erased."""
+        return self.erasure_of(key_id, tenant) is not None
+
+    def erasure_of(self, key_id: str, tenant: str) -> Erasure | None:
+        """The erasure that took a key of that tenant."""
         erasure = self._erased.get(key_id)
-        return erasure is not None and erasure.record.tenant == tenant
+        return erasure if erasure is not None and erasure.record.tenant == tenant else None
 
     def erasures_of(self, tenant: str, subject: str) -> tuple[Erasure, ...]:
         """Oldest first."""

@@ -460,13 +460,33 @@ async def test_forks_and_further_runs_of_a_session_go_on_with_what_was_said() ->
         assert not [word for word in WORDS if word.encode() in on.stored()]
 
         await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
-        last = (await on.layer.reads.run(IVY, more.run_id)).last_seq
-        after = await on.layer.forks.fork(IVY, more.run_id, ForkRequest(at_seq=last, prompt="and now"))
-        await pieces_of(after.stream)
-        seen = repr(on.model.requests[-1].messages)
-        assert ERASED in seen
-        assert "and now" in seen
-        assert not [word for word in WORDS if word in seen]
+        asked = len(on.model.requests)
+        for refused in (
+            on.layer.forks.fork(IVY, more.run_id, ForkRequest(at_seq=1)),
+            on.layer.runs.continue_session(IVY, accepted.session_id, RunRequest(prompt="and now")),
+            on.layer.compactions.compact(IVY, more.run_id),
+            on.layer.compactions.replay(IVY, accepted.session_id, "helper"),
+        ):
+            found = await declined(refused)
+            assert (found.code, more.run_id in found.message, "(erasure e_" in found.message) == (
+                "content_erased",
+                True,
+                True,
+            )
+        assert len(on.model.requests) == asked
+        report = await on.layer.erasing.report(ADMIN_CALLER, "acme", USER)
+        assert all(key.erasure for key in report.keys), "nobody gave her a fresh key"
+
+
+async def test_who_comes_back_after_an_erasure_goes_on_with_what_is_said_from_then_on() -> None:
+    async with stage() as on:
+        await ran(on)
+        await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
+        back = await on.layer.runs.start(IVY, REQUEST)
+        await pieces_of(back.stream)
+        more = await on.layer.runs.continue_session(IVY, back.session_id, RunRequest(prompt="more"))
+        await pieces_of(more.stream)
+        assert ANSWER in repr(on.model.requests[-1].messages)
 
 
 async def test_a_state_that_goes_into_a_snapshot_holds_tokens_only() -> None:
