@@ -299,13 +299,7 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
         case RunRestored():
             if event.events == values["told_events"]:
                 values["told_events"] = 0
-        case (
-            ToolReconcileRequested()
-            | CallNotBegun()
-            | FallbackSuppressed()
-            | LimitReached()
-            | HookActed()
-        ):
+        case ToolReconcileRequested() | CallNotBegun() | FallbackSuppressed() | LimitReached() | HookActed():
             pass
         case ChildReturned() | ResidentLeft():
             pass

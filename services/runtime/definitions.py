@@ -1,7 +1,7 @@
 """Agents of the configuration as the definitions that runs are pinned to, on models that can be called now."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import replace
 
 from connectors.configuration import (
@@ -97,6 +97,9 @@ class ConfiguredDefinitions:
             elif len(self._kept) < KEPT:
                 self._kept[key] = found
         return found
+
+    def providers(self) -> Set[str]:
+        return self._usable | self._key_names.keys()
 
     def _found(
         self, agent: str, user_tier: str, own: frozenset[str], now_ms: int, *, restricted: bool

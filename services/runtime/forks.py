@@ -5,6 +5,9 @@
     agent ""  definition 3f2a91...  the one of these two whose hash begins so
     agent X   definition ""         the agent X as it is configured now
 
+An override that would leave the fork with nothing to work with (a tool that the definition does not grant, a provider
+that is not there) is refused with what there is.
+
 Before: desk.py has read the origin. After: services/core/run/forking.py.
 """
 
@@ -27,10 +30,22 @@ def definition_of(
     if isinstance(chosen, Refusal):
         return chosen
     overrides = command.overrides
-    wished = None if overrides is None else overrides.tools
-    return overridden(
-        chosen, overrides, tools=chosen.tools if wished is None else granted_by_both(chosen.tools, wished)
-    )
+    if overrides is None:
+        return chosen
+    if overrides.provider is not None and overrides.provider not in definitions.providers():
+        there = ", ".join(sorted(definitions.providers()))
+        return _wrong(f"overrides.provider is {overrides.provider[:80]!r}: there are {there}")
+    if overrides.tools is None:
+        return overridden(chosen, overrides, tools=chosen.tools)
+    for name in overrides.tools:
+        if not granted_by_both(chosen.tools, (name,)):
+            granted = ", ".join(chosen.tools) or "no tools"
+            return _wrong(f"overrides.tools: {name[:80]!r} is none of the agent's tools; it has {granted}")
+    return overridden(chosen, overrides, tools=granted_by_both(chosen.tools, overrides.tools))
+
+
+def _wrong(message: str) -> Refusal:
+    return Refusal(code="bad_request", message=message)
 
 
 def _chosen(command: ForkRun, started: RunStarted, definitions: Definitions, tenant: str) -> AgentDefinition | Refusal:
@@ -38,7 +53,7 @@ def _chosen(command: ForkRun, started: RunStarted, definitions: Definitions, ten
     if not command.agent and not wanted:
         return pinned
     if command.agent and wanted not in ("", CURRENT):
-        return Refusal(code="bad_request", message="agent and definition name two definitions: give one of them")
+        return _wrong("agent and definition name two definitions: give one of them")
     current = definitions.resolve(
         command.agent or pinned.name,
         tenant=tenant,
@@ -53,8 +68,7 @@ def _chosen(command: ForkRun, started: RunStarted, definitions: Definitions, ten
             if isinstance(candidate, AgentDefinition) and candidate.sha256.startswith(wanted):
                 return candidate
     now = current.sha256 if isinstance(current, AgentDefinition) else f"none ({current.message})"
-    return Refusal(
-        code="bad_request",
-        message=f"definition is {wanted[:80]!r}: expected current, or at least {DIGEST_PREFIX_MIN} digits of the "
-        f"hash of the definition the run is pinned to ({pinned.sha256}) or of the agent's current one ({now})",
+    return _wrong(
+        f"definition is {wanted[:80]!r}: expected current, or at least {DIGEST_PREFIX_MIN} digits of the "
+        f"hash of the definition the run is pinned to ({pinned.sha256}) or of the agent's current one ({now})"
     )

@@ -3,7 +3,7 @@
 Before: starts.py, forks.py, kin.py. After: definitions.py reads the configuration.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from typing import Protocol
 
 from schemas.values import AgentDefinition
@@ -25,3 +25,7 @@ class Definitions(Protocol):
         credentials: Collection[str] = (),
         operator_key_restricted: bool = False,
     ) -> AgentDefinition | Refusal: ...
+
+    def providers(self) -> Set[str]:
+        """Those that calls can be made to, some perhaps only with keys that the run brings."""
+        ...

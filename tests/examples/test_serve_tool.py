@@ -30,7 +30,7 @@ from services.core.run.orders import Refusal
 from services.runtime.clock import clock_ms
 from services.runtime.tracing import NO_TRACING
 from services.stream.family import Topics
-from tests.services.runtime.small_runtime import AGENT, Scripted, SmallRuntime, running
+from tests.services.runtime.small_runtime import AGENT, OneAgent, Scripted, SmallRuntime, running
 
 pytestmark = pytest.mark.integration
 
@@ -50,7 +50,7 @@ TURNS = (
 )
 
 
-class Definitions:
+class Definitions(OneAgent):
     def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
         return replace(AGENT, tools=(TOOL,))
 

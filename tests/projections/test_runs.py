@@ -37,7 +37,6 @@ from tests.projections.stories import (
 from tests.projections.test_folding import records_of
 from tests.projections.twin import projected
 
-
 ASKED_FOR_C0 = ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1, reason="lost")
 
 

@@ -244,8 +244,8 @@ def _resolve(state: State, order: Resolve) -> list[Event]:
         return [
             CommandRefused(
                 code="run_paused",
-                message=f"{state.facts.run_id} is paused, and the call {command.turn}.{command.index} would be made again: "
-                "resume it first",
+                message=f"{state.facts.run_id} is paused, and the call {command.turn}.{command.index} would be made "
+                "again: resume it first",
             )
         ]
     return with_what_follows(state, [unknown.resolved(command.turn, opened, command)], order.at_ms)

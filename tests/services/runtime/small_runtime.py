@@ -137,6 +137,9 @@ class OneAgent:
         known = self._definition
         return known if agent == known.name else Refusal(code="unknown_agent", message=f"no agent {agent}")
 
+    def providers(self) -> frozenset[str]:
+        return frozenset({AGENT.provider})
+
 
 class EmptyIndex:
     async def reached(self, partition: int) -> int:

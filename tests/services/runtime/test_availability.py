@@ -22,7 +22,7 @@ from services.runtime.provider_keys import OPERATORS, ProviderKey
 from services.runtime.tracing import NO_TRACING
 from services.stream.providers import ProviderBoard
 from tests.services.core.run.given import NOW, begun, erred
-from tests.services.runtime.small_runtime import TOPICS, SmallRuntime, Stage, running
+from tests.services.runtime.small_runtime import TOPICS, OneAgent, SmallRuntime, Stage, running
 from tests.services.stream.given import CODEC
 
 TOPIC = "providers"
@@ -233,7 +233,7 @@ async def test_a_cache_that_would_be_left_is_told(log: MemoryLog) -> None:
 # --- a whole run -----------------------------------------------------------------------------------------------------
 
 
-class Tiered:
+class Tiered(OneAgent):
     """Definitions with one agent on two providers."""
 
     def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:

@@ -17,14 +17,14 @@ from schemas.values import AgentDefinition, ToolCall, Usage
 from services.core.run.orders import Refusal
 from services.stream import look_ups
 from tests.services.runtime.budget_world import BudgetWorld, until
-from tests.services.runtime.small_runtime import AGENT, Scripted
+from tests.services.runtime.small_runtime import AGENT, OneAgent, Scripted
 
 CHILD = replace(AGENT, name="child", tools=(), max_tokens=3_000)
 COST = 20
 """What each turn uses, in tokens and in millionths."""
 
 
-class Families:
+class Families(OneAgent):
     """helper has the tool Agent; child has nothing."""
 
     def __init__(self, width: int = 4) -> None:

@@ -15,7 +15,7 @@ from schemas.run_commands import StartRun
 from schemas.run_events import ModelReplied, RunCompleted, RunFailed, ToolCallRequested, ToolReturned
 from schemas.values import AgentDefinition, CommandEnvelope
 from services.core.run.orders import Refusal
-from tests.services.runtime.small_runtime import AGENT, RUN, TOPICS, Echo, Stage
+from tests.services.runtime.small_runtime import AGENT, RUN, TOPICS, Echo, OneAgent, Stage
 
 SCRIPT = """
 function run(input) {
@@ -57,7 +57,7 @@ class Memory(Echo):
         return ToolResult(text='{"ok":true}')
 
 
-class One:
+class One(OneAgent):
     def __init__(self, definition: AgentDefinition) -> None:
         self.definition = definition
 

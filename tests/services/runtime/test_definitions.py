@@ -307,6 +307,12 @@ def test_only_providers_that_need_no_key_or_for_which_it_has_one_are_left(keyed:
     assert places(keyed.resolve("tiered", tenant="t", user_tier="")) == ["openai", "anthropic"]
 
 
+def test_providers_are_those_with_a_key_here_and_those_that_runs_may_bring_one_for(tmp_path: Path) -> None:
+    configuration = load({}, working_directory=tmp_path, paths=[]).configuration
+    definitions = ConfiguredDefinitions(configuration, ["mock"], key_names={"openai": "OPENAI_API_KEY"})
+    assert definitions.providers() == {"mock", "openai"}
+
+
 def test_when_none_is_left_the_refusal_says_which_keys_would_do(keyed: ConfiguredDefinitions) -> None:
     refused = restricted(keyed, "tiered", "git")
     assert isinstance(refused, Refusal)

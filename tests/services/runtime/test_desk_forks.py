@@ -257,13 +257,29 @@ def test_an_agent_is_found_with_the_keys_of_the_fork_and_not_with_those_of_its_o
 
 
 def test_tools_are_only_ever_narrowed() -> None:
-    found = resolved(overrides=DefinitionOverrides(tools=("WebFetch", "Bash")))
+    found = resolved(overrides=DefinitionOverrides(tools=("WebFetch", "Re*")))
     assert isinstance(found, AgentDefinition)
-    assert found.tools == ("WebFetch",)
+    assert found.tools == ("Read", "WebFetch")
     assert found.sha256 == content_sha256(found)
     nothing = resolved(overrides=DefinitionOverrides(tools=()))
     assert isinstance(nothing, AgentDefinition)
     assert nothing.tools == ()
+
+
+@pytest.mark.parametrize("tools", [("Nope",), ("Read", "Bash"), ("B*",), ("read",)])
+def test_a_tool_that_the_agent_does_not_have_is_refused_with_those_it_has(tools: tuple[str, ...]) -> None:
+    found = resolved(overrides=DefinitionOverrides(tools=tools))
+    assert isinstance(found, Refusal)
+    assert (found.code, repr(tools[-1]) in found.message, "Read, Web*" in found.message) == ("bad_request", True, True)
+
+
+def test_a_provider_that_is_not_there_is_refused_with_those_that_are() -> None:
+    found = resolved(overrides=DefinitionOverrides(provider="nosuch"))
+    assert isinstance(found, Refusal)
+    assert (found.code, found.message) == ("bad_request", "overrides.provider is 'nosuch': there are acme")
+    known = resolved(overrides=DefinitionOverrides(provider="acme", model="small"))
+    assert isinstance(known, AgentDefinition)
+    assert known.model == "small"
 
 
 async def test_a_fork_point_that_names_another_event_than_there_is_gives_no_state() -> None:

@@ -117,3 +117,6 @@ class Definitions:
     def resolve(self, agent: str, **_: object) -> AgentDefinition | Refusal:
         found = self.known.get(agent)
         return found or Refusal(code="unknown_agent", message=f"agent {agent} does not exist")
+
+    def providers(self) -> frozenset[str]:
+        return frozenset(known.provider for known in self.known.values())
