@@ -49,6 +49,7 @@ STATUS: Mapping[str, int] = {
     "run_busy": 409,
     "agent_gone": 409,
     "nothing_to_compact": 409,
+    "keys_missing": 409,
     "already_quarantined": 409,
     "not_quarantined": 409,
     "interrupt_expired": 410,

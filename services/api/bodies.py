@@ -300,6 +300,9 @@ class RestoreBody(Body):
     include_history: bool | None = Field(None, description="No effect: what is in the file is taken in.")
     document: dict[str, Any] | None = Field(None, alias="json", description="Instead of the stored one: an export.")
     dry_run: bool | None = Field(None, description="Check it and say what would be added.")
+    sealed: bool | None = Field(
+        None, description="Also take in live runs whose keys are not here; they end as cancelled."
+    )
 
 
 def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:

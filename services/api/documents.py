@@ -327,6 +327,7 @@ ANSWERS: dict[str, Any] = {
             "runs_continued": NUMBER,
             "runs_skipped": {"type": "integer", "description": "Here already; they are left as they are."},
             "runs_failed": NUMBER,
+            "runs_sealed": NUMBER,
             "events_restored": NUMBER,
             "pauses_restored": NUMBER,
             "limits_restored": NUMBER,

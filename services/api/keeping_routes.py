@@ -43,7 +43,10 @@ KEEPING_ROUTES: tuple[Route, ...] = (
         handler=snapshot_endpoints.restore_snapshot_file,
         says="Take in a state file; the body is the file, gzip or JSON. The same file again adds nothing.",
         answer="Restored",
-        query=(Query(name="dry_run", says="1: check it and say what would be added."),),
+        query=(
+            Query(name="dry_run", says="1: check it and say what would be added."),
+            Query(name="sealed", says="1: also take in live runs whose keys are not here; they end as cancelled."),
+        ),
     ),
     Route(
         method="GET",

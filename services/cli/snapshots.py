@@ -116,6 +116,9 @@ def export(
 def restore(
     source: Annotated[str, typer.Argument(metavar="FILE|ID", help="A file of `snapshot export`, or a snapshot.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check it and say what would be added.")] = False,
+    sealed: Annotated[
+        bool, typer.Option("--sealed", help="Also live runs whose keys are not here; they end as cancelled.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Take in a state. What is here already is left as it is; runs that were under way go on here."""
@@ -123,7 +126,10 @@ def restore(
     is_file = path.is_file()
     if not is_file and not ID.fullmatch(source):
         raise WrongUse(f"{source} is neither a file here nor the id of a snapshot (snap_...).")
-    found = run(_restore_file(path, dry_run=dry_run) if is_file else _restore_kept(source, dry_run=dry_run)).value
+    restoring = (
+        _restore_file(path, dry_run=dry_run, sealed=sealed) if is_file else _restore_kept(source, dry_run, sealed)
+    )
+    found = run(restoring).value
     if as_json:
         print_json(found)
     else:
@@ -154,15 +160,16 @@ async def _delete(path: str) -> None:
         await api.delete(path)
 
 
-async def _restore_file(path: Path, *, dry_run: bool) -> Answer:
-    params = {"dry_run": 1} if dry_run else {}
+async def _restore_file(path: Path, *, dry_run: bool, sealed: bool = False) -> Answer:
+    params = {name: 1 for name, is_on in (("dry_run", dry_run), ("sealed", sealed)) if is_on}
     async with api_of_here() as api:
         return await api.send_file(f"{SNAPSHOTS}/restore", path, params=params, timeout_s=LONG_S)
 
 
-async def _restore_kept(snapshot_id: str, *, dry_run: bool) -> Answer:
+async def _restore_kept(snapshot_id: str, dry_run: bool, sealed: bool) -> Answer:
+    how = {"dry_run": dry_run, "sealed": sealed}
     async with api_of_here() as api:
-        return await api.post(f"{SNAPSHOTS}/{snapshot_id}/restore", {"dry_run": dry_run}, timeout_s=LONG_S)
+        return await api.post(f"{SNAPSHOTS}/{snapshot_id}/restore", how, timeout_s=LONG_S)
 
 
 async def _export(snapshot_id: str, path: Path) -> CheckedState:
@@ -193,6 +200,10 @@ def _print_restored(out: Console, found: Mapping[str, Any]) -> None:
     )
     for position in found["positions"]:
         out.print(Text.assemble(("event ", DIM), position))
+    if found["runs_sealed"]:
+        out.print(
+            Text(f"{counted(found['runs_sealed'], 'run')} cannot be read here: keys are missing or erased.", style=ODD)
+        )
     if found["runs_failed"]:
         out.print(Text(f"{counted(found['runs_failed'], 'run')} could not be restored.", style=ODD))
     _print_warnings(out, found["warnings"])

@@ -60,6 +60,7 @@ CODES = frozenset(
         "snapshot_version_too_new",
         "snapshot_version_unknown",
         "restore_failed",
+        "keys_missing",
         "already_pausing",
         "not_paused",
         "run_busy",

@@ -1,6 +1,7 @@
 """Restoring a state file into this installation, whatever its partition counts are.
 
-    checked     the whole file, before anything of it is told (services/stream/state_checking.py)
+    checked     the whole file, before anything of it is told (services/stream/state_checking.py), and whether what was
+                said in runs under way can be read here: without its keys a run would only fail
     paused      what stands paused in it and not here, before the first run could go on
     limited     what may be spent in it, where nothing is said here, before the first run could spend
     kept        payloads, where the same bytes are the same blob
@@ -19,13 +20,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO
 
+from connectors.errors import OutsideError
 from schemas.run_events import ChildRequested, RunStarted
 from schemas.stream_records import PauseSet
 from schemas.values import ImportOrigin
 from services.commands import limits
 from services.commands.authentication import demand
 from services.commands.budgets import Budgets
-from services.commands.declined import RETRY_LATER_S, Declined
+from services.commands.content import Content
+from services.commands.declined import RETRY_LATER_S, Declined, away
 from services.commands.follow import Sources
 from services.commands.pausing import Pausing
 from services.commands.publisher import Publisher
@@ -60,6 +63,8 @@ class Restored:
     pauses: int = 0
     limits: int = 0
     blobs: int = 0
+    sealed_runs: int = 0
+    """Those that were told and whose content nobody can read here: its keys are missing or erased."""
     skipped_runs: int = 0
     """Here already."""
     failed_runs: int = 0
@@ -102,13 +107,18 @@ class Restoring:
         wait_s: float = limits.DECISION_WAIT_S,
     ) -> None:
         self._telling = Telling(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
+        self._content = sources.content
         self._pausing = pausing
         self._budgets = budgets
         self._busy = False
 
-    async def restore(self, caller: Caller, file: IO[bytes], *, dry_run: bool = False) -> Restored:
+    async def restore(
+        self, caller: Caller, file: IO[bytes], *, dry_run: bool = False, sealed: bool = False
+    ) -> Restored:
         """Take in a state file; `file` can be read from its beginning more than once. Raises Declined:
-        snapshot_version_too_new, snapshot_version_unknown, restore_failed, import_pending.
+        snapshot_version_too_new, snapshot_version_unknown, restore_failed, keys_missing, import_pending.
+
+        `sealed`: runs under way whose keys are not here are taken in as well, and end here as cancelled.
         """
         demand(caller, ADMIN)
         if self._busy:
@@ -116,7 +126,8 @@ class Restoring:
         self._busy = True
         try:
             checked = await asyncio.to_thread(check_state, file, bytes_max=limits.STATE_BYTES_MAX)
-            work = _Work(self._telling, self._pausing, self._budgets, caller, checked, dry_run=dry_run)
+            unreadable = await _unreadable(checked, self._content, takes_sealed=sealed)
+            work = _Work(self._telling, self._pausing, self._budgets, caller, checked, unreadable, dry_run=dry_run)
             return await work.through(file)
         except TooNewState as error:
             raise Declined("snapshot_version_too_new", str(error)) from error
@@ -126,6 +137,29 @@ class Restoring:
             raise Declined("restore_failed", f"the file cannot be restored: {error}; nothing was told") from error
         finally:
             self._busy = False
+
+
+async def _unreadable(checked: CheckedState, content: Content, *, takes_sealed: bool) -> frozenset[str]:
+    """The runs of the file whose content nobody can read here. Raises Declined: keys_missing, log_unavailable."""
+    keys = content.keys
+    if keys is not None and checked.sealed:
+        try:
+            await keys.catch_up()
+        except OutsideError as error:
+            raise away("log", error) from error
+    known = {key_id for run in checked.sealed.values() for key_id in run.key_ids}
+    gone = {key_id for key_id in known if keys is None or not keys.can_open(key_id)}
+    missing = {key_id for key_id in gone if keys is None or not keys.is_erased(key_id)}
+    lost = [name for name, run in checked.sealed.items() if not run.is_over and run.key_ids & missing]
+    if lost and not takes_sealed:
+        raise Declined(
+            "keys_missing",
+            f"{len(lost)} of the {checked.live_runs} runs under way in the file could not go on here, {lost[0]} first: "
+            f"keys of what was said in them are not here ({len(missing)} keys). Mirror the topic loom.subject.keys "
+            "from where the file was written, under the same LOOMLOG_ENCRYPTION_KEY, and restore again; or take these "
+            "runs in sealed, then they end here as cancelled. Nothing was told",
+        )
+    return frozenset(name for name, run in checked.sealed.items() if run.key_ids & gone)
 
 
 class _Work:
@@ -138,6 +172,7 @@ class _Work:
         budgets: Budgets,
         caller: Caller,
         checked: CheckedState,
+        unreadable: frozenset[str],
         *,
         dry_run: bool,
     ) -> None:
@@ -146,6 +181,7 @@ class _Work:
         self._budgets = budgets
         self._caller = caller
         self._checked = checked
+        self._unreadable = unreadable
         self._dry_run = dry_run
         self._found = Restored(is_dry_run=dry_run)
         self._unavailable: set[str] = set()
@@ -261,7 +297,7 @@ class _Work:
             self._count(run)
             return
         name = run.head.run_id
-        if run.has_children and not run.head.is_over:
+        if run.has_children and self._goes_on(run):
             self._parents[name] = run
             return
         await self._slots.acquire()
@@ -306,12 +342,17 @@ class _Work:
             return
         head = run.head
         await self._telling.send(
-            head.tenant, self._caller.subject, head.run_id, run.origin, part, continues=not head.is_over
+            head.tenant, self._caller.subject, head.run_id, run.origin, part, continues=self._goes_on(run)
         )
+
+    def _goes_on(self, run: _Run) -> bool:
+        """What nobody can read, or was erased, is history only."""
+        return not run.head.is_over and run.head.run_id not in self._unreadable
 
     def _count(self, run: _Run) -> None:
         self._found.runs += 1
-        self._found.live_runs += not run.head.is_over
+        self._found.live_runs += self._goes_on(run)
+        self._found.sealed_runs += run.head.run_id in self._unreadable
         self._found.events += run.head.events
 
     def _failed(self, run: _Run, why: Declined) -> None:

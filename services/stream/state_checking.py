@@ -2,24 +2,35 @@
 
 First the digest of the whole, without looking into it; then the counts, the hash of every payload, and of every run
 that its events are dense, chained, legal and those its head promises. Nothing is kept but the run that is being folded,
-so a file may be larger than memory.
+so a file may be larger than memory; of sealed content the ids of its keys are remembered, which are not in the file.
 
 Before: state_reading.py. After: services/commands/restoring.py, the command line.
 """
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import IO
 
+from connectors.sealing import key_ids_in
 from schemas.ids import ID_PATTERN
 from schemas.stream_records import PauseSet
 from services.core.budget.decide import wrong_account
 from services.core.pauses import WrongPause, check
+from services.core.run.forking import origin_of
 from services.core.run.replaying import Folding
 from services.core.run.state import Ended, Refused
-from services.stream.bundle import BlobPart
+from services.stream.bundle import BlobPart, blob_refs
 from services.stream.state_reading import StateReader, check_digest
 from services.stream.statefile import BrokenState, StatedEvent, StatedLimit, StatedRun, StateHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedRun:
+    """A run with encrypted content. `key_ids`: of what was said in it and in what it goes on with."""
+
+    is_over: bool
+    key_ids: frozenset[str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +45,8 @@ class CheckedState:
     pauses: int = 0
     limits: int = 0
     blobs: int = 0
+    sealed: dict[str, SealedRun] = field(default_factory=dict)
+    """By run id; runs in clear are not in it."""
 
 
 def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
@@ -46,6 +59,7 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
     found = CheckedState(header=reader.header)
     tenant = reader.header.tenant
     blob = hashlib.sha256()
+    keys_of_blobs: dict[str, set[str]] = {}
     current: _Run | None = None
     for item in reader:
         match item:
@@ -57,6 +71,8 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
                 _check_limit(item, tenant)
             case BlobPart():
                 blob.update(item.data)
+                if key_ids := _key_ids_in(item.data):
+                    keys_of_blobs.setdefault(item.ref.sha256, set()).update(key_ids)
                 if item.is_last:
                     found.blobs += 1
                     if blob.hexdigest() != item.ref.sha256:
@@ -64,8 +80,8 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
                     blob = hashlib.sha256()
             case StatedRun():
                 if current is not None:
-                    current.check_end()
-                current = _Run(item, reader)
+                    current.check_end(found.sealed)
+                current = _Run(item, reader, keys_of_blobs)
                 if tenant and item.tenant != tenant:
                     raise BrokenState(f"{item.run_id} belongs to another tenant than the file")
                 found.runs += 1
@@ -76,7 +92,7 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
                 found.events += 1
                 current.take(item)
     if current is not None:
-        current.check_end()
+        current.check_end(found.sealed)
     found.sha256 = reader.sha256
     return found
 
@@ -84,11 +100,14 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
 class _Run:
     """The run that is being folded. What it goes on with is left out: which events are legal does not depend on it."""
 
-    def __init__(self, head: StatedRun, reader: StateReader) -> None:
+    def __init__(self, head: StatedRun, reader: StateReader, keys_of_blobs: Mapping[str, set[str]]) -> None:
         if not ID_PATTERN.match(head.run_id):
             raise BrokenState(f"the file names a run {head.run_id[:80]!r}, which is no id")
         self._head = head
         self._folding = Folding(head.run_id, codec=reader.codec, through_bytes=False)
+        self._keys_of_blobs = keys_of_blobs
+        self._key_ids: set[str] = set()
+        self._origin = ""
 
     def take(self, item: StatedEvent) -> None:
         entry = self._folding.take(item.event)
@@ -96,13 +115,28 @@ class _Run:
             raise BrokenState(f"{self._head.run_id}: {self._folding.drift[0]}")
         if entry is None or entry.tenant != self._head.tenant:
             raise BrokenState(f"{self._head.run_id}: an event belongs to another tenant than the run")
+        self._key_ids |= _key_ids_in(item.event.value)
+        if self._keys_of_blobs:
+            for ref in blob_refs(entry.event):
+                self._key_ids |= self._keys_of_blobs.get(ref.sha256, set())
+        if entry.seq == 1 and (before := origin_of(entry.event)) is not None:
+            self._origin = before.run_id
 
-    def check_end(self) -> None:
+    def check_end(self, sealed: dict[str, SealedRun]) -> None:
         head, folding = self._head, self._folding
         if (head.events, head.tail_digest) != (folding.seq, folding.tail.hex()):
             raise BrokenState(f"{head.run_id} has {folding.seq} events, not the {head.events} that its head promises")
         if isinstance(folding.state, Refused) or head.is_over != isinstance(folding.state, Ended):
             raise BrokenState(f"{head.run_id} is {type(folding.state).__name__}, which its head does not say")
+        before = sealed.get(self._origin)
+        key_ids = self._key_ids if before is None else self._key_ids | before.key_ids
+        if key_ids:
+            sealed[head.run_id] = SealedRun(is_over=head.is_over, key_ids=frozenset(key_ids))
+
+
+def _key_ids_in(data: bytes) -> set[str]:
+    """Tokens are ASCII, so they are found in any record or payload without reading it."""
+    return key_ids_in(data.decode("latin-1"))
 
 
 def _check_pause(pause: PauseSet, tenant: str) -> None:

@@ -254,6 +254,15 @@ class SubjectKeys:
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
+    def can_open(self, key_id: str) -> bool:
+        """Whether content sealed by that key can be read by this process."""
+        key = self.table.key(key_id)
+        return key is not None and self._is_ours(key)
+
+    def is_erased(self, key_id: str) -> bool:
+        """Whether nobody will ever read what that key has sealed."""
+        return self.table.key(key_id) is None and self.table.is_known(key_id)
+
     async def know(self, *texts: str) -> None:
         """Reads the topic to its end when a text has a token of a key nothing is known of. Raises Transient."""
         for text in texts:

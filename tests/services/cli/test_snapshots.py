@@ -34,6 +34,7 @@ RESTORED = {
     "runs_continued": 1,
     "runs_skipped": 1,
     "runs_failed": 0,
+    "runs_sealed": 0,
     "events_restored": 9,
     "pauses_restored": 1,
     "limits_restored": 0,
@@ -102,7 +103,11 @@ def test_a_restore_shows_every_position_it_wrote(fake: FakeApi) -> None:
     )
     failed = invoke("snapshot", "restore", "snap_1_0123abcd", "--dry-run")
     assert (failed.exit_code, "r_x is not restored: taken" in failed.stdout) == (1, True)
-    assert fake.bodies("/v1/_snapshots/snap_1_0123abcd/restore")[1] == {"dry_run": True}
+    assert fake.bodies("/v1/_snapshots/snap_1_0123abcd/restore")[1] == {"dry_run": True, "sealed": False}
+    fake.answers["POST", "/v1/_snapshots/snap_1_0123abcd/restore"] = Scripted(body={**RESTORED, "runs_sealed": 2})
+    sealed = invoke("snapshot", "restore", "snap_1_0123abcd", "--sealed")
+    assert (sealed.exit_code, "2 runs cannot be read here: keys are missing or erased" in sealed.stdout) == (0, True)
+    assert fake.bodies("/v1/_snapshots/snap_1_0123abcd/restore")[2] == {"dry_run": False, "sealed": True}
 
 
 def test_what_is_no_file_and_no_id_is_wrong_use(fake: FakeApi) -> None:

@@ -28,6 +28,7 @@ from services.commands.hub import Hub, Start
 from services.commands.layer import TOPICS, CommandLayer
 from services.core.run.state import State
 from services.stream.recorded import Link, RunLog, folded
+from services.stream.subject_keys import SubjectKeys
 from tests.projections.twin import Twin
 from tests.services.commands.world import TwinProjection, tokens
 from tests.services.stream.world import World
@@ -38,7 +39,7 @@ WAIT_S = 10.0
 class Installation:
     """See the module."""
 
-    def __init__(self, folder: Path, world: World) -> None:
+    def __init__(self, folder: Path, world: World, keys: SubjectKeys | None = None) -> None:
         self.world = world
         self.log: MemoryLog = world.log
         for topic in (TOPICS.previews, TOPICS.commands, TOPICS.events):
@@ -63,6 +64,7 @@ class Installation:
             state_files=self.files,
             clock_ms=world.clock,
             decision_wait_s=WAIT_S,
+            keys=keys,
         )
 
     def project(self) -> None:
@@ -107,10 +109,12 @@ class Installation:
 
 
 @contextlib.asynccontextmanager
-async def installation(folder: Path, *, partitions: int, seed: int = 0) -> AsyncIterator[Installation]:
-    """One whose owners and command layer are at work."""
+async def installation(
+    folder: Path, *, partitions: int, seed: int = 0, keys: SubjectKeys | None = None
+) -> AsyncIterator[Installation]:
+    """One whose owners and command layer are at work. `keys`: of what the command layer seals and opens."""
     world = World(partitions=partitions, seed=seed)
-    made = Installation(folder, world)
+    made = Installation(folder, world, keys)
     await made.layer.publisher.open()
     every = dict.fromkeys(range(partitions), 0)
     events, previews = made.log.tail(TOPICS.events, every), made.log.tail(TOPICS.previews, every)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from connectors.memory_log import MemoryLog
 from schemas.run_commands import ForkRun
 from schemas.run_events import ModelCallFailed, RunRestored, ToolCallRequested, ToolReturned
 from schemas.stream_records import PauseSet
@@ -29,10 +30,12 @@ from services.stream.bundle import BlobPart
 from services.stream.state_checking import check_state
 from services.stream.state_reading import StateReader
 from services.stream.statefile import BrokenState, StatedEvent, StatedRun, StateWriter
+from services.stream.subject_keys import SubjectKeys
 from tests.services.commands.installation import WAIT_S, Installation, as_here, envelope, installation
 from tests.services.commands.world import ACME, ADMIN_CALLER
 from tests.services.stream.families import add_families, family_script
 from tests.services.stream.test_families import lineage
+from tests.services.stream.test_subject_keys import TOPIC, keys_over
 
 SEEDS = range(6)
 
@@ -127,6 +130,95 @@ async def test_nor_does_it_while_the_restored_runs_are_still_under_way(tmp_path:
         async with asyncio.timeout(WAIT_S / 2):  # less than an owner has for one run
             assert (await restored(here, data)).skipped_runs == first.runs
         assert here.lengths() == lengths
+
+
+# --- sealed content --------------------------------------------------------------------------------------------------
+
+
+async def sealed_file(folder: Path, keys: SubjectKeys, *, live: bool = True) -> bytes:
+    """Two runs of ivy, one over and one that goes on with it and is under way, and one in clear; all texts of ivy are
+    sealed by her key."""
+    sealer = await keys.sealer("t", "ivy")
+    async with installation(folder, partitions=2) as there:
+        there.world.start_run("r_tok", prompt=sealer.text("her first words"), user_id="ivy")
+        there.world.start_run("r_clear")
+        await there.world.finished("r_tok", "r_clear")
+        if live:
+            there.world.on_effect = stopped
+            there.world.start_run("r_tok-2", prompt="in clear", session_id="s_tok", user_id="ivy")
+            await there.world.until(lambda: there.world.has("r_tok-2"))
+            await there.world.close()
+        return await file_of(there)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_runs_under_way_whose_keys_are_not_here_are_refused_and_nothing_is_told(
+    dry_run: bool, tmp_path: Path
+) -> None:
+    data = await sealed_file(tmp_path / "a", keys_over(MemoryLog({TOPIC: 1})))
+    for here_keys in (keys_over(MemoryLog({TOPIC: 1})), None):
+        async with installation(tmp_path / "b", partitions=1, keys=here_keys) as here:
+            with pytest.raises(Declined) as caught:
+                await restored(here, data, dry_run=dry_run)
+            assert (caught.value.code, "1 of the 1 runs under way" in caught.value.message) == ("keys_missing", True)
+            assert "Mirror the topic loom.subject.keys" in caught.value.message
+            assert await here.states() == {}
+
+
+async def test_with_the_keys_mirrored_they_go_on(tmp_path: Path) -> None:
+    log = MemoryLog({TOPIC: 1})
+    data = await sealed_file(tmp_path / "a", keys_over(log))
+    async with installation(tmp_path / "b", partitions=1, keys=keys_over(log)) as here:
+        found = await restored(here, data)
+        assert (found.runs, found.live_runs, found.sealed_runs) == (3, 1, 0)
+        await here.world.finished("r_tok-2")
+    async with installation(tmp_path / "c", partitions=1, keys=keys_over(log, b"x" * 32)) as here:
+        with pytest.raises(Declined, match="under the same LOOMLOG_ENCRYPTION_KEY"):
+            await restored(here, data)
+
+
+async def test_runs_that_are_over_are_taken_in_sealed_and_counted(tmp_path: Path) -> None:
+    data = await sealed_file(tmp_path / "a", keys_over(MemoryLog({TOPIC: 1})), live=False)
+    async with installation(tmp_path / "b", partitions=1, keys=keys_over(MemoryLog({TOPIC: 1}))) as here:
+        found = await restored(here, data)
+        assert (found.runs, found.live_runs, found.sealed_runs) == (2, 0, 1)
+
+
+@pytest.mark.parametrize("is_erased", [True, False])
+async def test_what_nobody_can_read_ends_here_where_that_is_wanted_or_was_erased(
+    is_erased: bool, tmp_path: Path
+) -> None:
+    log = MemoryLog({TOPIC: 1})
+    keys = keys_over(log)
+    data = await sealed_file(tmp_path / "a", keys)
+    if is_erased:
+        await keys.erase("t", "ivy", erasure_id="e_1", reason="asked", by="op")
+    else:
+        keys = keys_over(MemoryLog({TOPIC: 1}))
+    async with installation(tmp_path / "b", partitions=1, keys=keys) as here:
+        found = await here.layer.restoring.restore(ADMIN_CALLER, io.BytesIO(data), sealed=not is_erased)
+        assert (found.runs, found.live_runs, found.sealed_runs) == (3, 0, 2)
+        state = (await here.states())["r_tok-2"][1]
+        assert isinstance(state, Ended)
+        assert state.status == "cancelled"
+
+
+async def test_keys_of_payloads_are_looked_for_too(tmp_path: Path) -> None:
+    sealer = await keys_over(MemoryLog({TOPIC: 1})).sealer("t", "ivy")
+    async with installation(tmp_path / "a", partitions=1) as there:
+        ref = await there.blobs.put(sealer.text("long " * 100).encode(), "text/plain")
+        block = ContentBlock(type="trusted-text", blob=ref)
+        there.world.on_effect = stopped
+        there.world.start_run("r_tok", prompt="", segments=(Segment(role="user", content=(block,)),))
+        await there.world.until(lambda: there.world.has("r_tok"))
+        await there.world.close()
+        data = await file_of(there)
+    async with installation(tmp_path / "b", partitions=1, keys=keys_over(MemoryLog({TOPIC: 1}))) as here:
+        with pytest.raises(Declined, match="could not go on here, r_tok first"):
+            await restored(here, data)
+
+
+# --- the same file again ---------------------------------------------------------------------------------------------
 
 
 async def test_where_it_came_from_nothing_is_added_either(tmp_path: Path) -> None:
