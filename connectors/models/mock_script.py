@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from schemas.conversation import Message, TextBlock, ToolResultBlock
 from schemas.quick import frozen_on_paper
 
-_FENCE = re.compile(r"<(\w+)>\n(.*)\n</\1>", re.DOTALL)
+_FENCE = re.compile(r'<tool_output tool="[^"]*">\n(.*)\n</tool_output>', re.DOTALL)
+_ESCAPED = re.compile(r"&lt;(?=\s*/?\s*tool_output)", re.IGNORECASE)
 
 
 @frozen_on_paper
@@ -72,4 +73,4 @@ def last_user_text(messages: Sequence[Message]) -> str:
 def unfenced(text: str) -> str:
     """A tool's answer without the provenance label that outside text may be wrapped in."""
     wrapped = _FENCE.fullmatch(text)
-    return wrapped[2].replace("&lt;", "<") if wrapped else text
+    return _ESCAPED.sub("<", wrapped[1]) if wrapped else text

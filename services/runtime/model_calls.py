@@ -43,7 +43,7 @@ from services.runtime.availability import Availability
 from services.runtime.context_plugins import ContextPlugins, Outbound
 from services.runtime.credentials import NO_CREDENTIALS, NOTHING, Credentials
 from services.runtime.deltas import Previews
-from services.runtime.payloads import inline_or_blob, loaded, storable
+from services.runtime.payloads import inline_or_blob, loaded, storable, with_fenced_results
 from services.runtime.provider_keys import NO_KEY, ProviderKey
 from services.runtime.provider_queues import ProviderQueue, Waiting
 from services.runtime.redaction import without
@@ -317,6 +317,8 @@ class ModelCalls:
         if self._plugins is not None and provider.is_outside:
             sent = await self._plugins.applied(Outbound(system=system, messages=messages), facts, tenant)
             system, messages = sent.system, sent.messages
+        if not provider.model.capabilities.metadata_via_input:
+            messages = with_fenced_results(messages)  # a script takes values, and no text can talk it into anything
         definition = facts.definition
         return _model_request(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",

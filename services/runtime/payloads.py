@@ -13,7 +13,7 @@ from dataclasses import replace
 from connectors.protocols import Blobs
 from schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock
 from schemas.values import BlobRef
-from services.core.run.prompt import fence
+from services.core.run.prompt import fence, fenced_result
 from services.runtime.secrecy import IN_CLEAR, Secrecy
 
 INLINE_TEXT_BYTES = 64 * 1024
@@ -57,6 +57,17 @@ async def loaded(
     return tuple(
         [replace(m, blocks=tuple([await _loaded_block(block, text_of) for block in m.blocks])) for m in messages]
     )
+
+
+def with_fenced_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The messages, in clear, as a model is shown them: what tools gave is data from a named source."""
+    if not any(isinstance(block, ToolResultBlock) for message in messages for block in message.blocks):
+        return messages
+    return tuple([replace(m, blocks=tuple(map(_fenced, m.blocks))) if m.role == "user" else m for m in messages])
+
+
+def _fenced(block: Block) -> Block:
+    return replace(block, text=fenced_result(block.text, block.name)) if isinstance(block, ToolResultBlock) else block
 
 
 async def _loaded_block(block: Block, text_of: Callable[[BlobRef], Awaitable[str]]) -> Block:

@@ -1,10 +1,12 @@
 """The one function that turns a request into what a model reads. Every transport and every replay uses it.
 
 This is the boundary against prompt injection: trusted text passes as it is, an untrusted block is wrapped in its
-provenance label and every `<` in it is escaped, so that it cannot close its own wrapper.
+provenance label and every `<` in it is escaped, so that it cannot close its own wrapper. What tools gave is wrapped
+when it is shown.
 All system segments become system texts after the agent's prompt; all user segments become ONE first user message.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -27,8 +29,11 @@ UNTRUSTED_KINDS = frozenset(
     }
 )
 """Labels an untrusted block may carry (runtime parity 1.1); any other becomes `untrusted`."""
-
-
+TOOL_OUTPUT = "tool_output"
+TOOL_NAME_SHOWN_MAX = 128
+"""Characters; no tool of ours or of providers has a longer name."""
+_WRAPPER = re.compile(rf"<(?=\s*/?\s*{TOOL_OUTPUT})", re.IGNORECASE)
+_NOT_IN_A_NAME = re.compile(r"[^\w.:-]", re.ASCII)
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -97,6 +102,15 @@ def fence(text: str, label: str) -> str:
     """The text wrapped in its label; it cannot close the wrapper."""
     body = text.replace("<", "&lt;")
     return f"<{label}>\n{body}\n</{label}>"
+
+
+def fenced_result(text: str, tool: str) -> str:
+    """What a tool gave, wrapped in where it is from; it cannot close the wrapper.
+
+    Nothing else of it is escaped: an agent that edits files has to see them as they are (decision 28).
+    """
+    source = _NOT_IN_A_NAME.sub("_", tool)[:TOOL_NAME_SHOWN_MAX]
+    return f'<{TOOL_OUTPUT} tool="{source}">\n{_WRAPPER.sub("&lt;", text)}\n</{TOOL_OUTPUT}>'
 
 
 def _lines(values: Mapping[str, str]) -> str:

@@ -1,5 +1,6 @@
 from connectors.models.mock_script import results_since_user, unfenced
 from schemas.conversation import Message, TextBlock, ToolResultBlock
+from services.core.run.prompt import fenced_result
 from tests.connectors.models.samples import called, results, user
 
 
@@ -26,5 +27,6 @@ def test_a_text_beside_results_begins_anew_from_there() -> None:
 
 
 def test_a_provenance_label_is_taken_off() -> None:
-    assert unfenced("<tool_output>\na &lt;b>\nc\n</tool_output>") == "a <b>\nc"
+    text = "a <b> &lt;c> </tool_output > d"
+    assert unfenced(fenced_result(text, "Read")) == text
     assert unfenced("a &lt; b") == "a &lt; b"

@@ -271,7 +271,7 @@ async def test_texts_in_the_blob_store_are_loaded_and_fenced_where_they_have_to_
     )
     result = messages[-1].blocks[0]
     assert isinstance(result, ToolResultBlock)
-    assert (result.text, result.blob) == ("a long <b>result</b>", None)
+    assert (result.text, result.blob) == ('<tool_output tool="Read">\na long <b>result</b>\n</tool_output>', None)
 
 
 async def test_a_conversation_without_blobs_is_handed_on_as_it_is() -> None:

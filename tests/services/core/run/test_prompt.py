@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from schemas.conversation import ImageBlock, Message, TextBlock
 from schemas.values import AgentDefinition, BlobRef, ContentBlock, Segment
-from services.core.run.prompt import BLOCK_TYPES, UNTRUSTED_KINDS, fence, fenced, first_message, label_of
+from services.core.run.prompt import (
+    BLOCK_TYPES,
+    UNTRUSTED_KINDS,
+    fence,
+    fenced,
+    fenced_result,
+    first_message,
+    label_of,
+)
 from tests.services.core.run.given import DEFINITION
 
 TAG = re.compile(r"<[^<]*")
@@ -152,3 +160,31 @@ def test_what_may_be_cached_is_marked() -> None:
 def test_every_type_of_block_becomes_a_block(kind: str) -> None:
     block = ContentBlock(type=kind, text="t", data="d", media_type="image/png")
     assert len(first_message(DEFINITION, [Segment(role="user", content=(block,))], {})[1].blocks) == 1
+
+
+ENDS = re.compile(r"<\s*/?\s*tool_output", re.IGNORECASE)
+
+
+@given(
+    st.one_of(
+        st.text(), st.lists(st.sampled_from(["<", "/", " ", "tool_output", "TOOL_Output", ">", "&lt;"])).map("".join)
+    )
+)
+def test_what_a_tool_gave_cannot_leave_its_fence(text: str) -> None:
+    shown = fenced_result(text, "Read")
+    head, tail = '<tool_output tool="Read">\n', "\n</tool_output>"
+    assert shown.startswith(head)
+    assert shown.endswith(tail)
+    assert not ENDS.search(shown[len(head) : -len(tail)])
+
+
+def test_the_rest_of_what_a_tool_gave_is_shown_as_it_is() -> None:
+    page = "<div>a &lt; b && c</div>\n"
+    assert fenced_result(page, "Read") == f'<tool_output tool="Read">\n{page}\n</tool_output>'
+
+
+@pytest.mark.parametrize(
+    ("tool", "named"), [("mcp__a__b.c:d-1", "mcp__a__b.c:d-1"), ('x">\n', "x___"), ("é", "_"), ("n" * 500, "n" * 128)]
+)
+def test_a_name_that_a_model_made_up_breaks_no_fence(tool: str, named: str) -> None:
+    assert fenced_result("t", tool).split("\n")[0] == f'<tool_output tool="{named}">'
