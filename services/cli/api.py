@@ -32,6 +32,8 @@ SILENCE_TIMEOUT_S = 60.0
 """A stream sends a sign of life every 20 s; after three that did not come the connection is taken for dead."""
 PLAIN_HTTP = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For addresses without TLS: trusts nobody, and does not read the system's certificates, which takes 20 ms."""
+LASTING = frozenset({"runtime_paused", "tier_unavailable", "pin_unavailable", "credentials_off", "encryption_off"})
+"""Codes of 503 that asking again a moment later does not change: somebody has to resume, or to set up, something."""
 ERROR_BYTES = 64 * 1024
 """Of a refusal that is read; ours are sentences, a proxy's may be pages."""
 
@@ -194,7 +196,7 @@ class Api:
             return WrongUse(
                 f"The API at {self.base_url} does not let us in: {hint}. Set LOOMLOG_TOKEN (or LOOMLOG_AUTH_TOKEN)."
             )
-        kind = NotNow if status == 503 else Refusal
+        kind = NotNow if status == 503 and code not in LASTING else Refusal
         return kind(_sentence(said), code=code, status=status, details=details)
 
 

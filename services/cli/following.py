@@ -33,7 +33,12 @@ RELEASED_LOOK_S, RELEASED_LOOKS = 0.2, 5
 """The read models may not know of a quarantine for a moment; after a second it has been lifted."""
 RECONNECTED = "reconnected"
 WAITING = "waiting"
-"""A frame of our own: the run is in the log and no runtime has taken it up yet."""
+"""A frame of our own: nothing comes for a while, and why."""
+SAY_AFTER_S = 1.0
+"""What is waited for is said after so long: restarts of a moment are nobody's concern, silence soon is."""
+SAID_AT_ONCE = frozenset({"run_pending", "starting"})
+"""Codes of refusals that come after a wait of the API's own, or mean one."""
+NO_ANSWER_YET = "The API has not answered yet; it says within some seconds what it waits for."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +84,23 @@ class Followed:
         self._give_up_s = give_up_s
         self._clock = clock or asyncio.get_running_loop().time
         self._last_id = ""
-        self._said_waiting = False
+        self._said = ""
         self._was_connected = False
 
     async def frames(self) -> AsyncGenerator[Frame]:
         """Until the run has ended. Raises Refusal when the start is refused, Unreachable after `give_up_s`."""
-        pause_s, well_at = FIRST_PAUSE_S, self._clock()
+        pause_s = FIRST_PAUSE_S
+        since: float | None = None
         while True:
             problem: Failure | None = None
             try:
-                async with aclosing(self._connection()) as connection:
-                    async for frame in connection:
-                        pause_s, well_at = FIRST_PAUSE_S, self._clock()
+                async with (
+                    aclosing(self._connection()) as connection,
+                    aclosing(self._or_silence(connection)) as coming,
+                ):
+                    async for frame in coming:
+                        if frame.name != WAITING:
+                            pause_s, since, self._said = FIRST_PAUSE_S, None, ""
                         yield frame
                         if frame.name in ENDINGS and not (frame.name == QUARANTINED and await self._goes_on()):
                             self.ended_by = frame
@@ -100,9 +110,6 @@ class Followed:
             except NotNow as refusal:
                 problem = refusal
                 self._take_ids(refusal.details)
-                if refusal.code in ("run_pending", "starting") and not self._said_waiting:
-                    self._said_waiting = True
-                    yield Frame(name=WAITING, data={"error": str(refusal)})
             except Refusal as refusal:
                 # A run that was accepted a moment ago is not in the read models yet.
                 if not (refusal.status == 404 and self._body is not None and self.ids.run_id):
@@ -110,10 +117,38 @@ class Followed:
                 problem = refusal
             except FrameTooLarge as error:
                 raise Failure(f"The stream of {self.ids.run_id or 'the run'} cannot be read: {error}.") from error
-            if self._clock() - well_at > self._give_up_s:
+            now = self._clock()
+            since = now if since is None else since
+            if now - since > self._give_up_s:
                 raise self._given_up(problem)
+            is_due = now - since >= SAY_AFTER_S or (isinstance(problem, NotNow) and problem.code in SAID_AT_ONCE)
+            if problem is not None and is_due and (waiting := self._waiting(str(problem))) is not None:
+                yield waiting
             await asyncio.sleep(pause_s)
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+
+    def _waiting(self, why: str) -> Frame | None:
+        """The frame that says why nothing comes; None when that was said last."""
+        if why == self._said:
+            return None
+        self._said = why
+        return Frame(name=WAITING, data={"error": why})
+
+    async def _or_silence(self, connection: AsyncGenerator[Frame]) -> AsyncGenerator[Frame]:
+        """The frames of a connection; while the first does not come, once a frame that says so."""
+        first = asyncio.ensure_future(anext(connection, None))
+        try:
+            await asyncio.wait((first,), timeout=SAY_AFTER_S)
+            if not first.done() and (waiting := self._waiting(NO_ANSWER_YET)) is not None:
+                yield waiting
+            came = await first
+        finally:
+            first.cancel()
+            await asyncio.wait((first,))
+        if came is not None:
+            yield came
+            async for frame in connection:
+                yield frame
 
     async def _goes_on(self) -> bool:
         """Whether a run whose history has a quarantine was released since."""

@@ -9,6 +9,7 @@ import re
 import sys
 import uuid
 from collections.abc import Mapping
+from contextlib import aclosing
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -20,10 +21,10 @@ from rich.text import Text
 from services.cli.api import Api, Refusal
 from services.cli.commands import run
 from services.cli.failures import FAILED, Failure, WrongUse
-from services.cli.following import Followed, Frame
+from services.cli.following import WAITING, Followed, Frame
 from services.cli.live import final_row, show_run, view_for
 from services.cli.moment import print_moment
-from services.cli.output import DIM, NAME, console, print_json, print_json_line, print_table
+from services.cli.output import DIM, NAME, ODD, console, error_console, print_json, print_json_line, print_table
 from services.cli.run_text import ended_line, print_facts, run_line, table_row
 from services.cli.settings import cli_settings
 from services.cli.tree import below, family_of, print_tree
@@ -101,13 +102,12 @@ async def _start(path: str, body: Mapping[str, Any], key: str, *, follow_it: boo
 
 async def accepted(followed: Followed) -> None:
     """Until the run's ids are known and its first event is in the log."""
-    frames = followed.frames()
-    try:
+    async with aclosing(followed.frames()) as frames:
         async for frame in frames:
+            if frame.name == WAITING:
+                error_console().print(frame.data["error"], style=ODD)
             if frame.name == "agent":
                 return
-    finally:
-        await frames.aclose()
 
 
 @runs_app.command("follow")

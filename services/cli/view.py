@@ -161,7 +161,7 @@ class RunView:
                 self.text = self.thinking = ""
                 return [Text("connected again", style=DIM)]
             case name if name == WAITING:
-                self.status = "waiting for a runtime"
+                self.status = "waiting"
                 return [Text(str(data.get("error", "")), style=ODD)]
             case _:
                 return []  # ids, and frames of later versions

@@ -1,8 +1,10 @@
+import asyncio
 from functools import partial
 
+import httpx
 import pytest
 
-from services.cli.api import Refusal
+from services.cli.api import LASTING, Api, Refusal
 from services.cli.failures import UNREACHABLE, Failure, Unreachable
 from services.cli.following import FIRST_PAUSE_S, LONGEST_PAUSE_S, RECONNECTED, WAITING, Followed, Frame
 from services.cli.sse import EventParser
@@ -31,6 +33,22 @@ async def seen(followed: Followed) -> list[str]:
 
 def new_run(api, **more) -> Followed:
     return Followed(api, body={"agent": "assistant", "prompt": "hi"}, idempotency_key="k1", **more)
+
+
+def held_up(release: asyncio.Event, waiting: list[str]) -> Api:
+    """An API that answers a start when it is let go, and never before. `waiting` are the requests it holds."""
+    fake = FakeApi()
+    fake.streams.append(frames(DONE))
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        waiting.append(request.url.path)
+        try:
+            await release.wait()
+        finally:
+            waiting.remove(request.url.path)
+        return fake._answer(request)
+
+    return Api("http://api.test", transport=httpx.MockTransport(answer))
 
 
 async def test_a_new_run_is_started_with_a_key_and_followed_to_its_end():
@@ -94,6 +112,64 @@ async def test_a_refused_start_is_not_repeated():
         with pytest.raises(Refusal, match="no agent nobody"):
             await seen(new_run(api))
     assert len(fake.asked) == 1
+
+
+@pytest.mark.parametrize("code", sorted(LASTING))
+async def test_what_waiting_does_not_cure_is_said_at_once(code, no_pauses):
+    fake = FakeApi()
+    fake.streams += [refused(503, code, "all is paused: deploy"), frames(DONE)]
+    async with fake.client() as api:
+        with pytest.raises(Refusal, match=r"^All is paused: deploy\.$") as refusal:
+            await seen(new_run(api))
+    assert (refusal.value.exit_code, no_pauses) == (1, [])
+
+
+async def test_an_api_that_is_away_for_more_than_a_moment_is_said_once():
+    fake = FakeApi()
+    times: list[float] = []
+
+    def clock() -> float:
+        times.append(0.5 * len(times))
+        if len(times) == 6:
+            fake.streams.append(frames(DONE))
+        return times[-1]
+
+    async with fake.client() as api:
+        found = [frame async for frame in new_run(api, clock=clock).frames()]
+    assert [frame.name for frame in found] == [WAITING, "session", "agent", "done"]
+    assert "does not answer" in found[0].data["error"]
+
+
+async def test_a_lost_stream_is_waited_for_however_long_it_was_silent_before():
+    fake = FakeApi()
+    fake.streams += [broken(frames(TEXT)), frames(DONE, started=False)]
+    names: list[str] = []
+    async with fake.client() as api:
+        async for one in new_run(api, clock=lambda: 100.0 * len(names)).frames():
+            names.append(one.name)
+    assert names == ["session", "agent", "text", RECONNECTED, "agent", "done"]
+
+
+async def test_an_api_that_takes_its_time_is_said_to(monkeypatch):
+    monkeypatch.setattr("services.cli.following.SAY_AFTER_S", 0.0)
+    release = asyncio.Event()
+    names = []
+    async with held_up(release, []) as api:
+        async for one in new_run(api).frames():
+            names.append(one.name)
+            release.set()
+    assert names == [WAITING, "session", "agent", "done"]
+
+
+async def test_one_that_is_left_before_anything_has_come_is_left_clean(monkeypatch):
+    monkeypatch.setattr("services.cli.following.SAY_AFTER_S", 0.0)
+    waiting: list[str] = []
+    async with held_up(asyncio.Event(), waiting) as api:
+        left = new_run(api).frames()
+        assert (await anext(left)).name == WAITING
+        assert waiting == ["/v1/runs"]
+        await left.aclose()
+        assert waiting == []
 
 
 async def test_following_a_run_that_does_not_exist_ends_at_once():

@@ -77,6 +77,21 @@ def test_a_refusal_is_one_sentence_on_stderr_and_1(fake):
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "There is no agent nobody.\n")
 
 
+@pytest.mark.parametrize("more", [(), ("--no-follow",)])
+def test_a_start_while_everything_is_paused_is_refused_at_once(fake, more):
+    fake.streams.append(refused(503, "runtime_paused", "all is paused: deploy; runs start again when it is resumed"))
+    result = invoke("run", "assistant", "Hello", *more)
+    said = "All is paused: deploy; runs start again when it is resumed.\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", said)
+
+
+def test_without_following_what_is_waited_for_is_said_beside_the_answer(fake):
+    fake.streams += [refused(503, "run_pending", "no runtime has taken it up yet", **IDS), frames(DONE)]
+    result = invoke("run", "assistant", "Hello", "--no-follow", "--json")
+    assert json.loads(result.stdout)["run_id"] == "r_1"
+    assert result.stderr == "No runtime has taken it up yet.\n"
+
+
 def test_something_that_is_away_behind_the_api_is_3(fake):
     fake.answers["GET", "/v1/runs"] = refused(503, "projection_unavailable", "the read models cannot be reached")
     result = invoke("runs", "ls")

@@ -128,7 +128,7 @@ def test_how_a_run_ends_is_its_status():
         (Frame(name="awaiting_input", data={}), "waiting for input"),
         (Frame(name="outcome_unknown", data={"outcome_unknown": {"call": "1.0"}}), "waiting for an operator"),
         (Frame(name="interruption_pending", data={"interruption": {"question": "?"}}), "waiting for an answer"),
-        (Frame(name=WAITING, data={"error": "no runtime"}), "waiting for a runtime"),
+        (Frame(name=WAITING, data={"error": "no runtime"}), "waiting"),
     ):
         view = RunView(clock=Clock())
         view.take(frame)
