@@ -31,6 +31,7 @@ from projections.builds import Build
 from projections.folding import Changes, Known, fold
 from projections.frame import FRAMES_PER_EVENT
 from projections.history import Batch, Cursor, EventAt, Item, read_records, unwritable
+from projections.problems import ProblemRow
 from projections.writing import Writer, rendered, write_all, writer
 from schemas.codec import Codec
 
@@ -49,7 +50,7 @@ class Applied:
 
     events: int
     stale: int
-    problems: int
+    problems: Sequence[ProblemRow]
     oldest_ms: int
     """Time of the oldest record; 0 when nothing was new."""
 
@@ -128,7 +129,7 @@ class RunProjection:
         """Projects the records. Raises Fenced, Dropped or an error of the driver, and has then written nothing."""
         batch = read_records(self._cursors, polled, self._codec)
         if not batch.moved:
-            return Applied(events=0, stale=0, problems=0, oldest_ms=0)
+            return Applied(events=0, stale=0, problems=(), oldest_ms=0)
         try:
             known, found = await self._project(batch)
         except REFUSED:
@@ -139,20 +140,20 @@ class RunProjection:
         self._remember(known)
         return Applied(events=batch.events, stale=batch.stale, problems=found, oldest_ms=batch.oldest_ms)
 
-    async def _project(self, batch: Batch) -> tuple[Mapping[str, Known], int]:
-        """The whole batch at once; the runs as they are afterwards and the number of problems."""
+    async def _project(self, batch: Batch) -> tuple[Mapping[str, Known], list[ProblemRow]]:
+        """The whole batch at once; the runs as they are afterwards and the problems."""
         async with self._connection.transaction():
             changes = fold(self.topic, batch, await self._begin(batch))
             await self._write(changes, last=self._notice(batch.moved))
-        return changes.known, len(changes.problems)
+        return changes.known, changes.problems
 
-    async def _project_singly(self, batch: Batch) -> tuple[Mapping[str, Known], int]:
+    async def _project_singly(self, batch: Batch) -> tuple[Mapping[str, Known], list[ProblemRow]]:
         """The batch event by event, in one transaction all the same."""
         async with self._connection.transaction():
             known = await self._begin(batch)
             changes = fold(self.topic, Batch(problems=batch.problems), {})
             await self._write(changes)
-            found = len(changes.problems)
+            found = changes.problems
             for run_id in sorted(batch.runs):
                 for item in batch.runs[run_id]:
                     known[run_id], problems_found = await self._project_item(run_id, item, known)
@@ -160,7 +161,9 @@ class RunProjection:
             await self._connection.execute(*self._notice(batch.moved))
         return known, found
 
-    async def _project_item(self, run_id: str, item: Item, known: Mapping[str, Known]) -> tuple[Known, int]:
+    async def _project_item(
+        self, run_id: str, item: Item, known: Mapping[str, Known]
+    ) -> tuple[Known, list[ProblemRow]]:
         try:
             return await self._project_one(run_id, item, known)
         except REFUSED as error:
@@ -172,13 +175,13 @@ class RunProjection:
             # Not even the halt can be written, because of the run's id itself: then the record is all there is to keep.
             row = problems.apply(self.topic, replace(stopped.problem, run_id=""))
             await write_all(self._connection, [(self._write_problems, [row])])
-            return known.get(run_id, Known()), 1
+            return known.get(run_id, Known()), [row]
 
-    async def _project_one(self, run_id: str, item: Item, known: Mapping[str, Known]) -> tuple[Known, int]:
+    async def _project_one(self, run_id: str, item: Item, known: Mapping[str, Known]) -> tuple[Known, list[ProblemRow]]:
         async with self._connection.transaction():
             changes = fold(self.topic, Batch(runs={run_id: [item]}), known)
             await self._write(changes)
-        return changes.known[run_id], len(changes.problems)
+        return changes.known[run_id], changes.problems
 
     async def _begin(self, batch: Batch) -> dict[str, Known]:
         """Moves the cursors, and gives what is known of the runs of the batch; one round trip when all of it is new."""

@@ -279,9 +279,8 @@ def _read_models(found: dict[str, Any]) -> Check:
         since = f"for {duration(silent[0]['said_s_ago'])}" if silent else "ever"
         remedy = "Lists and reads grow old; runs themselves go on. See its log."
         return Check(name=name, state=FAIL, found=f"the projector has not said anything {since}", remedy=remedy)
-    problems = sum(one["problems"] for one in found["projectors"])
-    if problems:
-        remedy = "See the table projection_problems; `loomlog projections rebuild` after the cause is removed."
+    if problems := found["problems"]:
+        remedy = "`loomlog projections problems` lists them; `projections rebuild` after the cause is removed."
         return Check(
             name=name, state=WARN, found=f"{counted(problems, 'record')} could not be projected", remedy=remedy
         )

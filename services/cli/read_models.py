@@ -1,8 +1,9 @@
-"""`loomlog projections lag` and `loomlog projections rebuild`: how far the read models are, and making them anew.
+"""`loomlog projections lag, problems, rebuild`: how far the read models are, what they lack, and making them anew.
 
 Lag is what the cursors in Postgres and the ends of the log say at this moment, beside what the projector last said of
-itself. A rebuild builds all tables a second time from the first record, compares them with the live ones and switches;
-readers notice nothing (projections/rebuild.py).
+itself. Problems are the records that no row could be made of (projections/problems.py). A rebuild builds all tables a
+second time from the first record, compares them with the live ones and switches; readers notice nothing
+(projections/rebuild.py).
 
 Before: main.py. After: projections/.
 """
@@ -28,17 +29,21 @@ from projections.builds import PREFIX as SCHEMA
 from projections.builds import StatusRow, read_status
 from projections.cursors import CursorRow, list_cursors
 from projections.filling import Filling
+from projections.frame_shapes import rfc3339
+from projections.problems import PAGE_MAX, ProblemRow, count_problems, list_problems
 from projections.rebuild import Progress, RebuildReport, rebuild
 from services.cli.commands import run
-from services.cli.event_log import EVENTS_TOPIC, open_ranges
+from services.cli.event_log import EVENTS_TOPIC, open_ranges, position
 from services.cli.failures import FAILED, Failure
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json, print_table
 from services.cli.settings import CLIENT, CliSettings, cli_settings
-from services.cli.wording import ago, counted, duration, number
+from services.cli.wording import ago, counted, duration, number, one_line
 
 SILENT_S = 10.0
 """A projector says every two seconds how it is; after this long without a word it is taken for gone."""
 SAY_EVERY_S = 1.0
+ERROR_CHARACTERS = 100
+"""Of an error on one line; --json has the whole."""
 
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 
@@ -54,6 +59,20 @@ def lag(as_json: Json = False) -> None:
         print_json(found)
     else:
         print_lag(console(), found)
+
+
+@projections_app.command("problems")
+def show_problems(
+    limit: Annotated[int, typer.Option(min=1, max=PAGE_MAX, help="At most so many, by their place.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List the records that could not be projected: where they lie, and why."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    found = run(problems_of(cli, limit))
+    if as_json:
+        print_json(found)
+    else:
+        print_problems(console(), found)
 
 
 @projections_app.command("rebuild")
@@ -81,7 +100,7 @@ async def lag_of(cli: CliSettings) -> dict[str, Any]:
     kafka = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
     reader = await _open(cli)
     try:
-        cursors, statuses = await _read(reader)
+        cursors, statuses, problems = await _read(reader)
     finally:
         await reader.close()
     reached = {cursor.partition: cursor for cursor in cursors if cursor.topic == EVENTS_TOPIC}
@@ -106,6 +125,7 @@ async def lag_of(cli: CliSettings) -> dict[str, Any]:
     return {
         "topic": EVENTS_TOPIC,
         "lag": sum(one["lag"] or 0 for one in partitions),
+        "problems": problems,
         "partitions": partitions,
         "projectors": [_status_json(status) for status in statuses],
     }
@@ -137,6 +157,8 @@ def print_lag(out: Console, found: Mapping[str, Any]) -> None:
         out.print(projector_line(one))
     if not found["projectors"]:
         out.print(Text("No projector has ever worked here.", style=BAD))
+    if found["problems"]:
+        out.print(problems_line(found["problems"]))
 
 
 def projector_line(status: Mapping[str, Any]) -> Text:
@@ -146,11 +168,48 @@ def projector_line(status: Mapping[str, Any]) -> Text:
     line = Text.assemble(("projector ", DIM), (status["owner"], NAME), "  ")
     line.append(f"{words}, {ago(status['said_s_ago'])}", style=BAD if silent else "")
     line.append(
-        f"  build {status['build']}, {number(status['applied_events'])} events, lag {status['lag_ms']} ms, "
-        f"{counted(status['problems'], 'problem')}",
-        style=BAD if status["problems"] else DIM,
+        f"  build {status['build']}, {number(status['applied_events'])} events, lag {status['lag_ms']} ms",
+        style=DIM,
     )
     return line
+
+
+def problems_line(count: int) -> Text:
+    """That records could not be projected, and which command lists them."""
+    said = f"{counted(count, 'record')} could not be projected: `loomlog projections problems` lists them"
+    return Text(said, style=BAD)
+
+
+async def problems_of(cli: CliSettings, limit: int) -> dict[str, Any]:
+    """The first `limit` problems and how many there are, as JSON. Raises Unreachable, Transient or Failure."""
+    reader = await _open(cli)
+    try:
+        rows, count = await list_problems(reader, limit=limit), await count_problems(reader)
+    except Permanent as error:
+        raise _none_yet(error) from error
+    finally:
+        await reader.close()
+    return {"count": count, "problems": [_problem_json(row) for row in rows]}
+
+
+def print_problems(out: Console, found: Mapping[str, Any]) -> None:
+    """The problems for people."""
+    if not found["count"]:
+        out.print(Text("Everything in the log could be projected.", style=GOOD))
+        return
+    print_table(
+        out,
+        ("RECORD", "AT", "RUN", "KIND", "ERROR"),
+        [
+            (position(one["topic"], one["partition"], one["offset"]), one["at"], one["run_id"] or "", one["kind"],
+             one_line(one["error"], ERROR_CHARACTERS))
+            for one in found["problems"]
+        ],
+    )  # fmt: skip
+    if left := found["count"] - len(found["problems"]):
+        out.print(Text(f"{left} more; --limit shows them.", style=DIM))
+    advice = "`loomlog projections rebuild` leaves out what can be read once the cause is removed."
+    out.print(Text(f"{advice} --json has the bytes.", style=DIM))
 
 
 async def _open(cli: CliSettings) -> Reader:
@@ -159,13 +218,18 @@ async def _open(cli: CliSettings) -> Reader:
     )
 
 
-async def _read(reader: Reader) -> tuple[list[CursorRow], list[StatusRow]]:
+async def _read(reader: Reader) -> tuple[list[CursorRow], list[StatusRow], int]:
     try:
-        return await list_cursors(reader), await read_status(reader)
+        return await list_cursors(reader), await read_status(reader), await count_problems(reader)
     except Permanent as error:
-        if error.kind != "not_found":
-            raise
-        raise Failure("The read models do not exist yet: the projector makes them when it first runs.") from error
+        raise _none_yet(error) from error
+
+
+def _none_yet(error: Permanent) -> Exception:
+    """What a failed read means."""
+    if error.kind != "not_found":
+        return error
+    return Failure("The read models do not exist yet: the projector makes them when it first runs.")
 
 
 async def _positions(cli: CliSettings) -> dict[int, int]:
@@ -278,8 +342,21 @@ def _status_json(status: StatusRow) -> dict[str, Any]:
         "lag_ms": status.lag_ms,
         "applied_events": status.applied_events,
         "stale_records": status.stale_records,
-        "problems": status.problems,
         "said_s_ago": round(max(0.0, time.time() - status.at.timestamp()), 3),
+    }
+
+
+def _problem_json(row: ProblemRow) -> dict[str, Any]:
+    return {
+        "topic": row.topic,
+        "partition": row.partition,
+        "offset": row.offset,
+        "at": rfc3339(row.timestamp_ms),
+        "run_id": row.run_id or None,
+        "kind": row.kind,
+        "error": row.error,
+        "key_hex": None if row.key is None else row.key.hex(),
+        "value_hex": None if row.value is None else row.value.hex(),
     }
 
 

@@ -27,7 +27,7 @@ from services.cli.api import Api, NotNow
 from services.cli.commands import run
 from services.cli.failures import UNREACHABLE, Failure
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json, print_table
-from services.cli.read_models import lag_of, projector_line
+from services.cli.read_models import lag_of, problems_line, projector_line
 from services.cli.settings import CliSettings, cli_settings
 from services.cli.stack.record import ChildRecord
 from services.cli.wording import counted, duration, number, size
@@ -209,6 +209,8 @@ def _print_projection(out: Console, found: Mapping[str, Any]) -> None:
     _line(out, "read models", Text.assemble((words, ODD if behind else GOOD), f", {parts}"))
     for one in found["projectors"]:
         _line(out, "", projector_line(one))
+    if found["problems"]:
+        _line(out, "", problems_line(found["problems"]))
 
 
 def _print_insights(out: Console, found: Mapping[str, Any]) -> None:

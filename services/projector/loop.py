@@ -42,6 +42,8 @@ STAND_BY_S = 0.5
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 5.0
 """Pauses between sessions that failed, doubled each time; back to the first once records were projected."""
+PROBLEMS_SAID = 5
+"""Of a poll, each with its place; the others are in the table."""
 SAY_EVERY_S = 30.0
 """The same trouble is logged this often."""
 
@@ -172,14 +174,17 @@ class Projector:
     def _count(self, applied: Applied) -> None:
         self._events += applied.events
         self._stale += applied.stale
-        self._problems += applied.problems
+        self._problems += len(applied.problems)
         if applied.oldest_ms:
             self._lag_ms = max(0, int(time.time() * 1000) - applied.oldest_ms)
             self._worst_lag_ms = max(self._worst_lag_ms, self._lag_ms)
+        for problem in applied.problems[:PROBLEMS_SAID]:
+            place = f"{problem.topic} partition {problem.partition} offset {problem.offset}"
+            log.warning("%s could not be projected: %s: %s", place, problem.kind, problem.error)
         if applied.problems:
-            log.error(
-                "%d records could not be projected; see the table projection_problems and rebuild after a fix",
-                applied.problems,
+            log.warning(
+                "%d records could not be projected; `loomlog projections problems` lists them; rebuild after a fix",
+                len(applied.problems),
             )
 
     async def _tell(self, projection: RunProjection, tail: PausableTail, builds: Builds) -> None:

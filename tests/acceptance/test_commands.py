@@ -118,7 +118,8 @@ def test_other_topics_can_be_looked_at(stack: Installation, reviewed: str) -> No
 
 def test_the_read_models_are_told_and_rebuilt_equal(stack: Installation, reviewed: str) -> None:
     lag = stack.loomlog("projections", "lag", "--json").json
-    assert len(lag["partitions"]) == 4
+    assert (len(lag["partitions"]), lag["problems"]) == (4, 0)
+    assert stack.loomlog("projections", "problems", "--json").json == {"count": 0, "problems": []}
     rebuilt = stack.loomlog("projections", "rebuild", "--json").json
     assert (rebuilt["switched"], rebuilt["equal"]) == (True, True)
     assert rebuilt["events"] > 20

@@ -171,7 +171,7 @@ async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch)
         ({"projection": {"error": "no tables"}}, "read models", FAIL, "no tables"),
         ({"projection": lag(projectors=[])}, "read models", FAIL, "ever"),
         ({"projection": lag(projectors=[PROJECTOR | {"said_s_ago": 60.0}])}, "read models", FAIL, "1 min 00 s"),
-        ({"projection": lag(projectors=[PROJECTOR | {"problems": 2}])}, "read models", WARN, "2 records could not"),
+        ({"projection": lag(problems=2)}, "read models", WARN, "2 records could not"),
         ({"insights": {"error": "away"}}, "insights", WARN, "away"),
         ({"insights": None}, "insights", OK, "switched off"),
     ],

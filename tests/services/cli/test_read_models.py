@@ -8,6 +8,8 @@ from services.cli import read_models
 from services.cli.main import app
 from services.cli.output import console
 from services.cli.read_models import SILENT_S, print_lag, projector_line
+from tests.projections.stories import Partition
+from tests.services.cli.places import settings_in
 
 PROJECTOR = {
     "owner": "box-7",
@@ -15,7 +17,6 @@ PROJECTOR = {
     "build": 2,
     "applied_events": 1234,
     "lag_ms": 12,
-    "problems": 0,
     "said_s_ago": 0.4,
 }
 
@@ -30,7 +31,7 @@ def lag(**changes):
         "epoch": 2,
         "owner": "box-7",
     }
-    found = {"topic": "loom.run.events", "lag": 7, "partitions": [partition], "projectors": [PROJECTOR]}
+    found = {"topic": "loom.run.events", "lag": 7, "problems": 0, "partitions": [partition], "projectors": [PROJECTOR]}
     return found | changes
 
 
@@ -39,7 +40,7 @@ def test_lag_is_told_by_partition(capsys):
     head, row, projector = capsys.readouterr().out.splitlines()
     assert head.split() == ["PARTITION", "PROJECTED", "END", "LAG", "TERM", "EPOCH", "OWNER"]
     assert row.split() == ["0", "90", "97", "7", "80", "2", "box-7"]
-    assert projector == "projector box-7  projecting, now  build 2, 1,234 events, lag 12 ms, 0 problems"
+    assert projector == "projector box-7  projecting, now  build 2, 1,234 events, lag 12 ms"
 
 
 def test_a_partition_nobody_has_begun_with_is_nobodys(capsys):
@@ -58,6 +59,65 @@ def test_a_topic_that_is_not_there_is_said(capsys):
 def test_a_projector_that_says_nothing_any_more_is_silent_whatever_it_said_last():
     assert "silent, 1 min ago" in projector_line(PROJECTOR | {"said_s_ago": 61.0}).plain
     assert "projecting" in projector_line(PROJECTOR | {"said_s_ago": SILENT_S}).plain
+
+
+PROBLEM = {
+    "topic": "loom.run.events",
+    "partition": 0,
+    "offset": 17,
+    "at": "2026-01-31T12:00:00.000Z",
+    "run_id": None,
+    "kind": "undecodable",
+    "error": "7 bytes beginning b'garbage' are not framed",
+    "key_hex": None,
+    "value_hex": "67617262616765",
+}
+
+
+def problems(monkeypatch, tmp_path, found, *arguments: str):
+    async def asked(cli, limit):
+        assert limit == 50
+        return found
+
+    monkeypatch.setattr(read_models, "problems_of", asked)
+    return CliRunner().invoke(app, ["projections", "problems", *arguments], env={"LOOMLOG_HOME": str(tmp_path)})
+
+
+def test_what_could_not_be_projected_is_counted_beside_the_lag(capsys):
+    print_lag(console(), lag(problems=2))
+    assert "2 records could not be projected: `loomlog projections problems` lists them" in capsys.readouterr().out
+
+
+def test_and_listed_with_its_place(monkeypatch, tmp_path):
+    found = {"count": 3, "problems": [PROBLEM]}
+    lines = problems(monkeypatch, tmp_path, found).stdout.splitlines()
+    assert lines[1].split()[:3] == ["run.events/0:17", "2026-01-31T12:00:00.000Z", "undecodable"]
+    assert "are not framed" in lines[1]
+    assert lines[2] == "2 more; --limit shows them."
+    assert json.loads(problems(monkeypatch, tmp_path, found, "--json").stdout) == found
+
+
+def test_where_everything_could_be_projected_that_is_said(monkeypatch, tmp_path):
+    assert "Everything" in problems(monkeypatch, tmp_path, {"count": 0, "problems": []}).stdout
+
+
+async def test_problems_are_those_of_the_table(project, reader, monkeypatch, tmp_path):
+    partition = Partition()
+    partition.claim()
+    partition.records.append(b"garbage")
+    await project(partition)
+
+    async def opened(cli):
+        return reader
+
+    monkeypatch.setattr(read_models, "_open", opened)
+    found = await read_models.problems_of(settings_in(tmp_path), 50)
+    assert found["count"] == 1
+    assert {name: found["problems"][0][name] for name in ("offset", "kind", "value_hex")} == {
+        "offset": 1,
+        "kind": "undecodable",
+        "value_hex": b"garbage".hex(),
+    }
 
 
 def report(**changes) -> RebuildReport:

@@ -61,6 +61,15 @@ async def test_a_stack_that_runs_is_told_with_all_its_parts(fake, tmp_path, caps
     assert "last 5m: 3 runs, 0.6 a minute, 50% failed, 9 tokens in a minute, 95 % within 98 ms (still reading" in shown
 
 
+async def test_what_could_not_be_projected_is_told_with_where_to_look(fake, tmp_path, capsys, monkeypatch):
+    async def given(cli):
+        return lag(problems=1)
+
+    monkeypatch.setattr(status, "lag_of", given)
+    status._print(console(), await status_of(running(tmp_path)))
+    assert "1 record could not be projected: `loomlog projections problems` lists them" in capsys.readouterr().out
+
+
 async def test_a_part_that_does_not_answer_is_a_line_and_the_rest_is_shown(fake, tmp_path, capsys, monkeypatch):
     async def away(cli):
         raise Unreachable("Postgres is away.")
