@@ -19,6 +19,7 @@ from services.api.service import Service
 from services.commands.declined import Declined
 from services.commands.erasing import NOT_EXAMINED, KeyView, Report
 from services.core.access.decide import Caller
+from services.core.subjects import Erasure
 
 BODY_MAX = 64 * 1024
 
@@ -82,6 +83,7 @@ def report_json(found: Report) -> dict[str, Any]:
         "tier1_covered": {"counts": covered, "total": examined.frames_encrypted + examined.blobs_encrypted},
         "tier2_uncovered": _in_clear(found),
         "keys": [_key_json(key) for key in found.keys],
+        "erasures": [_erasure_json(erasure) for erasure in found.erasures],
     }
 
 
@@ -97,6 +99,7 @@ def _answer(found: Report) -> dict[str, Any]:
     return {
         "tenant": found.tenant,
         "subject": found.subject,
+        "known": found.is_known,
         "residue": residue,
         "tier3_residue": residue,
         "errors": examined.errors,
@@ -128,13 +131,15 @@ def _key_json(key: KeyView) -> dict[str, Any]:
         "key_id": key.key_id,
         "made_at": None if key.made_at_ms is None else rfc3339(key.made_at_ms),
         "erased": erasure is not None,
-        "erasure": None
-        if erasure is None
-        else {
-            "erasure_id": erasure.record.erasure_id,
-            "at": rfc3339(erasure.record.at_ms),
-            "by": erasure.record.by,
-            "reason": erasure.record.reason,
-            "position": f"subject.keys/0:{erasure.offset}",
-        },
+        "erasure": None if erasure is None else _erasure_json(erasure),
+    }
+
+
+def _erasure_json(erasure: Erasure) -> dict[str, Any]:
+    return {
+        "erasure_id": erasure.record.erasure_id,
+        "at": rfc3339(erasure.record.at_ms),
+        "by": erasure.record.by,
+        "reason": erasure.record.reason,
+        "position": f"subject.keys/0:{erasure.offset}",
     }

@@ -3,7 +3,7 @@
     loomlog subjects ls --tenant T               everybody in a tenant who has or had a key
     loomlog subjects show SUBJECT --tenant T     what an erasure would make unreadable, and what lies in clear
     loomlog subjects erase SUBJECT --tenant T --reason WHY --confirm SUBJECT
-    loomlog subjects proof SUBJECT --tenant T    that it was erased: when, by whom, where in the log
+    loomlog subjects proof SUBJECT --tenant T    that nothing of it can be read: erased when, by whom, where in the log
     loomlog subjects rewrap                      after a new LOOMLOG_ENCRYPTION_KEY: lets go of the previous one
 
 A subject is the user_id of runs; `(tenant)` stands for runs that name no user.
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from services.cli.api import Answer
 from services.cli.commands import Commands, run
-from services.cli.failures import FAILED
+from services.cli.failures import FAILED, WrongUse
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
 from services.cli.runs import Json, api_of_here
 from services.cli.wording import counted
@@ -59,11 +59,13 @@ def show_subject(subject: Subject, tenant: Tenant, as_json: Json = False) -> Non
 def erase_subject(
     subject: Subject,
     tenant: Tenant,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept for ever.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept for ever. Needed with --confirm.")] = "",
     confirm: Annotated[str, typer.Option("--confirm", help="The subject again; without it nothing is erased.")] = "",
     as_json: Json = False,
 ) -> None:
     """Cancel what is under way for a subject and make its content unreadable, everywhere and for ever."""
+    if confirm and not reason:
+        raise WrongUse("Why is it erased? --reason WHY is kept with the erasure, for whoever asks for proof of it.")
     body: dict[str, Any] = {"subject": subject, "dry_run": not confirm}
     body |= {"reason": reason} if reason else {}
     body |= {"confirm": confirm} if confirm else {}
@@ -73,8 +75,11 @@ def erase_subject(
         print_json({**found, "position": answer.position or None})
         return
     out = console()
+    if not found["known"]:
+        _say_unknown(subject, tenant)
+        return
     if found["dry_run"]:
-        out.print(Text(f"Nothing was erased. To do it: --confirm {subject}", style=ODD))
+        out.print(Text(f"Nothing was erased. To do it: --reason WHY --confirm {subject}", style=ODD))
     else:
         deleted = found["deleted"]
         said = f"{subject} of {tenant} is erased: {counted(deleted['keys'], 'key')}, "
@@ -89,34 +94,50 @@ def erase_subject(
 
 @subjects_app.command("proof")
 def prove_erasure(subject: Subject, tenant: Tenant, as_json: Json = False) -> None:
-    """Show where the erasure of a subject is recorded. Exits 1 when there is none, or when content can be read."""
+    """Show that nothing of a subject can be read, and where its erasure is recorded. Exits 1 when content can be."""
     found = run(_get({"tenant": tenant, "subject": subject}))
-    erased = [key for key in found["keys"] if key["erased"]]
-    is_erased = bool(erased) and not any(not key["erased"] for key in found["keys"])
-    is_erased = is_erased and not found["tier2_uncovered"]["total"] and not found["tier3_residue"]["truncated"]
+    readable = _is_readable(found)
+    is_erased = bool(found["erasures"]) and not readable
     if as_json:
-        print_json({**found, "erased": is_erased})
+        print_json({**found, "erased": is_erased, "readable": readable})
+    elif not found["known"]:
+        _say_unknown(subject, tenant)
     else:
         out = console()
-        for key in erased:
-            told = key["erasure"]
-            why = f": {told['reason']}" if told["reason"] else ""
-            out.print(
-                Text.assemble(
-                    (key["key_id"], NAME),
-                    f" erased {told['at']} by {told['by']}{why}",
-                    ("  event ", DIM),
-                    told["position"],
-                )
-            )
+        _print_erasures(found)
         _show(found)
-        out.print(
-            Text("Nothing of it can be read.", style=GOOD)
-            if is_erased
-            else Text("It is not erased, or something of it can be read.", style=BAD)
-        )
-    if not is_erased:
+        if readable:
+            out.print(Text("It is not erased, or something of it can be read.", style=BAD))
+        else:
+            why = "it was erased" if is_erased else "there is no content of it, and none was erased"
+            out.print(Text(f"Nothing of it can be read: {why}.", style=GOOD))
+    if readable:
         raise typer.Exit(FAILED)
+
+
+def _is_readable(found: Mapping[str, Any]) -> bool:
+    """Whether content can be read, or nobody can say that it cannot: not all was looked at, or a key is elsewhere."""
+    has_key = any(not key["erased"] for key in found["keys"])
+    never_erased = bool(found["tier1_covered"]["total"] and not found["erasures"])
+    in_clear, rest = found["tier2_uncovered"]["total"], found["tier3_residue"]["truncated"]
+    return bool(has_key or never_erased or in_clear or rest)
+
+
+def _print_erasures(found: Mapping[str, Any]) -> None:
+    """Each erasure with the keys it destroyed; there may have been none."""
+    for told in found["erasures"]:
+        keys = [
+            key["key_id"] for key in found["keys"] if key["erased"] and key["erasure"]["position"] == told["position"]
+        ]
+        why = f": {told['reason']}" if told["reason"] else ""
+        for key_id in keys or ["no key"]:
+            said = f" erased {told['at']} by {told['by']}{why}"
+            console().print(Text.assemble((key_id, NAME), said, ("  event ", DIM), told["position"]))
+
+
+def _say_unknown(subject: str, tenant: str) -> None:
+    said = f"There is nothing of {subject} in {tenant}. `loomlog subjects ls` lists who has or had a key."
+    console().print(Text(said, style=ODD))
 
 
 @subjects_app.command("rewrap")

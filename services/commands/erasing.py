@@ -85,9 +85,16 @@ class Report:
     tenant: str
     subject: str
     keys: tuple[KeyView, ...]
+    erasures: tuple[Erasure, ...]
+    """Oldest first, also those that met no key."""
     found: Examined
     is_encrypted: bool
     """New content of this installation is encrypted."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything of the subject was ever here."""
+        return bool(self.keys or self.erasures or self.found.runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,14 +148,16 @@ class Erasing:
             tenant=tenant,
             subject=subject,
             keys=() if keys is None else _keys_of(keys, tenant, _user_of(subject)),
+            erasures=() if keys is None else keys.table.erasures_of(tenant, _user_of(subject)),
             found=found,
             is_encrypted=keys is not None,
         )
 
     async def erase(self, caller: Caller, tenant: str, subject: str, *, reason: str = "") -> Erased:
-        """Cancel and erase, in this order. Raises Declined: encryption_off, cancel_pending, log_unavailable.
+        """Cancel and erase, in this order. Raises Declined: encryption_off, not_found, cancel_pending, log_unavailable.
 
-        Doing it again does no harm: what is left of an earlier one that was broken off is done.
+        A subject of which nothing is known is refused: its name is mistyped, and a success would say that the one who
+        was meant is erased. Doing it again does no harm: what is left of an earlier one that was broken off is done.
         """
         demand(caller, ADMIN)
         keys = self._sources.content.keys
@@ -160,6 +169,8 @@ class Erasing:
             )
         reason = checked_reason(reason)
         before = await self.report(caller, tenant, subject)
+        if not before.is_known:
+            raise Declined("not_found", f"there is nothing of {subject} in {tenant}; `loomlog subjects ls` lists them")
         cancelled = await self._cancel_all(caller, tenant, subject, before.found)
         try:
             erasure = await keys.erase(

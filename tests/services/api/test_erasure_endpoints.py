@@ -53,6 +53,25 @@ async def test_a_subject_is_reported_then_erased_then_proved(here: Served) -> No
     assert run["metadata"] == {"note": "[erased]"}
 
 
+async def test_somebody_of_whom_nothing_is_known_is_not_erased(here: Served) -> None:
+    client = here.client()
+    body = {"subject": "ghost", "dry_run": False, "confirm": "ghost"}
+    refused = await client.post(PLACE, json=body)
+    assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
+    assert refused.json()["error"] == "there is nothing of ghost in acme; `loomlog subjects ls` lists them"
+    assert (await client.get(PLACE)).json()["subjects"] == []
+    assert (await client.get(f"{PLACE}&subject=ghost")).json()["known"] is False
+
+
+async def test_an_erasure_may_be_repeated_and_each_is_told(here: Served) -> None:
+    await here.run(caller=IVY)
+    body = {"subject": "ivy", "dry_run": False, "confirm": "ivy"}
+    for _ in range(2):
+        assert (await here.client().post(PLACE, json=body)).status_code == 200
+    found = (await here.client().get(f"{PLACE}&subject=ivy")).json()
+    assert (found["known"], len(found["keys"]), len(found["erasures"])) == (True, 1, 2)
+
+
 async def test_only_an_administrator_may_and_only_with_a_tenant_and_known_fields(here: Served) -> None:
     body = {"subject": "ivy"}
     assert (await here.client(ACME).post(PLACE, json=body)).status_code == 403

@@ -10,6 +10,7 @@ from tests.services.cli.fake_api import FakeApi, Scripted
 
 AT = {"X-Loomlog-Position": "subject.keys/0:7"}
 COVERED = {"keys": 1, "runs": 2, "live_runs": 1, "events": 9, "frames": 5, "blobs": 0}
+NOTHING = {"counts": dict.fromkeys(COVERED, 0), "total": 0}
 RESIDUE = {"rows": 0, "scopes": 0, "sessions_examined": 1, "truncated": False}
 ERASED = {
     "key_id": "ab12",
@@ -22,18 +23,20 @@ ERASED = {
 PRESENT = {"key_id": "cd34", "made_at": "2026-01-01", "erased": False, "erasure": None}
 
 
-def report(*keys: dict[str, Any], in_clear: int = 0, truncated: bool = False) -> dict[str, Any]:
+def report(*keys: dict[str, Any], in_clear: int = 0, truncated: bool = False, **more: Any) -> dict[str, Any]:
     return {
         "tenant": "acme",
         "subject": "ivy",
+        "known": True,
         "encrypted": True,
         "tier1_covered": {"counts": COVERED, "total": 5},
         "tier2_uncovered": {"counts": {"frames": in_clear, "blobs": 0}, "total": in_clear},
         "tier3_residue": {**RESIDUE, "truncated": truncated},
         "keys": list(keys),
+        "erasures": [key["erasure"] for key in keys if key["erased"]],
         "errors": [],
         "notes": ["dead letters are not examined here"],
-    }
+    } | more
 
 
 @pytest.fixture
@@ -61,7 +64,10 @@ def test_without_a_confirmation_nothing_is_erased(fake):
     body = {**report(), "dry_run": True, "deleted": {}, "retained": {"events": "9 events stay"}}
     fake.answers["POST", "/v1/_erasure"] = Scripted(body=body)
     result = invoke("erase", "ivy", "--tenant", "acme")
-    assert result.stdout.splitlines()[:2] == ["Nothing was erased. To do it: --confirm ivy", "9 events stay"]
+    assert result.stdout.splitlines()[:2] == [
+        "Nothing was erased. To do it: --reason WHY --confirm ivy",
+        "9 events stay",
+    ]
     assert fake.bodies("/v1/_erasure") == [{"subject": "ivy", "dry_run": True}]
 
 
@@ -77,7 +83,7 @@ def test_an_erasure_shows_what_it_did_and_where_it_is_recorded(fake):
     assert fake.bodies("/v1/_erasure") == [
         {"subject": "ivy", "dry_run": False, "reason": "asked", "confirm": "ivy"}
     ]  # fmt: skip
-    as_json = invoke("erase", "ivy", "--tenant", "acme", "--confirm", "ivy", "--json").stdout
+    as_json = invoke("erase", "ivy", "--tenant", "acme", "--reason", "asked", "--confirm", "ivy", "--json").stdout
     assert json.loads(as_json)["position"] == "subject.keys/0:7"
 
 
@@ -90,16 +96,37 @@ def test_an_erasure_shows_what_it_did_and_where_it_is_recorded(fake):
         (report(ERASED, truncated=True), 1),
         (report(PRESENT), 1),
         (report(), 1),
+        (report(erasures=[ERASED["erasure"]]), 0),
+        (report(tier1_covered=NOTHING), 0),
+        (report(PRESENT, tier1_covered=NOTHING), 1),
+        (report(tier1_covered=NOTHING, known=False), 0),
     ],
 )
 def test_a_proof_holds_only_when_nothing_can_be_read(fake, found, code):
     fake.answers["GET", "/v1/_erasure"] = Scripted(body=found)
     result = invoke("proof", "ivy", "--tenant", "acme")
     assert result.exit_code == code
-    assert ("Nothing of it can be read." in result.stdout) == (code == 0)
+    if found["known"]:
+        assert ("Nothing of it can be read: " in result.stdout) == (code == 0)
+        assert ("Nothing of it can be read: it was erased." in result.stdout) == (code == 0 and bool(found["erasures"]))
+    else:
+        assert "There is nothing of ivy in acme." in result.stdout
     if ERASED in found["keys"]:
         assert result.stdout.startswith("ab12 erased 2026-01-01 by op: asked  event subject.keys/0:7")
-    assert json.loads(invoke("proof", "ivy", "--tenant", "acme", "--json").stdout)["erased"] == (code == 0)
+    told = json.loads(invoke("proof", "ivy", "--tenant", "acme", "--json").stdout)
+    assert (told["erased"], told["readable"]) == (code == 0 and bool(found["erasures"]), code == 1)
+
+
+def test_an_erasure_needs_a_reason(fake):
+    result = invoke("erase", "ivy", "--tenant", "acme", "--confirm", "ivy")
+    assert (result.exit_code, fake.asked) == (2, [])
+    assert "--reason" in result.stderr
+
+
+def test_a_dry_run_of_somebody_unknown_says_so(fake):
+    body = {**report(known=False), "dry_run": True, "deleted": {}, "retained": {"events": "0 events stay"}}
+    fake.answers["POST", "/v1/_erasure"] = Scripted(body=body)
+    assert invoke("erase", "ivy", "--tenant", "acme").stdout.startswith("There is nothing of ivy in acme.")
 
 
 def test_keys_are_wrapped_anew(fake):
