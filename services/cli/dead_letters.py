@@ -61,6 +61,16 @@ class Letter:
     replayed: tuple[str, ...] = ()
 
     @property
+    def without_bytes(self) -> str:
+        """Why the original is not in the letter, and where it is; empty when it is in it."""
+        if self.letter.value is not None:
+            return ""
+        return (
+            f"Letter {self.offset} holds no bytes: the original is too large, was a tombstone, or says in clear what "
+            f"is encrypted here. It is at {self.origin} as long as its topic keeps it."
+        )
+
+    @property
     def origin(self) -> str:
         return position(self.letter.topic, self.letter.partition, self.letter.offset)
 
@@ -94,7 +104,7 @@ def show(offset: Offset, as_json: Json = False) -> None:
     """Show a letter whole, with its original."""
     cli = cli_settings(os.environ, working_directory=Path.cwd())
     found = run(_letter(cli, offset))
-    shown = letter_json(found) | {"original": original_json(found.letter, run(codec_for(cli.settings)))}
+    shown = letter_json(found) | {"original": original_json(found, run(codec_for(cli.settings)))}
     if as_json:
         print_json(shown)
         return
@@ -191,11 +201,8 @@ def to_put_back(found: Letter, *, again: bool) -> Outgoing:
             f"Letter {found.offset} is of {letter.topic}: only its owner writes there, so nothing can be put back. "
             "Repair the code that could not read it, then rebuild the projections or release the run."
         )
-    if letter.value is None:
-        raise Failure(
-            f"Letter {found.offset} holds no bytes: the original is too large, was a tombstone, or says in clear what "
-            f"is encrypted here. It is at {found.origin} as long as its topic keeps it."
-        )
+    if found.without_bytes:
+        raise Failure(found.without_bytes)
     if found.replayed and not again:
         raise Failure(
             f"Letter {found.offset} was put back already, at {', '.join(found.replayed)}. --again does it once more."
@@ -241,16 +248,19 @@ def letter_json(found: Letter) -> dict[str, Any]:
     }
 
 
-def original_json(letter: DeadLetter, codec: Codec) -> dict[str, Any]:
-    """The original: its bytes, and what they say if they can be read by now."""
+def original_json(found: Letter, codec: Codec) -> dict[str, Any]:
+    """The original: its bytes, and what they say if they can be read by now; or why they are not there."""
+    letter = found.letter
     shown: dict[str, Any] = {
         "key": plain(letter.key or b""),
         "headers": {header.key: plain(header.value) for header in letter.headers},
         "timestamp": rfc3339(letter.timestamp_ms),
         "value_hex": None if letter.value is None else letter.value.hex(),
     }
+    if letter.value is None:
+        return shown | {"type": None, "unreadable": found.without_bytes}
     try:
-        decoded = codec.decode(letter.value or b"")
+        decoded = codec.decode(letter.value)
     except Undecodable as error:
         return shown | {"type": None, "unreadable": str(error)}
     return shown | {"type": type(decoded.record).__name__, "payload": plain(decoded.record.to_avro())}
@@ -261,6 +271,7 @@ def _print(out: Console, shown: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping):
             out.print(Text(name, style=DIM))
             for part, text in value.items():
-                out.print(f"  {part}: {text}")
+                if text is not None:
+                    out.print(f"  {part}: {text}")
         else:
             out.print(Text.assemble((f"{name}: ", DIM), (str(value), BAD if name == "error" else "")))

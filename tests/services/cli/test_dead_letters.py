@@ -147,6 +147,20 @@ def test_a_letter_is_shown_with_what_its_original_says(dlq):
     assert "CancelRun" in dlq(log_of(letter()), "show", "0").stdout
 
 
+def test_a_letter_without_its_bytes_says_why_and_where_they_are(dlq):
+    log = log_of(letter(value=None, error="7 bytes beginning b'garbage' are not framed"))
+    why = (
+        "Letter 0 holds no bytes: the original is too large, was a tombstone, or says in clear what is encrypted here."
+    )
+    original = json.loads(dlq(log, "show", "0", "--json").stdout)["original"]
+    assert (original["value_hex"], original["type"]) == (None, None)
+    assert original["unreadable"] == f"{why} It is at run.commands/2:17 as long as its topic keeps it."
+    shown = dlq(log, "show", "0").stdout
+    assert why in shown
+    assert "None" not in shown
+    assert "0 bytes" not in shown
+
+
 def test_the_key_decides_where_a_command_goes_back_to(dlq):
     log = log_of(letter())
     answer = json.loads(dlq(log, "replay", "0", "--json").stdout)
