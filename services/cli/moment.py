@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from services.cli.output import BAD, DIM, GOOD, NAME, ODD
+from services.cli.output import BAD, DIM, GOOD, NAME, ODD, fact
 from services.cli.wording import counted, money, number, one_line
 
 INPUT_COLUMNS = 160
@@ -22,7 +22,7 @@ def print_moment(out: Console, found: Mapping[str, Any]) -> None:
     event = found["event"] or {"type": "nothing", "at": "-"}
     out.print(
         Text.assemble(
-            ("run       ", DIM),
+            fact("run", ""),
             (found["run_id"], NAME),
             (f"  at {found['at']} of {found['last_seq']}  ", DIM),
             f"{event['type']}  {event['at']}",
@@ -30,7 +30,7 @@ def print_moment(out: Console, found: Mapping[str, Any]) -> None:
     )
     for name, value in _facts(found).items():
         if value:
-            out.print(Text.assemble((f"{name:<10}", DIM), value))
+            out.print(fact(name, value))
     out.print()
     for number_of, message in enumerate(found["messages"]):
         if number_of == found.get("inherited_messages", 0) and number_of:

@@ -19,6 +19,9 @@ from services.cli.wording import visible
 DIM, GOOD, BAD, ODD, NAME = "dim", "green", "red", "yellow", "cyan"
 """The few styles there are: side matters, well, wrong, worth a look, what something is called."""
 
+FACT_COLUMNS = 12
+"""Of the names of facts; the longest has ten characters."""
+
 
 class Terminal(Console):
     """A console that nothing printed to it can control: most of what is printed was said by models and files."""
@@ -37,6 +40,11 @@ def console() -> Console:
 
 def error_console() -> Console:
     return Terminal(stderr=True)
+
+
+def fact(name: str, value: str) -> Text:
+    """A line that says one thing: what it is called, then what it is."""
+    return Text.assemble((f"{name:<{FACT_COLUMNS}}", DIM), value)
 
 
 def print_json(value: Any) -> None:

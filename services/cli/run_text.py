@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from services.cli.following import RunIds
-from services.cli.output import BAD, DIM, GOOD, NAME, ODD
+from services.cli.output import BAD, DIM, GOOD, NAME, ODD, fact
 from services.cli.wording import ago, counted, duration, money, number, one_line
 
 STATUS_STYLE = {"completed": GOOD, "failed": BAD, "cancelled": ODD, "quarantined": BAD}
@@ -109,4 +109,4 @@ def print_facts(out: Console, row: Mapping[str, Any]) -> None:
     }
     for name, value in facts.items():
         if value:
-            out.print(Text.assemble((f"{name:<10}", DIM), value))
+            out.print(fact(name, value))

@@ -220,9 +220,13 @@ def show(
     out.print()
     # The clock stands still: nothing is under way in what is stored.
     view = view_for(out, clock=lambda: 0.0)
+    view.run_id, view.is_past = row["run_id"], True
     for frame in frames:
         for line in view.take(_stored(frame)):
             out.print(line)
+    if row["status"] == "running" and not row["quarantined"]:
+        for hint in view.hints.values():
+            out.print(hint)
     out.print(ended_line(row))
     out.print(Text(f"`loomlog replay {row['run_id']}` folds it again from the log and compares.", style=DIM))
 

@@ -46,10 +46,17 @@ class OpenCall:
 
 @dataclass(slots=True)
 class RunView:
-    """What is known of one run. `columns` is how long a line may be; `clock` gives seconds that only go forward."""
+    """What is known of one run. `columns` is how long a line may be; `clock` gives seconds that only go forward.
+
+    `hints` are the commands that settle what the run waits for a person for. While it happens they are lines of their
+    own; of what is over (`is_past`) only those that are left at the end are worth showing.
+    """
 
     clock: Callable[[], float]
     columns: int = 120
+    run_id: str = "RUN"
+    """Of the run, as soon as it is known."""
+    is_past: bool = False
     wraps: bool = False
     """Long lines of text are wrapped at `columns`; a file keeps them whole."""
     turn: int = 0
@@ -62,6 +69,7 @@ class RunView:
     tokens_out: int = 0
     cost: str = ""
     status: str = "starting"
+    hints: dict[str, Text] = field(default_factory=dict)
     began_s: float = field(init=False)
     _in_turn: bool = False
     _used: Text | None = None
@@ -78,6 +86,9 @@ class RunView:
         """The lines that are final now."""
         data = frame.data
         match frame.name:
+            case "agent":
+                self.run_id = str(data.get("run_id") or self.run_id)
+                return []
             case "started":
                 self.status = "running"
                 return []
@@ -112,12 +123,12 @@ class RunView:
                 self.status = "waiting for an answer"
                 options = " | ".join(str(one) for one in asked.get("options") or ())
                 question = one_line(str(asked.get("question", "")), self.columns)
-                hint = f"loomlog inbox answer RUN {asked.get('interrupt_id')} TEXT" + (
-                    f"  ({options})" if options else ""
-                )
-                return [*self._end_turn(), Text(question, style=ODD), Text(one_line(hint, self.columns), style=DIM)]
+                asked_id = str(asked.get("interrupt_id"))
+                hint = f"loomlog inbox answer {self.run_id} {asked_id} TEXT" + (f"  ({options})" if options else "")
+                return [*self._end_turn(), Text(question, style=ODD), *self._hinted(asked_id, hint)]
             case "interruption_resolved":
                 self.status = "running"
+                self.hints.pop(str(_mapping(data.get("interruption")).get("interrupt_id")), None)
                 return []  # the result of its call says the rest
             case "notice":
                 said = str(_mapping(data.get("notice")).get("message", ""))
@@ -143,8 +154,8 @@ class RunView:
                 asked = _mapping(data.get("outcome_unknown"))
                 self.status = "waiting for an operator"
                 line = f"nobody knows what became of call {asked.get('call')} ({asked.get('name') or '?'})"
-                hint = "loomlog runs resolve RUN --call " + f"{asked.get('call')} --as done|not-done"
-                return [*self._end_turn(), Text(line, style=ODD), Text(hint, style=DIM)]
+                hint = f"loomlog runs resolve {self.run_id} --call {asked.get('call')} --as done|not-done"
+                return [*self._end_turn(), Text(line, style=ODD), *self._hinted(str(asked.get("id")), hint)]
             case "hook_acted" | "host_widened":
                 act = _mapping(data.get("hook_acted") or data.get("host_widening"))
                 return [Text(INDENT + one_line(hook_words(act), self.columns - len(INDENT)), style=ODD)]
@@ -156,7 +167,7 @@ class RunView:
                 return [*self._said(), *self._end_turn(), Text(str(data.get("error", "")), style=BAD)]
             case "quarantined":
                 self.status = "quarantined"
-                return [*self._said(), *self._end_turn(), Text(str(data.get("error", "")), style=BAD)]
+                return [*self._said(), *self._end_turn(), Text(f"quarantined: {data.get('error', '')}", style=BAD)]
             case name if name == RECONNECTED:
                 self.text = self.thinking = ""
                 return [Text("connected again", style=DIM)]
@@ -238,8 +249,13 @@ class RunView:
         self.calls[call_id] = OpenCall(name=name, said=arguments(use.get("input")), since_s=self.clock())
         return []
 
+    def _hinted(self, about: str, hint: str) -> list[Text]:
+        self.hints[about] = Text(one_line(hint, self.columns), style=DIM)
+        return [] if self.is_past else [self.hints[about]]
+
     def _returned(self, data: Mapping[str, Any]) -> list[Text]:
         use = _mapping(data.get("tool_use"))
+        self.hints.pop(str(use.get("id", "")), None)
         call = self.calls.pop(str(use.get("id", "")), None)
         name = call.name if call is not None else one_line(str(use.get("name", "?")), NAME_CHARACTERS)
         said = call.said if call is not None else arguments(use.get("input"))

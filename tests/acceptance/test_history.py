@@ -118,7 +118,7 @@ def _taken_in_elsewhere(own: Installation, file: Path, run_id: str, fork_id: str
         other.loomlog("projections", "rebuild")
         proven = other.loomlog("replay", run_id, "--json").json
         assert (proven["drift"], proven["compared"], proven["continues"]) == ([], True, 3)
-        assert "imported  from loom.run.events/" in other.loomlog("runs", "show", run_id).out
+        assert "imported    from loom.run.events/" in other.loomlog("runs", "show", run_id).out
         then = own.loomlog("replay", str(file), "--json").json
         assert [event["at"] for event in proven["events"]] == [event["at"] for event in then["events"]]
         # It goes on here: as a fork, and as the session it was.

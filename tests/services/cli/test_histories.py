@@ -54,7 +54,7 @@ async def test_a_run_is_shown_as_it_was(here: Served) -> None:
     print_moment(console, await runs._moment(run, 2))
     shown = text.getvalue()
     assert f"{run}  at 2 of 4  ModelCallRequested" in shown
-    assert "status    running, awaiting model, turn 1" in shown
+    assert "status      running, awaiting model, turn 1" in shown
     assert "> go" in shown
     assert "ok" not in shown.split("> go")[1]
     assert f"loomlog runs fork {run} --at 2`" in shown
@@ -72,7 +72,7 @@ async def test_a_fork_tells_its_ids_and_the_position_it_wrote(here: Served, caps
     console, text = out()
     print_moment(console, await runs._moment(found["run_id"], 1))
     assert "-- from here on its own" in text.getvalue()
-    assert f"forked    from {run} at 4" in text.getvalue()
+    assert f"forked      from {run} at 4" in text.getvalue()
     assert (await forked(run, capsys, 4, prompt="again"))["run_id"] == found["run_id"]
 
 

@@ -53,6 +53,11 @@ def test_facts_leave_out_what_there_is_not(capsys):
     assert "quarantine" not in shown
 
 
+def test_every_fact_stands_apart_from_its_name(capsys):
+    print_facts(console(), row(quarantined=True, quarantine_error="x"))
+    assert "quarantine  x\n" in capsys.readouterr().out
+
+
 def test_the_facts_say_how_full_the_context_is_and_how_often_it_was_compacted():
     def shown(**changes: object) -> str:
         out = console()
@@ -61,6 +66,6 @@ def test_the_facts_say_how_full_the_context_is_and_how_often_it_was_compacted():
         return captured.get()
 
     gauge = {"used_tokens": 12_000, "max_tokens": 200_000, "used_pct": 6.0}
-    assert "context   12.0k of 200.0k tokens (6 %)\n" in shown(context=gauge)
+    assert "context     12.0k of 200.0k tokens (6 %)\n" in shown(context=gauge)
     assert "(6 %), compacted 2 times\n" in shown(context=gauge, compactions=2)
     assert "context" not in shown(context=None)

@@ -141,6 +141,20 @@ def test_show_tells_what_was_said_and_done_page_by_page(fake):
     assert found["run"] == row()
 
 
+@pytest.mark.parametrize(
+    ("state", "is_shown"),
+    [({"status": "running"}, True), ({"status": "failed"}, False), ({"status": "running", "quarantined": True}, False)],
+)
+def test_show_says_how_a_call_is_settled_only_while_somebody_can(fake, state, is_shown):
+    asked = {"type": "outcome_unknown", "outcome_unknown": {"call": "1.0", "id": "c1", "name": "Pay"}}
+    frame = {"seq": 513, "run_id": "r_1", "type": "outcome_unknown", "event": asked}
+    fake.pages["/v1/sessions/s_1/transcript"] = lambda request: {"events": [frame], "next": None}
+    fake.rows["r_1"] = row(**state)
+    shown = invoke("runs", "show", "r_1").stdout
+    assert "nobody knows what became of call 1.0 (Pay)" in shown
+    assert ("loomlog runs resolve r_1 --call 1.0 --as done|not-done" in shown) == is_shown
+
+
 def test_a_handle_is_as_good_as_an_id(fake):
     fake.rows["a_1"] = row()
     fake.streams.append(frames(DONE, started=False))

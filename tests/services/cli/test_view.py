@@ -134,6 +134,24 @@ def test_how_a_run_ends_is_its_status():
         view.take(frame)
         assert view.status == status
     assert told(Frame(name="error", data={"error": "mock 400: no"})) == ["mock 400: no"]
+    assert told(Frame(name="quarantined", data={"error": "bad record"})) == ["quarantined: bad record"]
+
+
+def test_of_what_is_over_only_what_still_waits_says_how_it_is_settled():
+    unknown = Frame(name="outcome_unknown", data={"outcome_unknown": {"call": "1.0", "id": "c1", "name": "Pay"}})
+    question = Frame(
+        name="interruption_pending", data={"interruption": {"interrupt_id": "i_1", "question": "Shall I?"}}
+    )
+    answered = Frame(name="interruption_resolved", data={"interruption": {"interrupt_id": "i_1"}})
+    view = RunView(clock=Clock(), run_id="r_1", is_past=True)
+    said = ["nobody knows what became of call 1.0 (Pay)", "Shall I?"]
+    assert told(unknown, question, view=view) == said
+    assert [hint.plain for hint in view.hints.values()] == [
+        "loomlog runs resolve r_1 --call 1.0 --as done|not-done",
+        "loomlog inbox answer r_1 i_1 TEXT",
+    ]
+    told(answered, returned("c1", "paid"), view=view)
+    assert view.hints == {}
 
 
 def test_thinking_is_counted_and_not_printed():
@@ -174,9 +192,10 @@ def test_frames_of_later_versions_are_passed_over():
 
 def test_a_question_shows_what_is_asked_and_how_it_is_answered():
     asked = {"interrupt_id": "intr_1", "question": "Shall I?", "options": ["yes", "no"]}
-    assert told(Frame(name="interruption_pending", data={"interruption": asked})) == [
+    agent = Frame(name="agent", data={"run_id": "r_1", "session_id": "s_1", "agent_id": "a_1"})
+    assert told(agent, Frame(name="interruption_pending", data={"interruption": asked})) == [
         "Shall I?",
-        "loomlog inbox answer RUN intr_1 TEXT (yes | no)",
+        "loomlog inbox answer r_1 intr_1 TEXT (yes | no)",
     ]
     assert told(Frame(name="interruption_resolved", data={"interruption": {"status": "resolved"}})) == []
     assert told(Frame(name="notice", data={"notice": {"message": "Half done."}})) == ["Half done."]
