@@ -35,6 +35,7 @@ from connectors.signatures import PublicKey, public_keys, signing_key, verifiers
 from projections.audit import ENDED, find_run
 from projections.builds import PREFIX as SCHEMA
 from projections.tables import EVERY_TENANT
+from redpanda.topics import load_topics
 from schemas.codec import Codec
 from schemas.ids import partition_key
 from services.cli.audit_text import as_json, print_reports
@@ -100,6 +101,7 @@ def verify(
         raise WrongUse("--run says which partition and which time; leave --partition and --since out.")
     if books and (run_id or partition is not None):
         raise WrongUse("--books has one partition and no runs; leave --run and --partition out.")
+    _check_topic(topic, books=books)
     wanted = Wanted(
         run_id=run_id,
         books_only=books,
@@ -131,6 +133,15 @@ def keygen(
     out.print(f"private key  {file}  (LOOMLOG_AUDIT_KEY_FILE; only the auditor needs it)")
     out.print(f"public key   {public_file}  (add its line to the file of LOOMLOG_AUDIT_PUBLIC_KEYS)")
     out.print(f"key id       {key.key_id}")
+
+
+def _check_topic(topic: str, *, books: bool) -> None:
+    """A copy may have any name but that of another topic of ours, where all would look edited. Raises WrongUse."""
+    original = BOOKS_TOPIC if books else EVENTS_TOPIC
+    if topic == original or topic not in {one.name for one in load_topics()}:
+        return
+    hint = " --books verifies that one." if topic == BOOKS_TOPIC else ""
+    raise WrongUse(f"--topic is {topic}, which is no copy of {original}: its records are not what was signed.{hint}")
 
 
 def since_ms(text: str, now_ms: int) -> int:

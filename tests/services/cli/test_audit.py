@@ -108,6 +108,20 @@ def test_the_books_are_verified_with_everything_or_alone(monkeypatch, tmp_path):
         assert (result.exit_code, asked) == (2, [])
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--topic", "loom.run.commands"), "no copy of loom.run.events"),
+        (("--topic", "loom.budget.events"), "--books verifies that one"),
+        (("--books", "--topic", "loom.run.events"), "no copy of loom.budget.events"),
+    ],
+)
+def test_another_topic_of_ours_is_no_copy(monkeypatch, tmp_path, more, said):
+    result, asked = invoke(monkeypatch, tmp_path, verify(story().records, []), *more)
+    assert (result.exit_code, asked) == (2, [])
+    assert said in result.stderr
+
+
 def test_since_is_a_time_or_how_long_ago():
     assert since_ms("24h", 10 * DAY_MS) == 9 * DAY_MS
     assert since_ms("90m", DAY_MS) == DAY_MS - 5_400_000
