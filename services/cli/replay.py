@@ -30,11 +30,11 @@ from projections.frame_shapes import rfc3339
 from projections.runs import RunRow, run_by_id
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec, local_codec
-from schemas.ids import partition_key
+from schemas.ids import ID_PATTERN, partition_key
 from services.cli.commands import run
 from services.cli.event_log import EVENTS_TOPIC, open_ranges, plain, term_before
 from services.cli.event_text import IN_THE_ID, fields_of, fitted
-from services.cli.failures import FAILED, Failure, Unreachable
+from services.cli.failures import FAILED, Failure, Unreachable, WrongUse
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
 from services.cli.settings import CLIENT, CliSettings, cli_settings
 from services.cli.wording import counted, duration
@@ -74,7 +74,10 @@ def replay_run(
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
 ) -> None:
     """Fold a run again from its records, call nothing, and compare; exit 1 on drift."""
-    report = _from_file(Path(run_id), to_seq) if Path(run_id).is_file() else _from_log(run_id, to_seq)
+    is_file = Path(run_id).is_file()
+    if not is_file and not (run_id.startswith("r_") and ID_PATTERN.match(run_id)):
+        raise WrongUse(f"{run_id} is neither a file here nor the id of a run (r_...).")
+    report = _from_file(Path(run_id), to_seq) if is_file else _from_log(run_id, to_seq)
     if as_json:
         print_json(_json(report))
     else:

@@ -32,8 +32,9 @@ from connectors.protocols import LogRecord
 from schemas.codec import Codec, Undecodable, peek, schema_text
 from schemas.reader import RawEvent
 from schemas.values import BlobRef
+from services.stream.file_formats import RUN_BUNDLE, other_file
 
-FORMAT = "loomlog.run-bundle"
+FORMAT = RUN_BUNDLE
 VERSION = 1
 SUFFIX = ".loomlog-run.gz"
 ABOUT = (
@@ -264,6 +265,8 @@ class BundleReader:
             self._left -= len(line)
             if self._left < 0:
                 raise BrokenBundle("the bundle is larger than what is taken here")
+        if self._number == 1 and (other := other_file(line, FORMAT)):
+            raise BrokenBundle(f"it is {other}")
         try:
             found = json.loads(line)
         except ValueError as error:

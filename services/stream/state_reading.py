@@ -22,6 +22,7 @@ from schemas.reader import RawEvent
 from schemas.stream_records import PauseSet
 from schemas.values import BlobRef
 from services.stream.bundle import LINE_MAX, BlobPart
+from services.stream.file_formats import other_file
 from services.stream.statefile import (
     BLOBS,
     CLOSES,
@@ -212,6 +213,8 @@ def plain(file: IO[bytes]) -> IO[bytes]:
 
 def _header(line: bytes) -> tuple[StateHeader, int]:
     """What the first line says, and the version it is written in."""
+    if other := other_file(line, FORMAT):
+        raise BrokenState(f"it is {other}")
     try:
         found = json.loads(line.removesuffix(OPENS) + b"}")
     except (ValueError, RecursionError) as error:

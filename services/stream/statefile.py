@@ -33,8 +33,9 @@ from schemas.reader import RawEvent
 from schemas.stream_records import PauseSet
 from schemas.values import BlobRef
 from services.stream.bundle import BLOB_PART_BYTES, GZIP, BlobPart
+from services.stream.file_formats import STATE
 
-FORMAT = "loomlog.state"
+FORMAT = STATE
 VERSION = 2
 """1 had no limits."""
 SUFFIX = ".loomlog-state.gz"

@@ -1,3 +1,4 @@
+import gzip
 import json
 from contextlib import asynccontextmanager
 
@@ -136,6 +137,20 @@ def test_a_proven_run_ends_with_0_and_shows_its_timeline(monkeypatch, tmp_path):
     assert "continues 1 earlier run" in result.stdout
     assert "folded twice, equal to the read models" in result.stdout
     assert "ToolReturned" not in invoke(monkeypatch, tmp_path, report(), "--no-timeline").stdout
+
+
+@pytest.mark.parametrize("given", ["/nonexistent.file", "/", "../r_1", "a_1", "r_1/x"])
+def test_what_is_no_file_and_no_run_is_wrong_use(given):
+    result = CliRunner().invoke(app, ["replay", given])
+    assert (result.exit_code, result.stderr) == (2, f"{given} is neither a file here nor the id of a run (r_...).\n")
+
+
+def test_a_state_file_is_named_with_the_command_that_takes_it(tmp_path):
+    file = tmp_path / "x.loomlog-state.gz"
+    file.write_bytes(gzip.compress(b'{"format":"loomlog.state","schema_version":2,"sections":{\n'))
+    result = CliRunner().invoke(app, ["replay", str(file)])
+    said = f"{file} cannot be replayed: it is a state, which `loomlog snapshot restore` takes.\n"
+    assert (result.exit_code, result.stderr) == (1, said)
 
 
 def test_drift_ends_with_1_and_says_what_does_not_hold(monkeypatch, tmp_path):
