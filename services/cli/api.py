@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 import orjson
@@ -198,6 +198,11 @@ class Api:
             )
         kind = NotNow if status == 503 and code not in LASTING else Refusal
         return kind(_sentence(said), code=code, status=status, details=details)
+
+
+def segment(text: str) -> str:
+    """A text as one segment of a path: what somebody typed for an id never becomes another route."""
+    return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe="")
 
 
 async def _pieces(file: Path) -> AsyncIterator[bytes]:

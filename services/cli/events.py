@@ -29,7 +29,7 @@ from projections.audit import find_run
 from projections.builds import PREFIX as SCHEMA
 from projections.tables import EVERY_TENANT
 from schemas.ids import partition_key
-from services.cli.api import Api, Refusal
+from services.cli.api import Api, Refusal, segment
 from services.cli.commands import run
 from services.cli.event_log import (
     EVENTS_TOPIC,
@@ -239,7 +239,7 @@ async def _first_offset(cli: CliSettings, wanted: Wanted) -> int | None:
 async def _served(cli: CliSettings, topic: str, partition: int, offset: int) -> Mapping[str, Any]:
     async with Api(cli.api_url, cli.token) as api:
         try:
-            found: Mapping[str, Any] = await api.get(f"/v1/events/{topic}/{partition}/{offset}")
+            found: Mapping[str, Any] = await api.get(f"/v1/events/{segment(topic)}/{partition}/{offset}")
         except Refusal as refusal:
             if refusal.status == 404:
                 raise Failure(f"{refusal} --direct asks the broker, which also shows what cannot be read.") from refusal

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from services.cli.api import segment
 from services.cli.commands import Commands, run
 from services.cli.output import DIM, NAME, ODD, console, print_json
 from services.cli.runs import Json, RunId, api_of_here, row_of
@@ -117,5 +118,5 @@ async def _listed(params: Mapping[str, str | int]) -> Any:
 async def _resolved(run_id: str, interrupt_id: str, body: Mapping[str, str]) -> tuple[Mapping[str, Any], str]:
     async with api_of_here() as api:
         row = await row_of(api, run_id)
-        found = await api.post(f"/v1/runs/{row['run_id']}/interrupts/{interrupt_id}/resolve", body)
+        found = await api.post(f"/v1/runs/{row['run_id']}/interrupts/{segment(interrupt_id)}/resolve", body)
         return found.value, found.position

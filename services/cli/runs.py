@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from services.cli.api import Api, Refusal
+from services.cli.api import Api, Refusal, segment
 from services.cli.commands import run
 from services.cli.failures import FAILED, Failure, WrongUse
 from services.cli.following import WAITING, Followed, Frame
@@ -71,7 +71,7 @@ def start(
     """Start a run, and follow it."""
     text = _prompt(prompt)
     # A session is gone on with as its own route does it: with what was said in it before.
-    path = f"/v1/sessions/{session}/messages?ids=1" if session else "/v1/runs?ids=1"
+    path = f"/v1/sessions/{segment(session)}/messages?ids=1" if session else "/v1/runs?ids=1"
     body = {"agent": agent, "prompt": text}
     run(_start(path, body, idempotency_key or str(uuid.uuid4()), follow_it=follow_it, as_json=as_json))
 
@@ -272,7 +272,7 @@ async def row_of(api: Api, run_id: str) -> Mapping[str, Any]:
     """The run of an id or a handle. Raises Refusal."""
     path = "/v1/runs" if run_id.startswith("r_") else "/v1/agents"
     try:
-        row: Mapping[str, Any] = await api.get(f"{path}/{run_id}")
+        row: Mapping[str, Any] = await api.get(f"{path}/{segment(run_id)}")
     except Refusal as refusal:
         if refusal.status == 404:
             raise Failure(f"There is no run {run_id}. `loomlog runs ls` lists them.") from refusal

@@ -89,6 +89,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a snapshot to a file here, and check it to its last line."""
+    _check(snapshot_id)
     path = file or Path(f"{snapshot_id}{SUFFIX}")
     if path.exists() and not force:
         raise WrongUse(f"{path} exists. --force replaces it.")
@@ -141,8 +142,15 @@ def restore(
 @snapshot_app.command("rm")
 def remove(snapshot_id: SnapshotId) -> None:
     """Delete a snapshot that is kept; also when there is none."""
+    _check(snapshot_id)
     run(_delete(f"{SNAPSHOTS}/{snapshot_id}"))
     console().print(Text.assemble("Removed ", (snapshot_id, NAME), ("  no event: it was not in the log", DIM)))
+
+
+def _check(snapshot_id: str) -> None:
+    """It becomes a part of paths, here and there. Raises WrongUse."""
+    if not ID.fullmatch(snapshot_id):
+        raise WrongUse(f"{snapshot_id} is no id of a snapshot (snap_...); `loomlog snapshot ls` lists them.")
 
 
 async def _get(path: str) -> Any:

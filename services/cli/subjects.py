@@ -13,12 +13,11 @@ Before: main.py. After: api.py.
 
 from collections.abc import Mapping
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 from rich.text import Text
 
-from services.cli.api import Answer
+from services.cli.api import Answer, segment
 from services.cli.commands import Commands, run
 from services.cli.failures import FAILED, WrongUse
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
@@ -180,7 +179,7 @@ async def _get(params: Mapping[str, str]) -> Any:
 
 async def _post(tenant: str, body: Mapping[str, Any]) -> Answer:
     async with api_of_here() as api:
-        return await api.post(f"{PATH}?tenant={quote(tenant, safe='')}", body)
+        return await api.post(f"{PATH}?tenant={segment(tenant)}", body)
 
 
 async def _rewrap() -> Answer:

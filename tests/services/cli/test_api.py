@@ -1,7 +1,9 @@
+from urllib.parse import unquote
+
 import httpx
 import pytest
 
-from services.cli.api import Api, NotNow, Refusal
+from services.cli.api import Api, NotNow, Refusal, segment
 from services.cli.failures import UNREACHABLE, Failure, Unreachable, WrongUse
 from tests.services.cli.fake_api import FakeApi, Scripted, refused
 
@@ -30,6 +32,17 @@ async def test_a_write_gives_the_position_of_its_event():
     async with fake.client() as api:
         found = await api.post("/v1/agents/a_1/cancel", {"reason": "x"})
     assert (found.value, found.position) == ({"cancelled": True}, "run.events/1:9")
+
+
+@pytest.mark.parametrize("typed", ["..", ".", "../x", "a/b", "a?b#c", "ü %41"])
+async def test_what_somebody_types_for_an_id_stays_one_segment_of_the_path(typed):
+    fake = FakeApi()
+    async with fake.client() as api:
+        with pytest.raises(Refusal):
+            await api.get(f"/v1/runs/{segment(typed)}/state")
+    path = fake.asked[0].url.raw_path.decode()
+    assert path.count("/") == 4
+    assert unquote(path) == f"/v1/runs/{typed}/state"
 
 
 async def test_a_refusal_is_a_sentence_with_its_code_and_details():

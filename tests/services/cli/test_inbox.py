@@ -46,6 +46,13 @@ def words(changes=None, now="2026-01-31T12:08:00+00:00") -> list[str]:
     return [line.plain for line in inbox.lines_of(ASKED | (changes or {}), datetime.fromisoformat(now))]
 
 
+def test_ids_are_one_segment_of_a_path(fake):
+    invoke("answer", "../x", "intr_1", "yes")
+    assert fake.asked[-1].url.raw_path == b"/v1/agents/..%2Fx"
+    invoke("answer", "r_1", "../x", "yes")
+    assert fake.asked[-1].url.raw_path == b"/v1/runs/r_1/interrupts/..%2Fx/resolve"
+
+
 def test_a_question_says_whose_it_is_what_it_asks_and_how_long_it_waits():
     assert words() == [
         "r_1  assistant  intr_1  high  expires in 52 min 00 s",

@@ -116,6 +116,13 @@ def test_what_is_no_file_and_no_id_is_wrong_use(fake: FakeApi) -> None:
     assert "neither a file here nor the id" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["export", "rm"])
+def test_an_id_that_would_be_another_route_is_wrong_use(fake: FakeApi, command: str) -> None:
+    result = invoke("snapshot", command, "../x")
+    assert (result.exit_code, fake.asked) == (2, [])
+    assert "../x is no id of a snapshot" in result.stderr
+
+
 def test_one_is_removed(fake: FakeApi) -> None:
     fake.answers["DELETE", "/v1/_snapshots/snap_1_0123abcd"] = Scripted()
     assert invoke("snapshot", "rm", "snap_1_0123abcd").exit_code == 0
