@@ -197,6 +197,8 @@ class Codec:
         newest = self._write[version.name][1]
         try:
             plain: Any = schemaless_reader(source, version.schema, None if version.schema is newest else newest)
+        except EOFError as error:
+            raise Undecodable(f"{version.name} version {version.version}: the body is cut short") from error
         except Exception as error:
             raise Undecodable(f"{version.name} version {version.version}: {type(error).__name__}: {error}") from error
         if source.tell() != len(value):

@@ -102,7 +102,7 @@ async def _act(action: str, where: str, reason: str, *, as_json: bool) -> list[M
 
 
 def _print(result: Mapping[str, Any]) -> None:
-    where = ("  event ", DIM), result["position"] or ""
+    where = (("  event ", DIM), result["position"]) if result["position"] else ()
     why = f"  {result['error']}" if result["error"] else ""
     style = BAD if result["outcome"] == "failed" else ""
     console().print(Text.assemble((result["run_id"], NAME), f" {result['outcome']}", *where, (why, style)))

@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,6 +53,15 @@ Offset = Annotated[int, typer.Argument(min=0, metavar="OFFSET", help="Of the let
 dead_letters_app = typer.Typer(help="Records nobody could handle: look at them, put them back.", no_args_is_help=True)
 
 
+class Kind(StrEnum):
+    """Why a record became a letter (DeadLetter.kind)."""
+
+    UNDECODABLE = "undecodable"
+    UNKNOWN_SCHEMA = "unknown_schema"
+    REFUSED = "refused"
+    FOLD_BUG = "fold_bug"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
     """A dead letter in its place. `replayed` are the positions where its original was put back."""
@@ -77,7 +87,7 @@ class Letter:
 
 @dead_letters_app.command("ls")
 def list_letters(
-    kind: Annotated[str, typer.Option(help="Only of this kind: undecodable, unknown_schema, refused, fold_bug.")] = "",
+    kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="At most so many, the newest.")] = 50,
     as_json: Json = False,
 ) -> None:
@@ -89,7 +99,7 @@ def list_letters(
         return
     out = console()
     if not letters:
-        out.print(Text("There are no dead letters.", style=GOOD))
+        out.print(Text(f"There are no dead letters{f' of the kind {kind}' if kind else ''}.", style=GOOD))
         return
     rows = [
         [str(one.offset), rfc3339(one.letter.at_ms), one.letter.kind, one.letter.service, one.origin,

@@ -166,6 +166,11 @@ def test_a_record_cut_short_anywhere_is_undecodable(value: bytes) -> None:
         only_undecodable(value[:end])
 
 
+def test_a_body_that_is_cut_short_is_said_to_be() -> None:
+    with pytest.raises(Undecodable, match=r"CancelRun version \d+: the body is cut short$"):
+        local_codec().decode(local_codec().encode(CANCEL)[:7])
+
+
 def test_bytes_after_the_body_are_undecodable() -> None:
     with pytest.raises(Undecodable, match="2 bytes are left"):
         local_codec().decode(local_codec().encode(CANCEL) + b"\0\0")

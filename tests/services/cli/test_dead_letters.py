@@ -137,6 +137,16 @@ def test_no_letters_are_good_news(dlq):
     assert "There are no dead letters" in dlq(log_of(), "ls").stdout
 
 
+def test_a_kind_there_is_not_is_wrong_use_and_those_there_are_are_named(dlq):
+    result = dlq(log_of(), "ls", "--kind", "nope")
+    assert result.exit_code == 2
+    for kind in ("undecodable", "unknown_schema", "refused", "fold_bug"):
+        assert kind in result.stderr
+    assert (
+        "no dead letters of the kind refused" in dlq(log_of(letter(kind="fold_bug")), "ls", "--kind", "refused").stdout
+    )
+
+
 def test_a_letter_is_shown_with_what_its_original_says(dlq):
     shown = json.loads(dlq(log_of(letter()), "show", "0", "--json").stdout)
     assert shown["original"]["type"] == "CancelRun"
