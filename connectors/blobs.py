@@ -20,6 +20,7 @@ import secrets
 from pathlib import Path
 
 from connectors.errors import OutsideError, Permanent, Transient
+from connectors.private_files import create, make_folders
 from schemas.values import BlobRef
 
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -61,7 +62,7 @@ class FileBlobs:
     def _write(self, place: Path, data: bytes) -> None:
         temporary = place.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
         try:
-            with temporary.open("xb") as file:
+            with create(temporary) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -70,9 +71,7 @@ class FileBlobs:
             temporary.unlink(missing_ok=True)
 
     def _make_folders(self, folder: Path) -> None:
-        missing = [part for part in (folder, *folder.parents) if not part.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        for part in missing:
+        for part in make_folders(folder):
             _flush_folder(part.parent)
 
     def _get(self, ref: BlobRef) -> bytes:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from connectors.errors import OutsideError, Permanent, Transient
+from connectors.private_files import create, make_folders
 
 ID = re.compile(r"snap_[0-9]{1,16}_[0-9a-f]{8}\Z")
 SUFFIX = ".loomlog-state.gz"
@@ -82,8 +83,8 @@ class StateFiles:
 
     def _create(self, place: Path) -> IO[bytes]:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            return place.open("xb")
+            make_folders(self._folder)
+            return create(place)
         except OSError as error:
             raise _translated(f"create {place}", error) from error
 
@@ -93,7 +94,7 @@ class StateFiles:
         try:
             file.flush()
             os.fsync(file.fileno())
-            with partial.open("xb") as beside:
+            with create(partial) as beside:
                 beside.write(json.dumps(manifest, sort_keys=True).encode())
                 beside.flush()
                 os.fsync(beside.fileno())

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import orjson
 
+from connectors.private_files import create
 from services.cli.failures import Failure, Unreachable, WrongUse
 
 POSITION_HEADER = "x-loomlog-position"
@@ -118,10 +119,13 @@ class Api:
         )
 
     async def download(self, path: str, to: Path) -> None:
-        """The answer to a read, written to a file as it comes and flushed. Raises Refusal, Unreachable or OSError."""
+        """The answer to a read, written to a new file as it comes and flushed. Raises Refusal, Unreachable or OSError.
+
+        Only its owner may read the file.
+        """
         try:
             async with self.stream("GET", path) as response:
-                with to.open("wb") as file:
+                with create(to) as file:
                     async for piece in response.aiter_bytes():
                         file.write(piece)
                     file.flush()

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from services.cli.commands import run
+from services.cli.exported import arriving, require_place
 from services.cli.failures import FAILED, Failure, WrongUse
 from services.cli.following import Followed
 from services.cli.orders import runs_app
@@ -28,7 +29,6 @@ TEXT_SETTINGS = ("provider", "model", "effort", "system_prompt")
 LIST_SETTINGS = ("tools", "stop")
 STEP_COLUMNS = 48
 """Characters of a step in the table; `--json` has all of it."""
-PARTIAL = ".part"
 IMPORT_TIMEOUT_S = 600.0
 """A large file is read three times and folded once before the answer comes."""
 
@@ -218,24 +218,18 @@ def export(
 
 
 async def _export(run_id: str, file: Path | None, *, force: bool) -> tuple[Path, BundleReplay]:
-    """The file gets its name when it is whole and was replayed, so that a broken one never looks like a good one."""
+    """The file gets its name when it is whole and was replayed."""
     async with api_of_here() as api:
         row = await row_of(api, run_id)
         path = file or Path(f"{row['run_id']}{SUFFIX}")
-        if path.exists() and not force:
-            raise WrongUse(f"{path} exists. --force replaces it.")
-        partial = path.with_name(path.name + PARTIAL)
+        require_place(path, force=force)
         try:
-            await api.download(f"/v1/runs/{row['run_id']}/export", partial)
-            with partial.open("rb") as written:
-                found = replay_bundle(written, through_bytes=False)
-            partial.replace(path)
+            with arriving(path) as partial:
+                await api.download(f"/v1/runs/{row['run_id']}/export", partial)
+                with partial.open("rb") as written:
+                    found = replay_bundle(written, through_bytes=False)
         except BrokenBundle as error:
             raise Failure(f"The export of {row['run_id']} did not arrive whole: {error}. Try again.") from error
-        except OSError as error:
-            raise Failure(f"{path} cannot be written: {error.strerror}.") from error
-        finally:
-            partial.unlink(missing_ok=True)
         return path, found
 
 

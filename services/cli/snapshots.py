@@ -17,6 +17,7 @@ from rich.text import Text
 
 from services.cli.api import Answer
 from services.cli.commands import run
+from services.cli.exported import arriving, require_place
 from services.cli.failures import FAILED, Failure, WrongUse
 from services.cli.output import DIM, NAME, ODD, console, print_json, print_table
 from services.cli.runs import Json, api_of_here
@@ -25,7 +26,6 @@ from services.stream.state_checking import CheckedState, check_state
 from services.stream.statefile import SUFFIX, BrokenState
 
 ID = re.compile(r"snap_[0-9]+_[0-9a-f]{8}")
-PARTIAL = ".part"
 LONG_S = 24 * 3600.0
 """Longest wait for a file to be written or taken in; a state may have millions of runs."""
 SNAPSHOTS = "/v1/_snapshots"
@@ -91,8 +91,7 @@ def export(
     """Write a snapshot to a file here, and check it to its last line."""
     _check(snapshot_id)
     path = file or Path(f"{snapshot_id}{SUFFIX}")
-    if path.exists() and not force:
-        raise WrongUse(f"{path} exists. --force replaces it.")
+    require_place(path, force=force)
     found = run(_export(snapshot_id, path))
     if as_json:
         print_json(
@@ -182,20 +181,14 @@ async def _restore_kept(snapshot_id: str, dry_run: bool, sealed: bool) -> Answer
 
 async def _export(snapshot_id: str, path: Path) -> CheckedState:
     """The file gets its name when it is whole and was checked."""
-    partial = path.with_name(path.name + PARTIAL)
     try:
-        async with api_of_here() as api:
-            await api.download(f"{SNAPSHOTS}/{snapshot_id}/export?format=gzip", partial)
-        with partial.open("rb") as written:
-            found = check_state(written)
-        partial.replace(path)
+        with arriving(path) as partial:
+            async with api_of_here() as api:
+                await api.download(f"{SNAPSHOTS}/{snapshot_id}/export?format=gzip", partial)
+            with partial.open("rb") as written:
+                return check_state(written)
     except BrokenState as error:
         raise Failure(f"The export of {snapshot_id} did not arrive whole: {error}. Try again.") from error
-    except OSError as error:
-        raise Failure(f"{path} cannot be written: {error.strerror}.") from error
-    finally:
-        partial.unlink(missing_ok=True)
-    return found
 
 
 def _print_restored(out: Console, found: Mapping[str, Any]) -> None:
