@@ -24,6 +24,8 @@ from pathlib import Path
 import uvicorn
 import uvloop
 from prometheus_client import disable_created_metrics
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from connectors import logs
 from connectors.configuration import ConfigurationProblem, Loaded, check_tiers, load, providers_of, token_table
@@ -71,6 +73,16 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping()
         await super().shutdown(sockets)
+
+
+class WebSockets(WebSocketsSansIOProtocol):
+    """uvicorn's, which takes a handshake that was refused with an answer of its own for one that got none, and logs an
+    error: to it only an accepted or a plainly closed one is complete."""
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True
 
 
 async def run(loaded: Loaded) -> None:
@@ -145,7 +157,7 @@ def _config(service: Service, frame_bytes: int) -> uvicorn.Config:
         build_app(service),
         http="httptools",
         loop="none",
-        ws="websockets-sansio",
+        ws=WebSockets,
         ws_max_size=frame_bytes,
         ws_ping_interval=PING_S,
         ws_ping_timeout=PING_S,

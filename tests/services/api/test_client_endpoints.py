@@ -2,15 +2,20 @@
 
 import asyncio
 import json
+import logging
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from connectors.configuration import TokenTable
 from services.api.app import build_app
 from services.api.client_endpoints import SUBPROTOCOL, Socket, identified
+from services.api.main import Server, _config
 from services.commands.authentication import Gate
 from services.commands.client_connection import Gone
 from services.commands.declined import Declined
@@ -114,6 +119,23 @@ async def test_a_handshake_that_is_refused_says_why(
 ) -> None:
     async with served(tmp_path) as here:
         assert (await Client(here.app, offers=offers, **headers).talk()).refusal == refusal
+
+
+async def test_a_refused_handshake_has_its_status_on_the_wire_and_is_no_error_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server(_config(service_of(None, tmp_path), 1_024), stopping=lambda: None)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        host, port = listening.getsockname()
+        serving = asyncio.create_task(server.serve([listening]))
+        with pytest.raises(InvalidStatus) as refused:
+            async with asyncio.timeout(WAIT_S), connect(f"ws://{host}:{port}/v1/client-tools"):
+                pass
+        server.should_exit = True
+        await serving
+    assert refused.value.response.status_code == 401
+    assert json.loads(refused.value.response.body)["code"] == "unauthorized"
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_a_process_that_is_not_ready_says_so(tmp_path: Path) -> None:
