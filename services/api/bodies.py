@@ -2,7 +2,7 @@
 
 These models are also the OpenAPI document of the bodies, so a bound that a caller should know is written in both
 places from one constant. A field nobody knows is refused: a misspelt `session_id` would otherwise quietly start another
-session. A null is the same as nothing said.
+session. A null is the same as nothing said, and so is an empty id.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from services.core.budget.limits import AMOUNT_MAX
 from services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
+Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,128}$")]
 AgentName = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")]
 BEARER_PATTERN = BEARER.pattern.replace(r"\Z", "$")
 CREDENTIALS = (

@@ -72,6 +72,12 @@ def test_a_message_has_neither_session_nor_user_of_its_own() -> None:
     assert (found.session_id, found.user_id, found.agent) == ("", "", "")
 
 
+@pytest.mark.parametrize("model", [RunBody, MessageBody])
+def test_an_empty_id_is_as_if_it_were_not_there(model: type[MessageBody]) -> None:
+    ids = {"session_id": "", "agent_id": "", "user_id": ""}
+    assert request_of({"agent": "a", **ids}, model) == request_of({"agent": "a"}, model)
+
+
 @pytest.mark.parametrize(
     "body",
     [
