@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import IO, TypeVar
 
+import orjson
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
@@ -49,7 +50,11 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
     elif not _is_json(request.headers.get("content-type", "")):
         raise Declined("unsupported_media_type", "expected Content-Type: application/json")
     try:
+        # The other one takes NaN for a number, and makes infinity of one that is too large.
+        orjson.loads(raw)
         return model.model_validate_json(raw)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(f"the body is not JSON: {error}") from error
     except ValidationError as error:
         raise bad_request(_problems(error)) from error
 

@@ -289,7 +289,7 @@ def _check_metadata(what: str, metadata: Mapping[str, Any]) -> None:
     try:
         size = len(orjson.dumps(metadata))
     except orjson.JSONEncodeError as error:
-        raise bad_request(f"{what} is nested too deeply or holds a number JSON does not have: {error}") from error
+        raise bad_request(f"{what} is nested too deeply or holds a number of more than 64 bits: {error}") from error
     if size > limits.METADATA_BYTES_MAX:
         raise bad_request(f"{what}: {size} bytes, at most {limits.METADATA_BYTES_MAX}")
 

@@ -117,6 +117,16 @@ async def test_nulls_are_as_if_they_were_not_there(here: Served) -> None:
     assert (await here.client().post("/v1/runs", json=body)).status_code == 200
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", f"1{'0' * 400}"])
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/runs:batch", "/v1/sessions/s_1/messages", "/v1/runs/r_1/fork"])
+async def test_a_body_with_a_number_that_json_does_not_have_is_not_json(here: Served, path: str, number: str) -> None:
+    body = f'{{"agent":"soaker","prompt":"x","metadata":{{"a":[{number}]}}}}'
+    answer = await here.client().post(path, content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    assert answer.json()["error"].startswith("the body is not JSON: ")
+    assert here.world.commands() == []
+
+
 async def test_a_misspelt_field_is_refused_and_named(here: Served) -> None:
     answer = await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "x", "sesion_id": "s_1"})
     assert answer.status_code == 400
