@@ -189,7 +189,7 @@ def _checked_segments(request: RunRequest) -> tuple[Segment, ...]:
         raise bad_request(f"segments: {len(segments)} of them, at most {limits.SEGMENTS_MAX}")
     if sum(len(segment.content) for segment in segments) > limits.BLOCKS_MAX:
         raise bad_request(f"segments: at most {limits.BLOCKS_MAX} content blocks, all together")
-    if not any(segment.role == "user" and segment.content for segment in segments):
+    if not any(_says_something(block) for segment in segments if segment.role == "user" for block in segment.content):
         raise bad_request("the run has no input: give prompt, or a segment with role user and content")
     return tuple(
         Segment(
@@ -201,6 +201,11 @@ def _checked_segments(request: RunRequest) -> tuple[Segment, ...]:
         )
         for number, segment in enumerate(_with_known_roles(segments))
     )
+
+
+def _says_something(block: ContentBlock) -> bool:
+    """White space alone is nothing to answer, and some providers refuse a message of it."""
+    return block.type == "image" or bool(block.text.strip())
 
 
 def _with_known_roles(segments: Sequence[Segment]) -> Sequence[Segment]:

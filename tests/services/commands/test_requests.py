@@ -104,6 +104,16 @@ def test_a_request_without_user_input_is_refused() -> None:
     assert "no input" in why_not(request(prompt="", segments=(segment(),)))
 
 
+@pytest.mark.parametrize("words", ["", "  ", "\n\t "])
+def test_user_input_of_nothing_but_white_space_is_none(words: str) -> None:
+    blank = ContentBlock(type="untrusted-block", text=words, kind="web_content")
+    assert "no input" in why_not(request(prompt=words))
+    assert "no input" in why_not(request(prompt=words, segments=(segment(text(words), blank),)))
+    assert "no input" in why_not(request(prompt=words, segments=(segment(text("rule"), role="system"),)))
+    assert checked(request(prompt="", segments=(segment(text(words), image()),)))
+    assert checked(request(prompt="", segments=(segment(text(words)), segment(text("hello")))))
+
+
 def test_an_unknown_role_is_refused_with_its_place() -> None:
     given = request(prompt="", segments=(segment(text()), segment(text(), role="assistant")))
     assert why_not(given).startswith("segments[1].role is 'assistant'")
