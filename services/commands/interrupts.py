@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from projections.interrupts import PENDING, STATUSES, InterruptFilter, InterruptRow
+from projections.runs import RunRow
 from projections.tables import BadPlace
 from schemas.ids import ID_PATTERN
 from schemas.run_commands import CancelTurn, ResolveInterruption
@@ -146,12 +147,13 @@ class Interrupts:
         )
         item = await self._control.ordered(row, command)
         if item is None:
-            raise await self._control.undecided("resolve_pending", row, "the answer is in the log and reaches the run")
+            why = await self._control.undecided("resolve_pending", row, "the answer is in the log and reaches the run")
+            raise await self._too_late(row, interrupt_id) if why.code == "not_found" else why
         event = item.record
         if isinstance(event, CommandRefused):
             raise refused(event.code, event.message)
         if not isinstance(event, InterruptionClosed):
-            raise over(run_id)
+            raise await self._too_late(row, interrupt_id)
         if event.interrupt_id != interrupt_id or event.status not in ("resolved", DECLINED):
             raise _ended(interrupt_id, event.status)
         return Settled(
@@ -179,6 +181,11 @@ class Interrupts:
         if item.envelope.cause_id != command.envelope.command_id:
             raise over(run_id)
         return TurnStopped(run_id=run_id, parked=isinstance(event, RunParked), position=self._control.position(item))
+
+    async def _too_late(self, row: RunRow, interrupt_id: str) -> Declined:
+        """The run has ended since it was looked at, mostly because another answer was first: the question knows."""
+        await self._check_waits(row.tenant, row.run_id, interrupt_id, is_live=False)
+        return over(row.run_id)
 
     async def _check_waits(self, tenant: str, run_id: str, interrupt_id: str, *, is_live: bool) -> None:
         """Raises Declined when the read models know that the question has ended, or that there is none."""

@@ -10,6 +10,7 @@ from services.commands.interrupts import Response, check_response, statuses_of
 from services.commands.requests import RunRequest
 from services.commands.runs import Accepted
 from services.core.access.decide import Caller
+from services.core.run.state import Ended
 from tests.services.commands.world import (
     ACME,
     ADMIN_CALLER,
@@ -102,6 +103,28 @@ async def test_a_second_answer_is_refused_by_the_read_models_or_by_the_owner(lag
         again = made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, Response(answer="no"))
         assert (await declined(again)).code == "interrupt_closed"
         run.stream.close()
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+async def test_an_answer_that_another_was_before_is_closed_also_when_that_one_has_ended_the_run(
+    is_heard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world() as made:
+        run, [question] = await asking(made)
+        resolve = made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, YES)
+        ordered = made.layer.control.ordered
+
+        async def late(*order: Any) -> Any:
+            monkeypatch.undo()
+            await made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, YES)
+            made.reply(run.run_id)
+            return await ordered(*order) if is_heard else None
+
+        monkeypatch.setattr(made.layer.control, "ordered", late)
+        found = await declined(resolve)
+        assert isinstance(made.states[run.run_id], Ended)
+        run.stream.close()
+    assert (found.code, found.message) == ("interrupt_closed", f"the question {question} is resolved already")
 
 
 async def test_an_answer_that_comes_too_late_says_so() -> None:
