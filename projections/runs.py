@@ -453,6 +453,11 @@ def _json_object(texts: Mapping[str, str]) -> str:
 # --- queries ---------------------------------------------------------------------------------------------------------
 
 
+SAME_HANDLE_MAX = 20
+"""Newest runs of a handle among which a live one is looked for. Mostly it is the newest of its tenant: a handle that is
+live is refused, and only starts at the same moment in two partitions have it both."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
     """Which runs to list; what is empty does not narrow. Times: `since_ms` <= started < `until_ms`."""
@@ -484,10 +489,17 @@ async def run_by_id(reader: Reader, tenant: Scope, run_id: str) -> RunRow | None
     return RunRow._make(found[0]) if found else None
 
 
-async def run_by_handle(reader: Reader, tenant: Scope, agent_id: str) -> RunRow | None:
-    """The newest run with that handle."""
-    page = await list_runs(reader, tenant, RunFilter(agent_id=agent_id), limit=1)
-    return page.rows[0] if page.rows else None
+async def run_by_handle(
+    reader: Reader, tenant: Scope, agent_id: str, *, user_id: str = "", home: str = ""
+) -> RunRow | None:
+    """The run that is meant by a handle: one of the tenant `home` before others', a live one before one that has ended,
+    the newest of those. Of one user if given.
+    """
+    for scope in dict.fromkeys((home or tenant, tenant)):
+        page = await list_runs(reader, scope, RunFilter(agent_id=agent_id, user_id=user_id), limit=SAME_HANDLE_MAX)
+        if page.rows:
+            return next((row for row in page.rows if row.status == "running"), page.rows[0])
+    return None
 
 
 async def list_runs(

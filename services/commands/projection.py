@@ -32,7 +32,9 @@ class Projection(Protocol):
     """Questions about what has happened. All raise Declined(projection_unavailable)."""
 
     async def run(self, scope: Scope, run_id: str) -> RunRow | None: ...
-    async def run_of_handle(self, scope: Scope, agent_id: str) -> RunRow | None: ...
+    async def run_of_handle(
+        self, scope: Scope, agent_id: str, *, user_id: str = "", home: str = ""
+    ) -> RunRow | None: ...
     async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage: ...
     async def place(self, scope: Scope, run_id: str) -> AuditRow | None: ...
     async def last_of_session(self, scope: Scope, session_id: str) -> AuditRow | None: ...
@@ -81,8 +83,9 @@ class SqlProjection:
     async def run(self, scope: Scope, run_id: str) -> RunRow | None:
         return await self._ask("a run", runs.run_by_id(self._reader, scope, run_id))
 
-    async def run_of_handle(self, scope: Scope, agent_id: str) -> RunRow | None:
-        return await self._ask("a run by its handle", runs.run_by_handle(self._reader, scope, agent_id))
+    async def run_of_handle(self, scope: Scope, agent_id: str, *, user_id: str = "", home: str = "") -> RunRow | None:
+        asked = runs.run_by_handle(self._reader, scope, agent_id, user_id=user_id, home=home)
+        return await self._ask("a run by its handle", asked)
 
     async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage:
         return await self._ask("runs", runs.list_runs(self._reader, scope, wanted, limit=limit, after=after))

@@ -113,7 +113,7 @@ class Reads:
         known = self._under_way(caller, f"r_{agent_id.removeprefix('a_')}")
         if known is not None and known.agent_id == agent_id:
             return known
-        row = await self._projection.run_of_handle(scope_of(reach(caller)), agent_id)
+        row = await self._of_handle(caller, agent_id)
         if row is not None and row.status == "running" and agent_id == f"a_{row.run_id.removeprefix('r_')}":
             return self._learned(
                 _seen(caller, row, 0, "unknown_agent_id", f"there is no run with the handle {agent_id}")
@@ -132,7 +132,7 @@ class Reads:
         return row
 
     async def agent(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
-        """The newest run of that handle. Raises Declined(unknown_agent_id)."""
+        """The run the caller means by that handle. Raises Declined(unknown_agent_id)."""
         demand(caller, RUNS_READ)
         return await self._sources.content.row(await self.row_of_handle(caller, agent_id, position=position))
 
@@ -141,8 +141,15 @@ class Reads:
         _check_known("unknown_agent_id", "run with the handle", agent_id)
         # A handle of ours tells its partition; a chosen one may have been used anywhere.
         lag = await self._wait(position, self._sources.partition_of(agent_id) if agent_id.startswith("a_") else None)
-        row = await self._projection.run_of_handle(scope_of(reach(caller)), agent_id)
+        row = await self._of_handle(caller, agent_id)
         return _seen(caller, row, lag, "unknown_agent_id", f"there is no run with the handle {agent_id}")
+
+    async def _of_handle(self, caller: Caller, agent_id: str) -> RunRow | None:
+        """Of the runs the caller may reach his own tenant's before others', a live one before one that has ended."""
+        allowed = reach(caller)
+        return await self._projection.run_of_handle(
+            scope_of(allowed), agent_id, user_id=allowed.user_id or "", home=caller.tenant
+        )
 
     async def runs(
         self, caller: Caller, wanted: RunFilter, *, tenant: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""

@@ -229,6 +229,33 @@ async def test_a_run_is_found_by_its_id_within_its_tenant_only(reader, some_runs
     assert await run_by_id(reader, "default", "r_99") is None
 
 
+async def test_a_handle_gives_its_live_run_at_home_before_others_and_before_newer_ones_that_have_ended(reader, project):
+    partition = Partition()
+    partition.claim()
+    for run_id, tenant, user, is_over in (
+        ("r_1", "default", "ann", True),
+        ("r_2", "default", "bob", False),
+        ("r_3", "default", "bob", True),
+        ("r_4", "acme", "ann", True),
+        ("r_5", "acme", "ann", False),
+        ("r_6", "acme", "ann", True),
+    ):
+        partition.add(run_id, started(run_id, user_id=user, agent_id="mine"), tenant=tenant)
+        if is_over:
+            partition.add(run_id, completed(), tenant=tenant)
+    await project(partition)
+
+    async def found(scope, **more):
+        return (await run_by_handle(reader, scope, "mine", **more)).run_id
+
+    assert await found("default") == "r_2"
+    assert await found("default", user_id="ann") == "r_1"
+    assert await found(EVERY_TENANT, home="default") == "r_2"
+    assert await found(EVERY_TENANT, home="acme") == "r_5"
+    assert await found(EVERY_TENANT, home="default", user_id="ann") == "r_1"
+    assert await found(EVERY_TENANT, home="globex") == "r_5"
+
+
 async def test_a_handle_gives_its_newest_run_within_the_tenant(reader, some_runs):
     assert (await run_by_handle(reader, "default", "a_mine")).run_id == "r_06"
     assert (await run_by_handle(reader, "acme", "a_mine")).run_id == "r_08"

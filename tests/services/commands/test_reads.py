@@ -84,6 +84,31 @@ async def test_an_isolated_user_sees_its_own_and_its_operator_sees_it_too() -> N
             assert (await made.layer.reads.stream(caller, run.run_id)) is not None
 
 
+async def test_a_handle_is_that_of_the_callers_own_tenant_before_others() -> None:
+    async with world() as made:
+        own = await start(made, "silent", agent_id="shared")
+        other = await start(made, "silent", caller=ACME, agent_id="shared")
+        read, cancel = made.layer.reads.agent, made.layer.control.cancel
+        assert (await read(ADMIN_CALLER, "shared")).run_id == own.run_id
+        assert (await read(ACME, "shared")).run_id == other.run_id
+        stopped = await cancel(ADMIN_CALLER, "shared")
+        assert (stopped.run_id, stopped.cancelled) == (own.run_id, True)
+        assert (await cancel(ADMIN_CALLER, "shared")).run_id == own.run_id, "an ended one of his own before another's"
+        assert (await read(ACME, "shared")).status == "running"
+        own.stream.close()
+        other.stream.close()
+
+
+async def test_an_isolated_users_handle_means_its_own_run_also_when_another_user_has_it_now() -> None:
+    async with world() as made:
+        own = await finished(made, caller=IVY, agent_id="shared")
+        other = await start(made, "silent", caller=ACME, agent_id="shared")
+        assert (await made.layer.reads.agent(IVY, "shared")).run_id == own.run_id
+        assert (await made.layer.reads.agent(ACME, "shared")).run_id == other.run_id
+        assert (await made.layer.control.cancel(IVY, "shared")).run_id == own.run_id
+        other.stream.close()
+
+
 async def test_reading_needs_the_scope() -> None:
     nobody = Caller(name="x", tenant="acme", subject="x", scopes=frozenset({"runs:create"}))
     async with world() as made:

@@ -29,7 +29,7 @@ from projections.cursors import CursorRow, Position
 from projections.frame import FRAMES_PER_EVENT, FrameMemory
 from projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
 from projections.positions import Arrival
-from projections.runs import RunFilter, RunPage, RunRow, frame_memory
+from projections.runs import SAME_HANDLE_MAX, RunFilter, RunPage, RunRow, frame_memory
 from projections.tables import EVERY_TENANT, Scope, place_number, place_parts, place_token
 from projections.transcript import TranscriptPage, TranscriptRow, open_calls
 from projections.usage import SUMS, UsageRow
@@ -448,7 +448,11 @@ class World:
         handle = command.agent_id or f"a_{command.run_id[2:]}"
         live = {run: s.facts for run, s in self.states.items() if not isinstance(s, Absent | Refused | Ended)}
         known = {s.facts.session_id for s in self.states.values() if not isinstance(s, Absent | Refused)}
-        same_handle = next((r for r, f in live.items() if f.agent_id == handle and r != command.run_id), "")
+        tenant = command.envelope.tenant
+        same_handle = next(
+            (r for r, f in live.items() if (f.agent_id, self.tenants[r]) == (handle, tenant) and r != command.run_id),
+            "",
+        )
         same_session = next((r for r, f in live.items() if f.session_id == session and r != command.run_id), "")
         is_known = command.agent != "ghost"
         definition = AgentDefinition(
@@ -517,9 +521,9 @@ class TwinProjection:
         row = self._tables["runs"].get(run_id)
         return row if row is not None and _within(scope, row.tenant) else None
 
-    async def run_of_handle(self, scope: Scope, agent_id: str) -> RunRow | None:
-        page = await self.runs(scope, RunFilter(agent_id=agent_id), limit=1)
-        return page.rows[0] if page.rows else None
+    async def run_of_handle(self, scope: Scope, agent_id: str, *, user_id: str = "", home: str = "") -> RunRow | None:
+        page = await self.runs(scope, RunFilter(agent_id=agent_id, user_id=user_id), limit=SAME_HANDLE_MAX)
+        return min(page.rows, key=lambda row: (row.tenant != home, row.status != "running"), default=None)
 
     async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage:
         rows = [row for row in self._tables["runs"].values() if _within(scope, row.tenant) and _wanted(wanted, row)]
