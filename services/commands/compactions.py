@@ -129,7 +129,9 @@ class Compactions:
             )
 
         request = RunRequest(agent=agent)
-        accepted, told = await self._seeded(Launch(request=request, who=who, names=names, digest="", command=command))
+        accepted, told = await self._seeded(
+            Launch(caller=caller, request=request, who=who, names=names, digest="", command=command)
+        )
         return Copied(
             session_id=accepted.session_id,
             seed_run_id=accepted.run_id,
@@ -202,7 +204,7 @@ class Compactions:
             )
 
         request = RunRequest(agent=newest.agent, session_id=row.session_id)
-        launch = Launch(request=request, who=who, names=names, digest="", command=command)
+        launch = Launch(caller=caller, request=request, who=who, names=names, digest="", command=command)
         try:
             accepted, told = await self._seeded(launch)
         except Declined as declined:

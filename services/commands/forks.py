@@ -100,7 +100,9 @@ class Forks:
         def command(whole: RunRequest) -> Record:
             return self._command(request, whole, row, who, names, overrides, digest)
 
-        return await self._runs.launch(Launch(request=plain, who=who, names=names, digest=digest, command=command))
+        return await self._runs.launch(
+            Launch(caller=caller, request=plain, who=who, names=names, digest=digest, command=command)
+        )
 
     def _command(
         self,

@@ -44,10 +44,12 @@ from services.commands.publisher import Publisher
 from services.commands.reads import Reads
 from services.commands.requests import RunRequest, checked, request_digest, texts_of
 from services.commands.subscription import Subscription
-from services.core.access.decide import Caller, Identity, identity
+from services.core.access.decide import Caller, Identity, Owner, identity, sees
 from services.core.access.scopes import RUNS_CREATE
 from services.stream.sealed_content import sealed_segments, sealed_untrusted, sealed_values
 from services.stream.subject_keys import Seal
+
+HANDLE_IN_USE = "agent_id_in_use"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,7 @@ class Accepted:
 class Launch:
     """A run about to be started. `command` makes another order than StartRun of the request, for a fork."""
 
+    caller: Caller
     request: RunRequest
     who: Identity
     names: RunNames
@@ -128,7 +131,7 @@ class Runs:
             agent_id=request.agent_id,
             idempotency_key=request.idempotency_key,
         )
-        return await self.launch(Launch(request=request, who=who, names=names, digest=_digest(request)))
+        return await self.launch(Launch(caller=caller, request=request, who=who, names=names, digest=_digest(request)))
 
     async def continue_session(self, caller: Caller, session_id: str, request: RunRequest) -> Accepted:
         """A further run of a session, by the session's agent unless the request names one."""
@@ -149,7 +152,14 @@ class Runs:
         digest = _digest(request)
         request = replace(request, agent=request.agent or head.agent, user_tier=request.user_tier or head.user_tier)
         return await self.launch(
-            Launch(request=request, who=who, names=names, digest=digest, continues=_position_of(head.newest))
+            Launch(
+                caller=caller,
+                request=request,
+                who=who,
+                names=names,
+                digest=digest,
+                continues=_position_of(head.newest),
+            )
         )
 
     # --- launching ---------------------------------------------------------------------------------------------------
@@ -275,6 +285,8 @@ class Runs:
                 subscription.give_back(items)
                 if isinstance(first.record, RunRefused):
                     await self._forget_credentials(launch)
+                    if first.record.code == HANDLE_IN_USE:
+                        raise _in_use(launch, await self._holder(launch))
                 return self._answered(launch, subscription, first, repeated=repeated)
             if look and not taken and (earlier := await self._earlier(launch, wait=False)) is not None:
                 subscription.close()
@@ -380,20 +392,29 @@ class Runs:
 
     async def _check_handle(self, launch: Launch) -> None:
         """Raises Declined when the handle is live in another partition; in its own the owner decides."""
+        row = await self._holder(launch)
+        if row is not None and row.partition != self._publisher.partition_of(launch.names.key):
+            raise _in_use(launch, row)
+
+    async def _holder(self, launch: Launch) -> RunRow | None:
+        """The live run that has the handle, as the read models know it; None also when they are away."""
         try:
             await self._sources.barrier.own_writes(None)
             row = await self._sources.projection.run_of_handle(launch.who.tenant, launch.names.agent_id)
         except Declined as declined:
             if declined.code != "projection_unavailable":
                 raise
-            return
-        if row is None or row.status != "running" or row.partition == self._publisher.partition_of(launch.names.key):
-            return
-        raise Declined(
-            "agent_id_in_use",
-            f"agent_id_in_use: the live run {row.run_id} has the handle {row.agent_id}; choose another or cancel it",
-            retry_after_s=RETRY_SOON_S,
-        )
+            return None
+        return row if row is not None and row.status == "running" else None
+
+
+def _in_use(launch: Launch, holder: RunRow | None) -> Declined:
+    """The run that has the handle is named to those who may see it."""
+    said, instead = "a live run", "choose another"
+    if holder is not None and sees(launch.caller, Owner(tenant=holder.tenant, user_id=holder.user_id)):
+        said, instead = f"the live run {holder.run_id}", "choose another or cancel it"
+    message = f"{HANDLE_IN_USE}: {said} has the handle {launch.names.agent_id}; {instead}"
+    return Declined(HANDLE_IN_USE, message, retry_after_s=RETRY_SOON_S)
 
 
 def _digest(request: RunRequest) -> str:

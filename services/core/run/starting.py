@@ -99,8 +99,8 @@ def refusal_of(order: Start, history: tuple[Message, ...]) -> Refusal | None:
     if order.handle_live_run:
         return Refusal(
             code="agent_id_in_use",
-            message=f"agent_id_in_use: the live run {order.handle_live_run} has the handle {order.agent_id}; "
-            "choose another or cancel it",
+            # Not which run: it may be that of a user of whom the one who asks knows nothing.
+            message=f"agent_id_in_use: a live run has the handle {order.agent_id}; choose another or cancel it",
         )
     if order.unresolved is not None:
         return order.unresolved

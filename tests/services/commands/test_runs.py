@@ -348,19 +348,14 @@ async def test_a_handle_in_use_is_refused_by_the_owner() -> None:
         first = await start(made, "silent", agent_id="mine")
         found = await declined(start(made, agent_id="mine"))
         first.stream.close()
-    assert found.code == "agent_id_in_use"
+    assert (found.code, first.run_id in found.message) == ("agent_id_in_use", True)
     assert first.agent_id == "mine"
 
 
 async def test_a_handle_in_use_in_another_partition_is_found_in_the_read_models() -> None:
     async with world() as made:
         session = await finished(made)
-        partition = made.layer.publisher.partition_of(partition_key(session.run_id))
-        handle = next(
-            name
-            for name in (f"mine{n}" for n in range(100))
-            if made.layer.publisher.partition_of(_handle_key(name)) != partition
-        )
+        handle = _handle_of_another_partition(made, session)
         held = await made.layer.runs.continue_session(
             ADMIN_CALLER, session.session_id, request("silent", agent_id=handle)
         )
@@ -370,8 +365,33 @@ async def test_a_handle_in_use_in_another_partition_is_found_in_the_read_models(
     assert len(made.commands()) == 2, "it was refused before it was published"
 
 
-def _handle_key(handle: str) -> str:
-    return names_of_run(fresh="x", tenant="default", subject="default", agent_id=handle, idempotency_key="").key
+def _handle_of_another_partition(made: World, run: Accepted) -> str:
+    partition_of = made.layer.publisher.partition_of
+    tenant = made.tenants[run.run_id]
+    for handle in (f"mine{n}" for n in range(100)):
+        names = names_of_run(fresh="x", tenant=tenant, subject="", agent_id=handle, idempotency_key="")
+        if partition_of(names.key) != partition_of(partition_key(run.run_id)):
+            return handle
+    raise AssertionError("all handles lie in one partition")
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+async def test_a_handle_in_use_names_its_run_only_to_those_who_see_it(is_elsewhere: bool) -> None:
+    async with world() as made:
+        handle = "mine"
+        if is_elsewhere:
+            session = await finished(made, caller=ACME)
+            handle = _handle_of_another_partition(made, session)
+            asked = request("silent", agent_id=handle)
+            held = await made.layer.runs.continue_session(ACME, session.session_id, asked)
+        else:
+            held = await start(made, "silent", caller=ACME, agent_id=handle)
+        hidden = await declined(start(made, caller=IVY, agent_id=handle))
+        told = await declined(start(made, caller=ACME, agent_id=handle))
+        held.stream.close()
+    assert hidden.code == told.code == "agent_id_in_use"
+    assert held.run_id not in hidden.message
+    assert held.run_id in told.message
 
 
 async def test_a_handle_can_be_used_again_when_its_run_is_over() -> None:
