@@ -15,7 +15,7 @@ from services.api.reading import json_body, text, whole
 from services.api.run_endpoints import position_of
 from services.api.service import Service
 from services.commands import limits
-from services.commands.batch import Outcome, keyed
+from services.commands.batch import Outcome
 from services.commands.shapes import resident_json
 from services.core.access.decide import Caller
 
@@ -27,12 +27,12 @@ async def batch(service: Service, caller: Caller, request: Request) -> Response:
     await service.layer.budgets.passed(position_of(request))
     traceparent = request.headers.get("traceparent", "")
     wanted = [run_request(one, idempotency_key="", traceparent=traceparent) for one in body.spawns]
-    wanted = keyed(wanted, request.headers.get("idempotency-key", "").strip())
+    key = request.headers.get("idempotency-key", "").strip()
     batches = service.layer.batches
     if body.mode == "detach":
-        outcomes, status = await batches.detach(caller, wanted), 202
+        outcomes, status = await batches.detach(caller, wanted, key=key), 202
     else:
-        outcomes, status = await batches.join(caller, wanted, timeout_ms=body.timeout_ms or 0), 200
+        outcomes, status = await batches.join(caller, wanted, key=key, timeout_ms=body.timeout_ms or 0), 200
     spawned = sum(bool(outcome.run_id) for outcome in outcomes)
     return json_answer({"results": [outcome_json(one) for one in outcomes], "spawned": spawned}, status=status)
 

@@ -3,12 +3,16 @@
 Each run answers for itself, in the place it was asked for: one that is refused or fails harms no other. A join that has
 waited long enough cancels what is left and says so. Whoever leaves cancels nothing.
 
-Under one Idempotency-Key each run has a key of its own, so the same batch again joins the same runs.
+Under one Idempotency-Key each run has a key of its own, so the same batch again joins the same runs. The hash of the
+whole batch is part of each of its requests, and the first of them begins alone: of another batch under the same key it
+is refused, and with it the batch, before anything of it has begun.
 
 Before: a transport. After: runs.py, once for each run, and its stream to the end.
 """
 
 import asyncio
+import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +25,7 @@ from services.commands.control import Control
 from services.commands.declined import Declined, bad_request
 from services.commands.follow import RunStream, Sources
 from services.commands.items import Piece
-from services.commands.requests import RunRequest
+from services.commands.requests import RunRequest, checked, request_digest
 from services.commands.runs import Accepted, Runs
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_CREATE
@@ -60,31 +64,60 @@ class Batches:
         self._runs = runs
         self._control = control
 
-    async def join(self, caller: Caller, requests: Sequence[RunRequest], *, timeout_ms: int = 0) -> list[Outcome]:
+    async def join(
+        self, caller: Caller, requests: Sequence[RunRequest], *, key: str = "", timeout_ms: int = 0
+    ) -> list[Outcome]:
         """The outcomes, in the order of the requests; `timeout_ms` 0 is the longest wait there is."""
-        wanted = _checked(caller, requests)
+        wanted = _checked(caller, requests, key)
         clock = asyncio.get_running_loop().time
         deadline = clock() + min(timeout_ms or limits.BATCH_WAIT_MS, limits.BATCH_WAIT_MS) / 1000
-        return list(await asyncio.gather(*(self._joined(caller, request, deadline) for request in wanted)))
+        begun = await self._first_begun(caller, wanted)
+        return await asyncio.gather(
+            *(self._joined(caller, one, deadline, begun.get(place)) for place, one in enumerate(wanted))
+        )
 
-    async def detach(self, caller: Caller, requests: Sequence[RunRequest]) -> list[Outcome]:
+    async def detach(self, caller: Caller, requests: Sequence[RunRequest], *, key: str = "") -> list[Outcome]:
         """The ids, once every start is decided."""
-        wanted = _checked(caller, requests)
-        return list(await asyncio.gather(*(self._detached(caller, request) for request in wanted)))
+        wanted = _checked(caller, requests, key)
+        begun = await self._first_begun(caller, wanted)
+        return await asyncio.gather(
+            *(self._detached(caller, one, begun.get(place)) for place, one in enumerate(wanted))
+        )
 
-    async def _detached(self, caller: Caller, request: RunRequest) -> Outcome:
+    async def _first_begun(self, caller: Caller, wanted: Sequence[RunRequest]) -> dict[int, Accepted | Declined]:
+        """Starts under the key of the batch, by place, up to the first that is not refused.
+
+        Raises Declined(idempotency_key_reused) when the key was that of another batch.
+        """
+        begun: dict[int, Accepted | Declined] = {}
+        for place, request in enumerate(wanted):
+            if request.batch_sha256:
+                begun[place] = found = await self._begin(caller, request)
+                if isinstance(found, Declined) and found.code == "idempotency_key_reused":
+                    raise found
+                if isinstance(found, Accepted) or found.code == "run_pending":
+                    break
+        return begun
+
+    async def _begin(self, caller: Caller, request: RunRequest) -> Accepted | Declined:
         try:
-            accepted = await self._runs.start(caller, request)
+            return await self._runs.start(caller, request)
         except Declined as declined:
-            return _declined(declined, request)
+            return declined
+
+    async def _detached(self, caller: Caller, request: RunRequest, begun: Accepted | Declined | None) -> Outcome:
+        accepted = begun or await self._begin(caller, request)
+        if isinstance(accepted, Declined):
+            return _declined(accepted, request)
         accepted.stream.close()
         return _begun(accepted, request)
 
-    async def _joined(self, caller: Caller, request: RunRequest, deadline: float) -> Outcome:
-        try:
-            accepted = await self._runs.start(caller, request)
-        except Declined as declined:
-            return _declined(declined, request)
+    async def _joined(
+        self, caller: Caller, request: RunRequest, deadline: float, begun: Accepted | Declined | None
+    ) -> Outcome:
+        accepted = begun or await self._begin(caller, request)
+        if isinstance(accepted, Declined):
+            return _declined(accepted, request)
         outcome = _begun(accepted, request)
         try:
             async with asyncio.timeout_at(deadline):
@@ -151,12 +184,12 @@ class Told:
                 outcome.status, outcome.error = "failed", orjson.loads(piece.data).get("error", "")
 
 
-def _checked(caller: Caller, requests: Sequence[RunRequest]) -> list[RunRequest]:
-    """The requests as they are started: always new sessions."""
+def _checked(caller: Caller, requests: Sequence[RunRequest], key: str) -> list[RunRequest]:
+    """The requests as they are started: always new sessions, and under the key of the batch if it has one."""
     demand(caller, RUNS_CREATE)
     if not 1 <= len(requests) <= limits.BATCH_SPAWNS_MAX:
         raise bad_request(f"spawns: {len(requests)} of them, expected 1 to {limits.BATCH_SPAWNS_MAX}")
-    return [replace(request, session_id="") for request in requests]
+    return _keyed([replace(request, session_id="") for request in requests], key)
 
 
 def _begun(accepted: Accepted, request: RunRequest) -> Outcome:
@@ -187,11 +220,24 @@ def _declined(declined: Declined, request: RunRequest) -> Outcome:
     )
 
 
-def keyed(requests: Sequence[RunRequest], key: str) -> list[RunRequest]:
+def _keyed(requests: list[RunRequest], key: str) -> list[RunRequest]:
     """The requests under one Idempotency-Key: each under a key of its own, unless it brings one."""
     if not key:
-        return list(requests)
+        return requests
+    said = [(request.idempotency_key, _digest(request)) for request in requests]
+    batch_sha256 = hashlib.sha256(orjson.dumps(said)).hexdigest()
+    number = itertools.count()
     return [
-        replace(request, idempotency_key=request.idempotency_key or f"{key}.{place}")
-        for place, request in enumerate(requests)
+        request
+        if request.idempotency_key
+        else replace(request, idempotency_key=f"{key}.{next(number)}", batch_sha256=batch_sha256)
+        for request in requests
     ]
+
+
+def _digest(request: RunRequest) -> str:
+    """Of one that cannot be started, why."""
+    try:
+        return request_digest(checked(request))
+    except Declined as declined:
+        return declined.message

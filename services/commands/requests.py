@@ -78,6 +78,8 @@ class RunRequest:
     payload_metadata: Mapping[str, Any] = field(default_factory=dict)
     """From the body of a trigger, never from a client: the model is shown it as untrusted."""
     idempotency_key: str = ""
+    batch_sha256: str = ""
+    """Of the batch whose Idempotency-Key it is started under."""
     user_bearer: str = field(default="", repr=False)
     user_credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     traceparent: str = ""
@@ -168,6 +170,8 @@ def request_digest(request: RunRequest) -> str:
         whole["web_search_filter"] = request.web_search_filter
     if request.payload_metadata:
         whole["payload_metadata"] = request.payload_metadata
+    if request.batch_sha256:
+        whole["batch"] = request.batch_sha256
     return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

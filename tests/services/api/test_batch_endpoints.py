@@ -10,6 +10,7 @@ import pytest_asyncio
 from schemas.run_events import ModelCallRequested, RunStarted
 from schemas.values import AgentDefinition, ParentCall
 from services.commands import limits
+from services.core.run.state import Refused
 from tests.services.api.serving import Served, served
 from tests.services.commands.world import ACME, GLOBEX, READER
 
@@ -75,6 +76,42 @@ async def test_the_same_key_again_joins_the_same_runs(here: Served) -> None:
     names = [[one["run_id"] for one in answer["results"]] for answer in answers]
     assert names[0] == names[1]
     assert len(set(names[0])) == 2
+
+
+GO, OTHER, GHOST = ({"agent": agent, "prompt": "go"} for agent in ("soaker", "parker", "ghost"))
+OWN = {**GO, "idempotency_key": "own"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([GO, GO], [GO]),
+        ([GO], [GO, GO]),
+        ([GO, GO], [GO, {**GO, "prompt": "stop"}]),
+        ([GO, OTHER], [OTHER, GO]),
+        ([GHOST, GO], [GHOST, GO, GO]),
+        ([GO], [GHOST, GO]),
+        ([OWN, GO], [GO, GO]),
+        ([GO], [OWN, GO]),
+        ([GO, GO], [GO, {**GO, "metadata": {"too large": 10**30}}]),
+    ],
+)
+async def test_another_batch_under_the_same_key_is_refused_and_nothing_of_it_starts(
+    here: Served, first: list[Any], second: list[Any]
+) -> None:
+    async def post(spawns: list[Any]) -> Any:
+        return await here.client(ACME).post(
+            "/v1/runs:batch", json={"spawns": spawns, "mode": "detach"}, headers={"Idempotency-Key": "k1"}
+        )
+
+    begun = await post(first)
+    assert begun.status_code == 202
+    known = set(here.world.states)
+    refused = await post(second)
+    assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused")
+    again = await post(first)
+    assert [one["run_id"] for one in again.json()["results"]] == [one["run_id"] for one in begun.json()["results"]]
+    assert {run for run, state in here.world.states.items() if not isinstance(state, Refused)} <= known
 
 
 @pytest.mark.parametrize(
