@@ -33,7 +33,7 @@ from connectors.protocols import ModelRequest
 from schemas.budget_commands import ReleaseBudget, ReserveBudget, SettleBudget
 from schemas.budget_events import BudgetRefused, BudgetReserved
 from schemas.values import LimitNotice, Usage
-from services.core.budget.amounts import HARD, exhausted, notice, passed, refusal
+from services.core.budget.amounts import exhausted, notice_of, passed, refusal
 from services.core.budget.limits import CALL_AMOUNT_MAX
 from services.stream.budget_clerk import BudgetClerk, ClerkBusy
 
@@ -219,7 +219,7 @@ class Hold:
             elif answer.may_fit and loop.time() < end:
                 await self._room(worst, end)
             elif answer.code == "over_limit":
-                return notice(answer.scope, answer.scope_id, HARD, answer.unit, answer.used, answer.limit)
+                return notice_of(answer, tokens=worst.tokens, micros=worst.micros)
             else:
                 raise BooksAway(f"the books refused {self._id}: {answer.code}")
 

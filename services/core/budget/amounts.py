@@ -4,13 +4,16 @@ Before: the books. After: decide.py asks for `refusal`; whoever tells people (ru
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from schemas.budget_events import BudgetRefused
 from schemas.values import LimitNotice
 from services.core.budget.months import month_of
 from services.core.budget.state import EMPTY, OPERATOR, Account, Books, Limit, limited
 
 TOKENS, MICROS = "tokens", "micros"
+UNITS = {TOKENS: "tokens", MICROS: "millionths of the currency"}
+"""As people are told."""
 SOFT, HARD = "soft", "hard"
 
 
@@ -96,10 +99,10 @@ def _reached(books: Books, tenant: str, user_id: str, at_ms: int, severity: str)
 
 
 def notice(scope: str, scope_id: str, severity: str, unit: str, used: int, limit: int) -> LimitNotice:
-    """A limit as the runs it applies to may know it: what the whole installation spends is no business of a tenant."""
-    whose = "the installation" if scope == OPERATOR else f"the {scope} {scope_id}"
+    """A limit that is reached, as the runs it applies to may know it: what the whole installation spends is no business
+    of a tenant."""
     is_ours = scope == OPERATOR
-    figures = "" if is_ours else f": {used} of {limit} {'tokens' if unit == TOKENS else 'millionths of the currency'}"
+    figures = "" if is_ours else f": {used} of {limit} {UNITS[unit]}"
     return LimitNotice(
         scope=scope,
         scope_id=scope_id,
@@ -107,5 +110,26 @@ def notice(scope: str, scope_id: str, severity: str, unit: str, used: int, limit
         unit=unit,
         used=0 if is_ours else used,
         limit=0 if is_ours else limit,
-        message=f"the {severity} limit of {whose} for this month is reached{figures}",
+        message=f"the {severity} limit of {_whose(scope, scope_id)} for this month is reached{figures}",
     )
+
+
+def notice_of(refused: BudgetRefused, *, tokens: int, micros: int) -> LimitNotice:
+    """The hard limit that forbids a call of this worst case, and whether it is reached or the call too large for it."""
+    limit = f"the hard limit of {_whose(refused.scope, refused.scope_id)} for this month"
+    told = notice(refused.scope, refused.scope_id, HARD, refused.unit, refused.used, refused.limit)
+    if refused.used >= refused.limit:
+        return told
+    worst, unit = micros if refused.unit == MICROS else tokens, UNITS[refused.unit]
+    if refused.may_fit:
+        message = f"what is left of {limit} is set aside for calls under way; try again when they have ended"
+    elif refused.scope == OPERATOR:
+        message = f"the call may use {worst} {unit}, more than is left of {limit}; a smaller max_tokens makes it less"
+    else:
+        left = f"{refused.limit - refused.used} of {refused.limit}"
+        message = f"the call may use {worst} {unit}, and of {limit} {left} are left; a smaller max_tokens makes it less"
+    return replace(told, message=message)
+
+
+def _whose(scope: str, scope_id: str) -> str:
+    return "the installation" if scope == OPERATOR else f"the {scope} {scope_id}"

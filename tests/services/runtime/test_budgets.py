@@ -96,6 +96,18 @@ async def test_nothing_is_left_so_the_next_run_is_refused() -> None:
     )
 
 
+async def test_a_run_whose_call_is_too_large_for_what_is_left_ends_and_says_so() -> None:
+    world = BudgetWorld()
+    async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
+        await world.limit(books, hard_micros=1)
+        world.start("r_one")
+        await until(lambda: world.ends().total() == 1)
+    [end] = [event for _, event in world.events() if isinstance(event, RunFailed)]
+    assert end.code == "token_limit_exceeded"
+    assert end.error.startswith("token_limit_exceeded: the call may use ")
+    assert end.error.endswith(" 1 of 1 are left; a smaller max_tokens makes it less")
+
+
 async def test_a_soft_limit_is_told_once_and_the_run_goes_on() -> None:
     world = BudgetWorld()
     async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):

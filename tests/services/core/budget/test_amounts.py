@@ -1,6 +1,9 @@
 """Which limits have been reached, and what may be told of them."""
 
-from services.core.budget.amounts import account_at, exhausted, passed
+from typing import Any
+
+from schemas.budget_events import BudgetRefused
+from services.core.budget.amounts import account_at, exhausted, notice_of, passed
 from services.core.budget.state import EMPTY
 from tests.services.core.budget.given import (
     ALICE,
@@ -43,6 +46,45 @@ def test_soft_limits_are_told_once_for_each_scope() -> None:
         ("tenant", "soft", "micros", 5, 5),
         ("user", "soft", "tokens", 10, 10),
     ]
+
+
+def why_not(*given: Any) -> str:
+    """What a run is told whose call, the last of these commands, was refused."""
+    event = Ledger(*given).told[-1]
+    assert isinstance(event, BudgetRefused)
+    told = notice_of(event, tokens=given[-1].tokens, micros=given[-1].micros)
+    assert (told.severity, told.unit) == ("hard", event.unit)
+    return told.message
+
+
+def test_a_call_that_is_too_large_for_what_is_left_is_told_so_and_not_that_the_limit_is_reached() -> None:
+    whose = "the hard limit of the user alice for this month"
+    helps = "a smaller max_tokens makes it less"
+    dear = why_not(user_limit(hard_micros=60_000, used_micros=2), reserve("a:1.1", 1, 61_234))
+    assert dear == f"the call may use 61234 millionths of the currency, and of {whose} 59998 of 60000 are left; {helps}"
+    long = why_not(user_limit(hard_tokens=10, used_tokens=2, strict=True), reserve("a:1.1", 9))
+    assert long == f"the call may use 9 tokens, and of {whose} 8 of 10 are left; {helps}"
+
+
+def test_a_limit_of_which_calls_under_way_hold_the_rest_is_not_called_reached_either() -> None:
+    found = why_not(user_limit(hard_micros=100), reserve("a:1.1", 1, 60), reserve("b:1.1", 1, 60))
+    assert found == (
+        "what is left of the hard limit of the user alice for this month is set aside for calls under way; "
+        "try again when they have ended"
+    )
+
+
+def test_a_limit_of_which_nothing_is_left_is_reached() -> None:
+    found = why_not(user_limit(hard_tokens=10, used_tokens=12), reserve("a:1.1", 5))
+    assert found == "the hard limit of the user alice for this month is reached: 12 of 10 tokens"
+
+
+def test_a_call_too_large_for_the_installation_tells_nothing_of_what_that_has_spent() -> None:
+    found = why_not(operator_limit(hard_micros=777, used_micros=7), reserve("a:1.1", 1, 800))
+    assert found == (
+        "the call may use 800 millionths of the currency, more than is left of the hard limit of the installation for "
+        "this month; a smaller max_tokens makes it less"
+    )
 
 
 def test_what_the_whole_installation_spends_is_not_told_to_a_run() -> None:
