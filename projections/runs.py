@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
 
 import orjson
-from sqlalchemy import ColumnElement, Index, select, text, tuple_
+from sqlalchemy import ColumnElement, Index, and_, func, select, text, tuple_
 
 from connectors.postgres import Reader
 from projections.frame import FrameMemory, Said, said_of
@@ -453,6 +453,8 @@ def _json_object(texts: Mapping[str, str]) -> str:
 # --- queries ---------------------------------------------------------------------------------------------------------
 
 
+AT_WORK_MAX = 10_000
+"""Users and their providers of which runs at work are counted; an answer of more helps nobody."""
 SAME_HANDLE_MAX = 20
 """Newest runs of a handle among which a live one is looked for. Mostly it is the newest of its tenant: a handle that is
 live is refused, and only starts at the same moment in two partitions have it both."""
@@ -473,6 +475,14 @@ class RunFilter:
     """Only resident children."""
     since_ms: int = 0
     until_ms: int = 0
+
+
+class AtWork(NamedTuple):
+    """So many runs of a user are at work with a provider."""
+
+    user_id: str
+    provider: str
+    runs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -500,6 +510,31 @@ async def run_by_handle(
         if page.rows:
             return next((row for row in page.rows if row.status == "running"), page.rows[0])
     return None
+
+
+async def count_at_work(reader: Reader, tenant: Scope) -> list[AtWork]:
+    """How many runs are at work, by user and provider, the most first. Reads all that have not ended.
+
+    As admission counts them (services/core/run/working.py), but for a run that asks a person while another call of the
+    same turn is under way, which rests here, and one whose call waits for an operator, which is at work here.
+    """
+    columns = runs.c
+    at_work = and_(
+        columns.status == "running",
+        *(columns[name].is_(False) for name in ("parked", "paused", "quarantined")),
+        columns.open_interrupts == "",
+        columns.parent_run_id == "",
+        columns.told_events == 0,
+    )
+    count = func.count()
+    found = await reader.fetch(
+        select(columns.user_id, columns.provider, count)
+        .where(within(columns.tenant, tenant), at_work)
+        .group_by(columns.user_id, columns.provider)
+        .order_by(count.desc(), columns.user_id, columns.provider)
+        .limit(AT_WORK_MAX)
+    )
+    return [AtWork(*row) for row in found]
 
 
 async def list_runs(

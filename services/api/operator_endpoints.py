@@ -15,13 +15,11 @@ from starlette.responses import Response
 from connectors.errors import OutsideError, Permanent
 from connectors.models.catalog import build_model
 from projections.frame_shapes import rfc3339
-from projections.runs import RunFilter
 from services.api.answers import json_answer
 from services.api.metrics import CONTENT_TYPE
 from services.api.routing_view import aliases, routing
 from services.api.routing_view import resolver as resolver_view
 from services.api.service import Service
-from services.commands import limits
 from services.commands.declined import RETRY_LATER_S, Declined
 from services.commands.layer import clock_ms
 from services.commands.projection import has_no_tables
@@ -35,8 +33,6 @@ CHECK_EVERY_S = 1.0
 """An answer is good for this long; /readyz is public."""
 LIST_MODELS_WAIT_S = 10.0
 """Parity: reference surfaces 1.9."""
-COUNTED_PAGES_MAX = 20
-"""Pages of live runs that are counted by user; an installation with more shows the first ten thousand."""
 
 
 async def healthz(service: Service, caller: Caller, request: Request) -> Response:
@@ -139,22 +135,16 @@ async def concurrency(service: Service, caller: Caller, request: Request) -> Res
     layer = service.layer
     users: Counter[str] = Counter()
     providers: Counter[str] = Counter()
-    after = ""
-    for _ in range(COUNTED_PAGES_MAX):
-        page = await layer.reads.runs(
-            caller, RunFilter(statuses=frozenset({"running"})), limit=limits.LIST_MAX, after=after
-        )
-        users.update(row.user_id for row in page.rows)
-        providers.update(row.provider for row in page.rows)
-        after = page.next
-        if not after:
-            break
+    for user_id, provider, runs in await layer.reads.at_work(caller):
+        users[user_id] += runs
+        providers[provider] += runs
     return json_answer(
         {
-            "active": len(layer.hub.live_runs),
+            "active": users.total(),
             "queued": layer.publisher.waiting + layer.runs.undecided,
             "per_user": dict(users),
-            "providers": {name: {"active": count, "queued": 0} for name, count in providers.items()},
+            # Who waits for a provider only the runtimes know: their /metrics have it.
+            "providers": {name: {"active": count, "queued": None} for name, count in providers.items()},
         }
     )
 

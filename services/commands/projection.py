@@ -18,7 +18,7 @@ from projections.cursors import CursorRow, Position
 from projections.frame import FrameMemory
 from projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
 from projections.positions import Arrival
-from projections.runs import RunFilter, RunPage, RunRow
+from projections.runs import AtWork, RunFilter, RunPage, RunRow
 from projections.tables import EVERY_TENANT, Scope
 from projections.transcript import TranscriptPage, TranscriptRow
 from services.commands import limits
@@ -36,6 +36,7 @@ class Projection(Protocol):
         self, scope: Scope, agent_id: str, *, user_id: str = "", home: str = ""
     ) -> RunRow | None: ...
     async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage: ...
+    async def at_work(self, scope: Scope) -> list[AtWork]: ...
     async def place(self, scope: Scope, run_id: str) -> AuditRow | None: ...
     async def last_of_session(self, scope: Scope, session_id: str) -> AuditRow | None: ...
     async def transcript(self, scope: Scope, session_id: str, *, limit: int, after: str = "") -> TranscriptPage: ...
@@ -89,6 +90,9 @@ class SqlProjection:
 
     async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage:
         return await self._ask("runs", runs.list_runs(self._reader, scope, wanted, limit=limit, after=after))
+
+    async def at_work(self, scope: Scope) -> list[AtWork]:
+        return await self._ask("the runs at work", runs.count_at_work(self._reader, scope))
 
     async def place(self, scope: Scope, run_id: str) -> AuditRow | None:
         return await self._ask("the place of a run", audit.find_run(self._reader, scope, run_id))

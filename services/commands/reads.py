@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import orjson
 
 from connectors.sealing import key_ids_in
-from projections.runs import RunFilter, RunRow
-from projections.tables import BadPlace
+from projections.runs import AtWork, RunFilter, RunRow
+from projections.tables import EVERY_TENANT, BadPlace
 from projections.transcript import TranscriptRow
 from schemas.ids import ID_PATTERN
 from schemas.run_events import RunStarted
@@ -29,7 +29,7 @@ from services.commands.follow import RunStream, Sources, resumed_stream
 from services.commands.items import Piece
 from services.commands.projection import Projection, scope_of
 from services.core.access.decide import Caller, Owner, reach, sees
-from services.core.access.scopes import RUNS_READ
+from services.core.access.scopes import ADMIN, RUNS_READ
 
 CURSOR = re.compile(r"[A-Za-z0-9_-]*\Z")
 CURSOR_MAX = 1_024
@@ -174,6 +174,12 @@ class Reads:
         except BadPlace as error:
             raise bad_request(f"cursor: {error}") from error
         return RunList(rows=await self._sources.content.rows(page.rows), next=page.next)
+
+    async def at_work(self, caller: Caller) -> list[AtWork]:
+        """How many runs are at work, for an administrator."""
+        demand(caller, ADMIN)
+        await self._barrier.own_writes(None)
+        return await self._projection.at_work(EVERY_TENANT)
 
     async def transcript(
         self,

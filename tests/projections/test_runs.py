@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from projections.runs import RunFilter, RunRow, apply, list_runs, run_by_handle, run_by_id, runs
+from projections.runs import RunFilter, RunRow, apply, count_at_work, list_runs, run_by_handle, run_by_id, runs
 from projections.tables import EVERY_TENANT, BadPlace
 from schemas.run_events import (
     ChildrenPlanned,
@@ -17,7 +17,7 @@ from schemas.run_events import (
     ToolOutcomeAsked,
     TurnCancelled,
 )
-from schemas.values import RunPosition, Usage
+from schemas.values import ImportOrigin, ParentCall, RunPosition, Usage
 from tests.projections.stories import (
     COMPACTED,
     COMPACTING,
@@ -260,6 +260,33 @@ async def test_a_handle_gives_its_newest_run_within_the_tenant(reader, some_runs
     assert (await run_by_handle(reader, "default", "a_mine")).run_id == "r_06"
     assert (await run_by_handle(reader, "acme", "a_mine")).run_id == "r_08"
     assert await run_by_handle(reader, "default", "a_none") is None
+
+
+async def test_runs_at_work_are_counted_and_those_that_rest_are_not(reader, project):
+    partition = Partition()
+    partition.claim()
+    parent = ParentCall(run_id="r_1", agent_id="a_1", root_run_id="r_1", turn=1, index=0, number=0, depth=1)
+    origin = ImportOrigin(
+        topic="run.events", partition=0, first_offset=1, tenant="t", events=2, tail_digest="", bundle_sha256=""
+    )
+    question = call("c1")
+    for run_id, more, events in (
+        ("r_works", {}, [requested(1)]),
+        ("r_works_again", {}, [requested(1), replied(1), RunParked(since_turn=1), requested(2)]),
+        ("r_of_bob", {"user_id": "bob"}, [requested(1)]),
+        ("r_parked", {}, [requested(1), replied(1), RunParked(since_turn=1)]),
+        ("r_paused", {}, [RunPauseRequested(scope="run"), RunPaused(turn=1)]),
+        ("r_quarantined", {}, [requested(1), RunQuarantined(error="x", record_offset=1, record_topic="t")]),
+        ("r_asks", {}, [requested(1), replied(1, "", question), opened(1, 0, "c1", "intr_1")]),
+        ("r_child", {"parent": parent}, [requested(1)]),
+        ("r_told", {"imported_from": origin}, [requested(1)]),
+        ("r_over", {}, [requested(1), replied(1), completed()]),
+    ):
+        partition.add(run_id, started(run_id, **more), *events)
+    partition.add("r_elsewhere", started("r_elsewhere"), requested(1), tenant="acme")
+    await project(partition)
+    assert await count_at_work(reader, "default") == [("ada", "mock", 2), ("bob", "mock", 1)]
+    assert await count_at_work(reader, EVERY_TENANT) == [("ada", "mock", 3), ("bob", "mock", 1)]
 
 
 async def test_a_list_is_newest_first_and_narrowed_by_every_filter(reader, some_runs):

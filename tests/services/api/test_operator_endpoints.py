@@ -247,7 +247,10 @@ async def test_a_probe_and_the_matrix_are_for_administrators(here: Served) -> No
     assert (await here.client(READER).get("/v1/_resolver")).status_code == 403
 
 
-async def test_the_runs_under_way_are_counted_by_user_and_provider(here: Served) -> None:
+async def test_the_runs_at_work_are_counted_by_user_and_provider_and_parked_ones_are_not(here: Served) -> None:
+    await here.client().post(
+        "/v1/runs:batch", json={"spawns": [{"agent": "parker", "prompt": "x", "interactive": True}]}
+    )
     wire = Wire(here.app, "POST", "/v1/runs", body=b'{"agent":"silent","prompt":"x","user_id":"zoe"}').begin()
     await wire.until("event: started")
     found = (await here.client().get("/v1/_concurrency/stats")).json()
@@ -255,7 +258,7 @@ async def test_the_runs_under_way_are_counted_by_user_and_provider(here: Served)
         "active": 1,
         "queued": 0,
         "per_user": {"zoe": 1},
-        "providers": {"mock": {"active": 1, "queued": 0}},
+        "providers": {"mock": {"active": 1, "queued": None}},
     }
     wire.task.cancel()  # type: ignore[union-attr]
 

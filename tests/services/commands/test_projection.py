@@ -42,6 +42,7 @@ def questions(one: Projection) -> list[Any]:
         one.run("acme", "r_1"),
         one.run_of_handle("acme", "a_1"),
         one.runs("acme", RunFilter(), limit=1),
+        one.at_work("acme"),
         one.place("acme", "r_1"),
         one.last_of_session("acme", "s_1"),
         one.transcript("acme", "s_1", limit=1),
@@ -55,8 +56,8 @@ async def test_every_question_about_runs_is_confined_to_a_tenant() -> None:
     reader = Asked()
     for asked in questions(projection(reader)):
         await asked
-    assert len(reader.statements) == 9
-    assert all(".tenant = " in statement for statement in reader.statements[:8])
+    assert len(reader.statements) == 10
+    assert all(".tenant = " in statement for statement in reader.statements[:9])
 
 
 @pytest.mark.parametrize("error", [Transient("gone", kind="network"), Permanent("no table", kind="not_found")])

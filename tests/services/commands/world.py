@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,7 @@ from projections.cursors import CursorRow, Position
 from projections.frame import FRAMES_PER_EVENT, FrameMemory
 from projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
 from projections.positions import Arrival
-from projections.runs import SAME_HANDLE_MAX, RunFilter, RunPage, RunRow, frame_memory
+from projections.runs import SAME_HANDLE_MAX, AtWork, RunFilter, RunPage, RunRow, frame_memory
 from projections.tables import EVERY_TENANT, Scope, place_number, place_parts, place_token
 from projections.transcript import TranscriptPage, TranscriptRow, open_calls
 from projections.usage import SUMS, UsageRow
@@ -536,6 +537,16 @@ class TwinProjection:
         return RunPage(
             rows=tuple(rows[:limit]), next=place_token(rows[limit - 1].started_at_ms, rows[limit - 1].run_id)
         )
+
+    async def at_work(self, scope: Scope) -> list[AtWork]:
+        counts = Counter(
+            (row.user_id, row.provider)
+            for row in self._tables["runs"].values()
+            if _within(scope, row.tenant)
+            and (row.status, row.parked, row.paused, row.quarantined) == ("running", False, False, False)
+            and not (row.open_interrupts or row.parent_run_id or row.told_events)
+        )
+        return [AtWork(*of, runs) for of, runs in counts.items()]
 
     async def place(self, scope: Scope, run_id: str) -> AuditRow | None:
         row = self._tables["audit"].get(run_id)
