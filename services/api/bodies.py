@@ -186,6 +186,12 @@ class CancelBody(Body):
     reason: str | None = None
 
 
+class CancelRunBody(CancelBody):
+    """Which run of a handle is ended, and why."""
+
+    run_id: Id | None = Field(None, description="This one, when the handle may be another run's by now.")
+
+
 class ResolveBody(Body):
     """What became of a tool call that waits for it."""
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from projections.runs import RunFilter
 from services.api.answers import POSITION_HEADER, json_answer
 from services.api.bodies import (
-    CancelBody,
+    CancelRunBody,
     InputBody,
     MessageBody,
     ReasonBody,
@@ -175,8 +175,10 @@ async def resolve_call(service: Service, caller: Caller, request: Request) -> Re
 
 
 async def cancel(service: Service, caller: Caller, request: Request) -> Response:
-    body = await json_body(request, CancelBody, limit=CONTROL_BODY_MAX, optional=True)
-    found = await service.layer.control.cancel(caller, request.path_params["agent_id"], body.reason or "")
+    body = await json_body(request, CancelRunBody, limit=CONTROL_BODY_MAX, optional=True)
+    found = await service.layer.control.cancel(
+        caller, request.path_params["agent_id"], body.reason or "", run_id=body.run_id or ""
+    )
     answer = {
         "cancelled": found.cancelled,
         "agent_id": found.agent_id,

@@ -13,6 +13,7 @@ from services.api.bodies import (
     BatchBody,
     BulkBody,
     CancelBody,
+    CancelRunBody,
     InputBody,
     InterruptBody,
     MessageBody,
@@ -112,7 +113,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         handler=run_endpoints.cancel,
         says="End a run.",
         answer="Cancelled",
-        body=CancelBody,
+        body=CancelRunBody,
         body_optional=True,
     ),
     Route(

@@ -164,5 +164,6 @@ async def _compact(run_id: str, reason: str) -> tuple[Mapping[str, Any], str]:
 async def _cancel(run_id: str, reason: str) -> tuple[Mapping[str, Any], str]:
     async with api_of_here() as api:
         row = await row_of(api, run_id)
-        answer = await api.post(f"/v1/agents/{row['agent_id']}/cancel", {"reason": reason})
+        body = {"run_id": row["run_id"], "reason": reason}  # its handle may be another run's by now
+        answer = await api.post(f"/v1/agents/{row['agent_id']}/cancel", body)
         return answer.value, answer.position

@@ -147,11 +147,16 @@ class Control:
             raise over(run_id)
         return Delivered(run_id=run_id, position=self.position(item))
 
-    async def cancel(self, caller: Caller, agent_id: str, reason: str = "") -> Stopped:
-        """End the run of a handle. Raises Declined: unknown_agent_id, cancel_pending."""
+    async def cancel(self, caller: Caller, agent_id: str, reason: str = "", *, run_id: str = "") -> Stopped:
+        """End the run of a handle, or that run of it. Raises Declined: unknown_agent_id, not_found, cancel_pending."""
         demand(caller, RUNS_CREATE)
         reason = checked_reason(reason)
-        return await self._end(caller, await self._reads.handle_to_order(caller, agent_id), reason)
+        if not run_id:
+            return await self._end(caller, await self._reads.handle_to_order(caller, agent_id), reason)
+        row = await self._reads.run_to_order(caller, run_id)
+        if row.agent_id != agent_id:
+            raise Declined("unknown_agent_id", f"the run {run_id} does not have the handle {agent_id[:140]}")
+        return await self._end(caller, row, reason)
 
     async def cancel_run(self, caller: Caller, run_id: str, reason: str = "") -> Stopped:
         """As `cancel`, by the id of the run: its handle may be that of a newer one meanwhile. Raises not_found."""

@@ -291,6 +291,14 @@ async def test_the_transcript_is_what_was_streamed(here: Served) -> None:
 # --- reads -----------------------------------------------------------------------------------------------------------
 
 
+async def test_a_cancel_may_name_the_run_of_the_handle(here: Served) -> None:
+    run_id = (await here.run(agent_id="mine"))[1].data["run_id"]
+    newer = (await here.run(agent_id="mine"))[1].data["run_id"]
+    path = "/v1/agents/mine/cancel"
+    assert (await here.client().post(path)).json()["run_id"] == newer
+    assert (await here.client().post(path, json={"run_id": run_id})).json()["run_id"] == run_id
+
+
 async def test_a_run_is_read_by_id_and_by_handle(here: Served) -> None:
     run = await here.run(agent_id="mine")
     by_handle = (await here.client().get("/v1/agents/mine")).json()

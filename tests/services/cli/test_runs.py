@@ -174,7 +174,7 @@ def test_a_cancel_shows_the_position_of_its_event(fake):
     )
     result = invoke("runs", "cancel", "r_1", "--reason", "enough")
     assert (result.exit_code, result.stdout) == (0, "Cancelled r_1  event run.events/2:21\n")
-    assert fake.bodies("/v1/agents/a_1/cancel") == [{"reason": "enough"}]
+    assert fake.bodies("/v1/agents/a_1/cancel") == [{"run_id": "r_1", "reason": "enough"}]
     result = invoke("runs", "cancel", "r_1", "--reason", "enough", "--json")
     assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
 

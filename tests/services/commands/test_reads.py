@@ -99,6 +99,19 @@ async def test_a_handle_is_that_of_the_callers_own_tenant_before_others() -> Non
         other.stream.close()
 
 
+async def test_a_cancel_that_names_the_run_of_a_handle_ends_no_other() -> None:
+    async with world() as made:
+        own = await start(made, "silent", agent_id="shared")
+        other = await start(made, "silent", caller=ACME, agent_id="shared")
+        cancel = made.layer.control.cancel
+        assert (await declined(cancel(ADMIN_CALLER, "else", run_id=other.run_id))).code == "unknown_agent_id"
+        assert (await declined(cancel(GLOBEX, "shared", run_id=other.run_id))).code == "not_found"
+        assert (await cancel(ADMIN_CALLER, "shared", run_id=other.run_id)).run_id == other.run_id
+        assert (await made.layer.reads.agent(ADMIN_CALLER, "shared")).status == "running"
+        own.stream.close()
+        other.stream.close()
+
+
 async def test_an_isolated_users_handle_means_its_own_run_also_when_another_user_has_it_now() -> None:
     async with world() as made:
         own = await finished(made, caller=IVY, agent_id="shared")
