@@ -36,7 +36,9 @@ from typing import Any, NoReturn
 RUN = b"R"
 STOP = b"S"
 FRAME = struct.Struct("!cQ")
-STATUS = struct.Struct("!i")
+STATUS = struct.Struct("!ci")
+END = b"\n"
+"""Before the status of a child, and nowhere in its answer: without it the keeper has not had the last word."""
 PR_SET_PDEATHSIG = 1
 PR_SET_NO_NEW_PRIVS = 38
 ROOM_BYTES = 256 * 1024 * 1024
@@ -103,7 +105,7 @@ def _reap(running: dict[int, tuple[int, int]]) -> None:
             return
         _, end = running.pop(process)
         with socket.socket(fileno=end) as told, contextlib.suppress(OSError):  # perhaps nobody waits any more
-            told.sendall(STATUS.pack(os.waitstatus_to_exitcode(status)))
+            told.sendall(STATUS.pack(END, os.waitstatus_to_exitcode(status)))
 
 
 def _become_script(engine: Any, prelude: str, end: int, libc: Any) -> NoReturn:

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from connectors.errors import Permanent, Transient
-from connectors.models.code_keeper import FRAME, RUN, STATUS, STOP
+from connectors.models.code_keeper import END, FRAME, RUN, STATUS, STOP
 from connectors.models.code_replay import Recorded
 
 MEMORY_BYTES = 64 * 1024 * 1024
@@ -168,10 +168,11 @@ class CodeSandbox:
             ours.close()
             if not data:
                 self._stop(control, job)
-        if len(data) < STATUS.size:
+        end, status = STATUS.unpack(data[-STATUS.size :]) if len(data) >= STATUS.size else (b"", 0)
+        if end != END:
             await self._discard(control)
             return None
-        return data[: -STATUS.size], STATUS.unpack(data[-STATUS.size :])[0]
+        return data[: -STATUS.size], status
 
     async def _discard(self, control: socket.socket) -> None:
         """A keeper that is lost is not asked again."""

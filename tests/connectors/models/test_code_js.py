@@ -1,6 +1,7 @@
 import asyncio
 import json
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from connectors.errors import CODE_AGENT_KINDS, Permanent
 from connectors.models import code_sandbox
 from connectors.models.code_js import CODE_BODY_MAX_BYTES, REPORTED_MODEL, CodeModel
+from connectors.models.code_keeper import STATUS
 from connectors.protocols import ModelRequest
 from schemas.values import Usage
 from tests.connectors.models.scripts import STARTED_MS, Answer, exchange, script_request, to_the_end, turn
@@ -417,6 +419,24 @@ async def test_a_keeper_that_dies_is_replaced_and_the_script_executed_again(code
     os.kill(keeper_of(code_model), 9)
     assert (await task).text == "49999995000000"
     await until(lambda: not any(map(is_running, scripts)))
+
+
+@pytest.mark.parametrize("lost", [1, STATUS.size - 1, STATUS.size, STATUS.size + 3])
+async def test_an_answer_whose_end_the_keeper_did_not_tell_is_given_again(
+    code_model: CodeModel, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    """The script had written what it came to when its keeper died."""
+    exchanged, times = code_sandbox._exchanged, 0
+
+    async def cut(ours: socket.socket, told: bytes) -> bytes:
+        nonlocal times
+        times += 1
+        data = await exchanged(ours, told)
+        return data[:-lost] if times == 1 else data
+
+    monkeypatch.setattr(code_sandbox, "_exchanged", cut)
+    assert (await turn(code_model, script_request(body("return 'a\\nb'")))).text == "a\nb"
+    assert times == 2
 
 
 async def test_a_closed_provider_leaves_no_process(code_model: CodeModel) -> None:
