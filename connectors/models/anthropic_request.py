@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from connectors.models import anthropic_thinking
-from connectors.models.exchange import arguments_for_wire, call_id_for_wire, data_of, text_of
+from connectors.models.exchange import arguments_for_wire, call_id_for_wire, data_of, text_of, tool_name_for_wire
 from connectors.models.tool_schema import flattened
 from connectors.protocols import ModelRequest, SystemBlock, ToolSpec
 from schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
@@ -113,7 +113,12 @@ def _block(block: Block) -> dict[str, Any] | None:
 
 def _call(block: ToolUseBlock) -> dict[str, Any]:
     arguments = orjson.Fragment(arguments_for_wire(block.input))
-    return {"type": "tool_use", "id": call_id_for_wire(block.id), "name": block.name, "input": arguments}
+    return {
+        "type": "tool_use",
+        "id": call_id_for_wire(block.id),
+        "name": tool_name_for_wire(block.name),
+        "input": arguments,
+    }
 
 
 def _result(block: ToolResultBlock) -> dict[str, Any]:

@@ -75,8 +75,27 @@ def pack(blocks: Sequence[tuple[Any, ...]]) -> str:
 def unpack(signature: str, reasoning: str, text: str, calls: dict[str, dict[str, Any]]) -> list[dict[str, Any]] | None:
     """The content blocks of the message as they came. `calls` are its tool_use blocks by their original id.
 
-    None when there is nothing to replay, or when the message was changed since: then its thinking must stay away.
+    None when there is nothing to replay, or when the message was changed since: then its thinking must stay away. So
+    does what Claude refuses: thinking that was cut before its signature came, and thinking at the end of a message.
     """
+    content = _as_it_came(signature, reasoning, text, calls)
+    if content is None:
+        return None
+    content = [
+        block for block in content if not (_is_thinking(block) and not (block.get("signature") or block.get("data")))
+    ]
+    while content and _is_thinking(content[-1]):
+        content.pop()
+    return content
+
+
+def _is_thinking(block: dict[str, Any]) -> bool:
+    return block["type"] in ("thinking", "redacted_thinking")
+
+
+def _as_it_came(
+    signature: str, reasoning: str, text: str, calls: dict[str, dict[str, Any]]
+) -> list[dict[str, Any]] | None:
     if not signature:
         return None
     if not signature.startswith(LAYOUT_MARK):

@@ -1,6 +1,6 @@
 """What all wires need of a conversation and of an answer.
 
-Out: text that is loaded, ids and arguments that any provider takes, also when another provider made them up. In: the
+Out: text that is loaded, ids, names and arguments that any provider takes, also when another one made them up. In: the
 rules of Reply that do not depend on the wire. Tool calls are in a Reply exactly when its stop reason is tool_use: an
 answer cut by max_tokens may hold a call cut in the middle, nobody will run it, and a call without a result makes
 the conversation illegal for every provider.
@@ -22,8 +22,11 @@ from schemas.values import ToolCall
 
 MAX_CALL_ID_CHARACTERS = 40
 """OpenAI refuses longer ids; every other provider's own are shorter."""
+MAX_TOOL_NAME_CHARACTERS = 64
+"""OpenAI refuses longer names of functions; none of ours is longer."""
 MADE_UP = "lc-"
 """How ids begin that we made up."""
+_NOT_IN_A_TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 
 
@@ -44,6 +47,11 @@ def call_id_for_wire(call_id: str) -> str:
     if _CALL_ID.match(call_id):
         return call_id
     return MADE_UP + hashlib.sha256(call_id.encode()).hexdigest()[:32]
+
+
+def tool_name_for_wire(name: str) -> str:
+    """The name of an earlier call as every provider takes it: the same if it can be. A model may have made it up."""
+    return _NOT_IN_A_TOOL_NAME.sub("_", name)[:MAX_TOOL_NAME_CHARACTERS] or "_"
 
 
 def arguments_for_wire(arguments: str) -> str:

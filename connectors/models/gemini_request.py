@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from connectors.models import gemini_thoughts
-from connectors.models.exchange import MADE_UP, arguments_for_wire, data_of, text_of
+from connectors.models.exchange import MADE_UP, arguments_for_wire, data_of, text_of, tool_name_for_wire
 from connectors.models.gemini_schema import sanitised
 from connectors.models.tool_schema import flattened
 from connectors.protocols import ModelRequest, ToolSpec
@@ -85,7 +85,10 @@ def _named_by_gemini(message: Message, block: ToolUseBlock) -> bool:
 def _result(block: Any, names: Mapping[str, str], own: Collection[str]) -> dict[str, Any]:
     text = text_of(block)
     said = {"error": text or "the tool failed without a message"} if block.is_error else {"output": text}
-    answered: dict[str, Any] = {"name": block.name or names.get(block.tool_use_id, ""), "response": said}
+    answered: dict[str, Any] = {
+        "name": tool_name_for_wire(block.name or names.get(block.tool_use_id, "")),
+        "response": said,
+    }
     return {"functionResponse": {**_id(block.tool_use_id, own), **answered}}
 
 
@@ -117,7 +120,7 @@ def _assistant(message: Message, own: Collection[str], *, signs: bool) -> list[d
 
 def _call(block: ToolUseBlock, own: Collection[str]) -> dict[str, Any]:
     arguments = orjson.Fragment(arguments_for_wire(block.input))
-    return {"functionCall": {**_id(block.id, own), "name": block.name, "args": arguments}}
+    return {"functionCall": {**_id(block.id, own), "name": tool_name_for_wire(block.name), "args": arguments}}
 
 
 def _tool(tool: ToolSpec) -> dict[str, object]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from connectors.models.exchange import arguments_for_wire, data_of, text_of
+from connectors.models.exchange import arguments_for_wire, data_of, text_of, tool_name_for_wire
 from connectors.models.tool_schema import flattened
 from connectors.protocols import ModelRequest, ToolSpec
 from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
@@ -96,7 +96,7 @@ def _tool(tool: ToolSpec) -> dict[str, object]:
 
 def _user(message: Message) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = [
-        {"role": "tool", "tool_name": block.name, "content": text_of(block)}
+        {"role": "tool", "tool_name": tool_name_for_wire(block.name), "content": text_of(block)}
         for block in message.blocks
         if isinstance(block, ToolResultBlock)
     ]
@@ -115,7 +115,12 @@ def _assistant(message: Message) -> dict[str, Any]:
     if message.reasoning and not message.reasoning_signature:
         result["thinking"] = message.reasoning
     calls = [
-        {"function": {"name": block.name, "arguments": orjson.Fragment(arguments_for_wire(block.input))}}
+        {
+            "function": {
+                "name": tool_name_for_wire(block.name),
+                "arguments": orjson.Fragment(arguments_for_wire(block.input)),
+            }
+        }
         for block in message.blocks
         if isinstance(block, ToolUseBlock)
     ]

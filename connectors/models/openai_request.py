@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.models.exchange import arguments_for_wire, call_id_for_wire, data_of, text_of
+from connectors.models.exchange import arguments_for_wire, call_id_for_wire, data_of, text_of, tool_name_for_wire
 from connectors.models.tool_schema import flattened
 from connectors.protocols import ModelRequest, SystemBlock, ToolSpec
 from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
@@ -130,7 +130,7 @@ def _assistant(message: Message, dialect: Dialect) -> list[dict[str, Any]]:
         {
             "id": call_id_for_wire(block.id),
             "type": "function",
-            "function": {"name": block.name, "arguments": arguments_for_wire(block.input)},
+            "function": {"name": tool_name_for_wire(block.name), "arguments": arguments_for_wire(block.input)},
         }
         for block in message.blocks
         if isinstance(block, ToolUseBlock)

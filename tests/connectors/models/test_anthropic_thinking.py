@@ -66,7 +66,25 @@ def test_a_plain_signature_replays_thinking_first() -> None:
         {"type": "text", "text": "text"},
         CALLS["t1"],
     ]
-    assert unpack("sig", "", " ", {}) == [{"type": "thinking", "thinking": "", "signature": "sig"}]
+    assert unpack("sig", "", "a", {}) == [
+        {"type": "thinking", "thinking": "", "signature": "sig"},
+        {"type": "text", "text": "a"},
+    ]
+
+
+def test_thinking_that_was_cut_before_its_signature_came_is_not_sent_back() -> None:
+    layout = [("thinking", 2, "sig1"), ("text", 1), ("thinking", 3, ""), ("redacted", ""), ("text", 1)]
+    assert unpack(pack(layout), "hmcut", "TU", {}) == [
+        {"type": "thinking", "thinking": "hm", "signature": "sig1"},
+        {"type": "text", "text": "T"},
+        {"type": "text", "text": "U"},
+    ]
+
+
+@pytest.mark.parametrize("layout", [[("thinking", 2, "sig")], [("thinking", 2, "sig"), ("text", 2), ("redacted", "x")]])
+def test_no_message_ends_with_thinking(layout: list[tuple[object, ...]]) -> None:
+    text = "\n\n" if len(layout) > 1 else ""
+    assert unpack(pack(layout), "hm", text, {}) == []
 
 
 @pytest.mark.parametrize(

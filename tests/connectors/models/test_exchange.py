@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from connectors.errors import Permanent
+from connectors.models import anthropic_request, gemini_request, ollama_request, openai_request
 from connectors.models.exchange import (
     arguments_for_wire,
     call_id_for_wire,
@@ -11,10 +12,11 @@ from connectors.models.exchange import (
     encoded,
     settled,
     text_of,
+    tool_name_for_wire,
     within,
 )
-from connectors.protocols import Capabilities, SystemBlock
-from schemas.conversation import ImageBlock, TextBlock, ToolResultBlock
+from connectors.protocols import Capabilities, ModelRequest, SystemBlock
+from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from schemas.values import BlobRef, ToolCall
 from tests.connectors.models.samples import called, request, results, user
 
@@ -110,3 +112,37 @@ def test_cache_marks_go_only_to_providers_with_a_cache() -> None:
     assert within(asked, ALL) is asked
     kept = within(asked, replace(ALL, native_prompt_cache=False)).system
     assert [(block.text, block.cacheable) for block in kept] == [("a", False), ("b", False)]
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("Read", "Read"),
+        ("mcp__crm__find-all_2", "mcp__crm__find-all_2"),
+        ("functions.Read", "functions_Read"),
+        ("my tool!", "my_tool_"),
+        ("é\n", "__"),
+        ("", "_"),
+        ("n" * 300, "n" * 64),
+    ],
+)
+def test_the_name_of_a_call_is_one_that_providers_take(name: str, sent: str) -> None:
+    assert tool_name_for_wire(name) == sent
+
+
+def test_every_driver_sends_such_names() -> None:
+    """A model made the name up, or another provider takes longer ones; refused, the conversation could not go on."""
+    call = ToolUseBlock(id="c1", name="my tool!", input="{}")
+    result = ToolResultBlock(tool_use_id="c1", name="my tool!", text="tool not found")
+    messages = (
+        Message(role="user", blocks=(TextBlock(text="go"),)),
+        Message(role="assistant", blocks=(call,)),
+        Message(role="user", blocks=(result,)),
+    )
+    asked = ModelRequest(call_id="r:1.1", model="m", messages=messages)
+    for driver in (anthropic_request, gemini_request, ollama_request):
+        assert "my_tool_" in str(driver.body(asked))
+        assert "my tool" not in str(driver.body(asked))
+    sent = str(openai_request.body(asked, openai_request.Dialect(base_url="", max_context_tokens=1)))
+    assert "my_tool_" in sent
+    assert "my tool" not in sent
