@@ -34,6 +34,10 @@ MAX_WAITING = 10_000
 """Records waiting to be sent; more are dropped, the whole turn follows in any case."""
 
 
+def _as_it_is(text: str) -> tuple[str, str]:
+    return text, ""
+
+
 class Previews:
     """Sends ModelDelta records. `term_of` gives the term under which a partition is held, -1 when it is not."""
 
@@ -54,9 +58,12 @@ class Previews:
         self._waiting: dict[int, list[Outgoing]] = {}
         self._count = 0
 
-    def of(self, effect: CallModel, seal: Callable[[str], str] = str) -> "Preview":
-        """The preview of one model call, as a context manager; `seal` encrypts what goes out."""
-        return Preview(self, effect, seal)
+    def of(
+        self, effect: CallModel, seal: Callable[[str], str] = str, mask: Callable[[str], tuple[str, str]] = _as_it_is
+    ) -> "Preview":
+        """The preview of one model call, as a context manager; `seal` encrypts what goes out, `mask` gives what of a
+        text is certain, without secrets, and the rest (Redaction.beginning)."""
+        return Preview(self, effect, seal, mask)
 
     def said(self, preview: "Preview", *, is_first: bool) -> None:
         """Characters of a call wait."""
@@ -138,9 +145,16 @@ class Previews:
 class Preview:
     """Characters of one call that were not sent yet."""
 
-    def __init__(self, previews: Previews, effect: CallModel, seal: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        previews: Previews,
+        effect: CallModel,
+        seal: Callable[[str], str],
+        mask: Callable[[str], tuple[str, str]],
+    ) -> None:
         self.effect = effect
         self.seal = seal
+        self._mask = mask
         self._has_begun = False
         self.sent = {True: 0, False: 0}
         self._gathered: dict[bool, list[str]] = {True: [], False: []}
@@ -153,12 +167,12 @@ class Preview:
             self._has_begun = True
 
     def take(self, *, thinking: bool) -> str:
-        """What gathered since the last time; `sent` counts it."""
+        """What gathered since the last time, masked; `sent` counts it."""
         pieces = self._gathered[thinking]
         if not pieces:
             return ""
-        text = "".join(pieces)
-        pieces.clear()
+        text, rest = self._mask("".join(pieces))
+        pieces[:] = [rest] if rest else []
         self.sent[thinking] += len(text)
         return text
 

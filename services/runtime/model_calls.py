@@ -113,6 +113,7 @@ class ModelCalls:
         clock_ms: Callable[[], int],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
+        mask_beginning: Callable[[str], tuple[str, str]] = lambda text: (text, ""),
         secrecy: Secrecy = IN_CLEAR,
         budgets: Budgets | None = None,
         availability: Availability | None = None,
@@ -120,7 +121,7 @@ class ModelCalls:
         waiting: Waiting | None = None,
         credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
-        """`mask` hides secrets in what goes to the log (redaction.py), `secrecy` encrypts it.
+        """`mask` and `mask_beginning` hide secrets in what goes to the log (redaction.py), `secrecy` encrypts it.
 
         `availability` is told how calls went and knows what else could be called; without it nothing falls back.
         `plugins` change what providers are sent (context_plugins.py). `waiting` bounds how calls wait for a place.
@@ -130,6 +131,7 @@ class ModelCalls:
         self._plugins = plugins
         self._availability = availability
         self._mask = mask
+        self._mask_beginning = mask_beginning
         self._secrecy = secrecy
         self.so_far = SoFar(blobs, mask=mask)
         self._budgets = NoBudgets() if budgets is None else budgets
@@ -352,7 +354,10 @@ class ModelCalls:
 
     async def _call(self, model: Model, effect: CallModel, request: ModelRequest, sealer: Sealer | Clear) -> Reply:
         reply: Reply | None = None
-        with self._previews.of(effect, sealer.text) as preview, self.so_far.of(effect, sealer) as saying:
+        with (
+            self._previews.of(effect, sealer.text, self._mask_beginning) as preview,
+            self.so_far.of(effect, sealer) as saying,
+        ):
             async with aclosing(model.stream(request)) as items:  # type: ignore[type-var]  # drivers are generators
                 async for item in items:
                     if isinstance(item, TextDelta):
@@ -404,6 +409,9 @@ class ModelCalls:
         key: ProviderKey,
     ) -> ModelAnswered:
         text, blob = await inline_or_blob(sealer.text(storable(self._mask(reply.text))), self._blobs)
+        reasoning = self._mask(reply.reasoning)
+        # Changed reasoning no longer fits its signature, and providers refuse that; without one they are not sent it.
+        signature = reply.reasoning_signature if reasoning == reply.reasoning else ""
         spent_micros, currency = self.cost(effect.provider, effect.model, reply.usage)
         calls = tuple(
             [
@@ -417,8 +425,8 @@ class ModelCalls:
             attempt=effect.attempt,
             text=text,
             text_blob=blob,
-            reasoning=sealer.text(storable(reply.reasoning)),
-            reasoning_signature=sealer.text(reply.reasoning_signature),
+            reasoning=sealer.text(storable(reasoning)),
+            reasoning_signature=sealer.text(signature),
             tool_calls=calls if sealer is CLEAR else tuple([_sealed(call, sealer) for call in calls]),
             effect_classes=tuple([self._tools.effect_class(call.name, call.input) for call in calls]),
             reconcilable=tuple([self._tools.is_reconcilable(call.name) for call in calls]),

@@ -8,8 +8,8 @@ is the conversation the model has had.
 
 The known values are those of the environment that settings and files name as secrets (provider keys, tokens,
 passwords), at least 8 characters long, longest first, so that a secret that contains another is masked whole. Tool
-results, answers and error texts pass through here; reasoning does not, because its signature would no longer fit and
-providers refuse that. Tool inputs do not either: the call itself needs them as they are (projections/masking.py).
+results, answers, their previews, reasoning and error texts pass through here. Tool inputs do not: the call itself needs
+them as they are (projections/masking.py).
 """
 
 import re
@@ -29,12 +29,40 @@ class Redaction:
         self._names = {value: name for name, value in sorted(secrets.items(), reverse=True)}
         values = sorted(self._names, key=len, reverse=True)
         self._pattern = re.compile("|".join(re.escape(value) for value in values)) if values else None
+        self._values = values
+        self._firsts = frozenset(value[0] for value in values)
+        self._longest = len(values[0]) if values else 0
 
     def text(self, text: str) -> str:
         """The text without secrets; the same object when there are none."""
         if self._pattern is None or not text:
             return text
         return self._pattern.sub(lambda found: f"[redacted:{self._names[found.group()]}]", text)
+
+    def beginning(self, text: str) -> tuple[str, str]:
+        """Of a text that goes on: what of it is certain, without secrets, and the rest, which may begin a secret.
+
+        The certain parts of a text, each begun with the rest of the one before, are together a beginning of `text` of
+        the whole.
+        """
+        if self._pattern is None:
+            return text, ""
+        end = len(text)
+        open_at = [
+            at
+            for at in range(max(0, end - self._longest + 1), end)
+            if text[at] in self._firsts
+            and any(value.startswith(text[at:]) and len(value) > end - at for value in self._values)
+        ]
+        if not open_at:
+            return self.text(text), ""
+        done = 0
+        for found in self._pattern.finditer(text):
+            if any(done <= at <= found.start() for at in open_at):
+                break
+            done = found.end()
+        held = next((at for at in open_at if at >= done), end)
+        return self.text(text[:held]), text[held:]
 
     def result(self, text: str) -> str:
         """What a tool gave, without known secrets and without what looks like one."""

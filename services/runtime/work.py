@@ -155,6 +155,7 @@ def calls_of(
         tracing=tracing,
         clock_ms=clock_ms,
         mask=redaction.text,
+        mask_beginning=redaction.beginning,
         secrecy=secrecy,
         budgets=budgets,
         availability=routing.availability,

@@ -15,6 +15,7 @@ from schemas.stream_records import ModelDelta
 from services.core.run.react import CallModel
 from services.runtime import deltas as deltas_module
 from services.runtime.deltas import Preview, Previews
+from services.runtime.redaction import Redaction
 from tests.services.runtime.given import values
 from tests.services.stream.given import CODEC
 
@@ -165,3 +166,14 @@ async def test_more_than_the_bound_is_dropped_and_counted(sender: Sender, monkey
             preview.add("text", thinking=False)
         assert len(await sender.round()) == 2
     assert sender.previews.dropped == 1
+
+
+async def test_a_secret_that_comes_in_pieces_is_masked_and_places_are_those_of_the_masked_text(sender: Sender) -> None:
+    mask = Redaction({"KEY": "sk-12345"}).beginning
+    with sender.previews.of(effect(), mask=mask) as preview:
+        for piece in ("the key is s", "k-1", "2345", " yes, s", "o it may be"):
+            preview.add(piece, thinking=False)
+            await sender.round()
+        sent = sender.sent()
+    assert "".join(delta.text for delta in sent) == "the key is [redacted:KEY] yes, so it may be"
+    assert [delta.start for delta in sent] == [0, 11, 25, 31]

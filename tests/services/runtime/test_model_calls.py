@@ -23,6 +23,7 @@ from services.runtime.deltas import Previews
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.provider_keys import NO_KEY, ProviderKey
 from services.runtime.provider_queues import Waiting
+from services.runtime.redaction import Redaction
 from services.runtime.shelf import Shelf
 from services.runtime.tracing import NoTracing
 from tests.services.core.run.given import (
@@ -90,6 +91,7 @@ class Work:
         *items: ModelItem | Exception,
         waiting: Waiting | None = None,
         credentials: Credentials = NO_CREDENTIALS,
+        redaction: Redaction = Redaction({}),  # noqa: B008 - it masks nothing and never changes
         **provider: Any,
     ) -> None:
         self.model = ToldModel(items=items)
@@ -112,6 +114,8 @@ class Work:
             availability=self.heard,  # type: ignore[arg-type]  # it hears the three things calls say
             waiting=waiting,
             credentials=credentials,
+            mask=redaction.text,
+            mask_beginning=redaction.beginning,
         )
 
     async def run(self, state: Any = None, **effect: Any) -> ModelAnswered | ModelErred:
@@ -280,6 +284,16 @@ async def test_a_conversation_without_blobs_is_handed_on_as_it_is() -> None:
     assert isinstance(state, AwaitingModel)
     await work.run(state)
     assert work.model.requests[0].messages is state.facts.messages
+
+
+async def test_a_secret_in_reasoning_is_masked_and_the_signature_that_no_longer_fits_is_left_out() -> None:
+    redaction = Redaction({"KEY": "sk-12345"})
+    reply = replace(REPLY, text="sk-12345", reasoning="my key is sk-12345")
+    order = await Work(reply, redaction=redaction).answered()
+    assert order.text == "[redacted:KEY]"
+    assert (order.reasoning, order.reasoning_signature) == ("my key is [redacted:KEY]", "")
+    order = await Work(replace(reply, reasoning="hm"), redaction=redaction).answered()
+    assert (order.reasoning, order.reasoning_signature) == ("hm", "sig")
 
 
 # --- failures --------------------------------------------------------------------------------------------------------
