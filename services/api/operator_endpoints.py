@@ -51,11 +51,14 @@ async def healthz(service: Service, caller: Caller, request: Request) -> Respons
 
 
 async def readyz(service: Service, caller: Caller, request: Request) -> Response:
-    missing = await _missing(service)
+    missing = sorted(await _missing(service))
+    if not missing:
+        return json_answer({"ready": True, "missing": []})
+    error = f"the API does not reach: {', '.join(missing)}"
     return json_answer(
-        {"ready": not missing, "missing": sorted(missing)},
-        status=503 if missing else 200,
-        headers={"retry-after": str(RETRY_LATER_S)} if missing else None,
+        {"ready": False, "missing": missing, "code": "not_ready", "error": error},
+        status=503,
+        headers={"retry-after": str(RETRY_LATER_S)},
     )
 
 

@@ -48,7 +48,9 @@ async def test_readiness_is_good_when_both_neighbours_answer(here: Served) -> No
 async def test_readiness_names_what_is_missing_and_nothing_more(here: Served) -> None:
     here.world.postgres_is_away = True
     answer = await here.client(None).get("/readyz")
-    assert (answer.status_code, answer.json()) == (503, {"ready": False, "missing": ["postgres"]})
+    assert answer.status_code == 503
+    told = {"ready": False, "missing": ["postgres"], "code": "not_ready", "error": "the API does not reach: postgres"}
+    assert answer.json() == told
 
 
 async def test_readiness_tells_read_models_that_were_never_made(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
