@@ -14,14 +14,14 @@ Before: models/connections.py and callbacks.py. After: httpcore.
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
 
 log = logging.getLogger(__name__)
 
 
 class Closable(Protocol):
-    async def aclose(self) -> None: ...
+    def aclose(self) -> Coroutine[Any, Any, None]: ...
 
 
 Pool = TypeVar("Pool", bound=Closable)
@@ -54,7 +54,7 @@ class Leases(Generic[Pool]):
         """`is_sound`: its answer was read to the end and closed, and nobody was cancelled meanwhile."""
         if not is_sound:
             # By a task of its own: who gives it back may be cancelled again before it is closed.
-            closing = asyncio.get_running_loop().create_task(_closing(self._pools[number]))
+            closing = asyncio.get_running_loop().create_task(self._pools[number].aclose())
             self._closing.add(closing)
             closing.add_done_callback(self._closed)
             self._pools[number] = self._make(number)
@@ -71,7 +71,3 @@ class Leases(Generic[Pool]):
         error = None if closing.cancelled() else closing.exception()
         if error is not None:
             log.debug("a connection that was given up did not close: %s: %s", type(error).__name__, error)
-
-
-async def _closing(pool: Closable) -> None:
-    await pool.aclose()

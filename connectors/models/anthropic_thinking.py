@@ -81,9 +81,7 @@ def unpack(signature: str, reasoning: str, text: str, calls: dict[str, dict[str,
     content = _as_it_came(signature, reasoning, text, calls)
     if content is None:
         return None
-    content = [
-        block for block in content if not (_is_thinking(block) and not (block.get("signature") or block.get("data")))
-    ]
+    content = [block for block in content if not _is_thinking(block) or block.get("signature") or block.get("data")]
     while content and _is_thinking(content[-1]):
         content.pop()
     return content

@@ -19,6 +19,7 @@ from schemas.ids import partition_key
 from schemas.stream_records import ModelDelta
 from services.core.run.react import CallModel
 from services.runtime.payloads import storable
+from services.runtime.redaction import NO_REDACTION
 from services.stream.snapshot import batches
 
 log = logging.getLogger(__name__)
@@ -32,10 +33,6 @@ MAX_CHARACTERS = 100_000
 """Characters of one record, so that it fits an append; a provider that does not stream gives its text in one piece."""
 MAX_WAITING = 10_000
 """Records waiting to be sent; more are dropped, the whole turn follows in any case."""
-
-
-def _as_it_is(text: str) -> tuple[str, str]:
-    return text, ""
 
 
 class Previews:
@@ -59,7 +56,10 @@ class Previews:
         self._count = 0
 
     def of(
-        self, effect: CallModel, seal: Callable[[str], str] = str, mask: Callable[[str], tuple[str, str]] = _as_it_is
+        self,
+        effect: CallModel,
+        seal: Callable[[str], str] = str,
+        mask: Callable[[str], tuple[str, str]] = NO_REDACTION.beginning,
     ) -> "Preview":
         """The preview of one model call, as a context manager; `seal` encrypts what goes out, `mask` gives what of a
         text is certain, without secrets, and the rest (Redaction.beginning)."""

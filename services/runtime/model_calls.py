@@ -46,7 +46,7 @@ from services.runtime.deltas import Previews
 from services.runtime.payloads import inline_or_blob, loaded, storable, with_fenced_results
 from services.runtime.provider_keys import NO_KEY, ProviderKey
 from services.runtime.provider_queues import ProviderQueue, Waiting
-from services.runtime.redaction import without
+from services.runtime.redaction import NO_REDACTION, without
 from services.runtime.secrecy import CLEAR, IN_CLEAR, Clear, Secrecy
 from services.runtime.so_far import SoFar
 from services.runtime.spending import (
@@ -113,7 +113,7 @@ class ModelCalls:
         clock_ms: Callable[[], int],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
-        mask_beginning: Callable[[str], tuple[str, str]] = lambda text: (text, ""),
+        mask_beginning: Callable[[str], tuple[str, str]] = NO_REDACTION.beginning,
         secrecy: Secrecy = IN_CLEAR,
         budgets: Budgets | None = None,
         availability: Availability | None = None,

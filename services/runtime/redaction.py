@@ -69,6 +69,10 @@ class Redaction:
         return without_lookalikes(self.text(text))
 
 
+NO_REDACTION = Redaction({})
+"""Masks nothing."""
+
+
 def without(credentials: Iterable[str], text: str) -> str:
     """The text without the credentials of its run, the longest first."""
     for value in sorted(credentials, key=len, reverse=True):

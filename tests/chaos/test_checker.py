@@ -442,6 +442,15 @@ def test_bytes_that_are_no_record_are_found(value: bytes | None) -> None:
     assert kinds(log) == {"unreadable"}
 
 
+def seen(log: Log, claim: int, *, went_on_s: float) -> tuple[Sighting, ...]:
+    """What was there before that Claim, the Claim a second after 10.0, and the rest."""
+    return (
+        Sighting(partition=0, first=0, last=claim - 1, at_s=9.9),
+        Sighting(partition=0, first=claim, last=claim, at_s=11.0),
+        Sighting(partition=0, first=claim + 1, last=len(log.events) - 1, at_s=went_on_s),
+    )
+
+
 def test_a_take_over_is_measured_to_the_first_event_of_the_next_owner() -> None:
     log = Log()
     until_the_call(log)
@@ -453,11 +462,7 @@ def test_a_take_over_is_measured_to_the_first_event_of_the_next_owner() -> None:
             Strike(target="runtime", process="runtime-1", at_s=10.0, back_s=12.0),
             Strike(target="zombie", process="runtime-2", at_s=12.0, back_s=13.0),
         ),
-        sightings=(
-            Sighting(partition=0, first=0, last=claim - 1, at_s=9.9),
-            Sighting(partition=0, first=claim, last=claim, at_s=11.0),
-            Sighting(partition=0, first=claim + 1, last=len(log.events) - 1, at_s=11.5),
-        ),
+        sightings=seen(log, claim, went_on_s=11.5),
     )
     figures = check(evidence).figures
     assert figures.pauses_ms == {"runtime": (1500.0,)}
@@ -484,11 +489,7 @@ def test_how_long_a_take_over_took_is_not_measured_by_an_event_that_was_not_due(
     evidence = replace(
         log.evidence(),
         strikes=(Strike(target="runtime", process="runtime-1", at_s=10.0, back_s=12.0),),
-        sightings=(
-            Sighting(partition=0, first=0, last=claim - 1, at_s=9.9),
-            Sighting(partition=0, first=claim, last=claim, at_s=11.0),
-            Sighting(partition=0, first=claim + 1, last=len(log.events) - 1, at_s=19.0),
-        ),
+        sightings=seen(log, claim, went_on_s=19.0),
     )
     figures = check(evidence).figures
     assert figures.claimed_by_ms == {"group": (1000.0,)}

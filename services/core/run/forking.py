@@ -26,6 +26,7 @@ from services.core.run import compacting, pausing
 from services.core.run.conversation import conversation
 from services.core.run.orders import Fork, Refusal
 from services.core.run.prompt import segments_of, wrong_segments
+from services.core.run.starting import handle_in_use
 from services.core.run.state import (
     Absent,
     AwaitingModel,
@@ -148,11 +149,7 @@ def _refusal(order: Fork) -> Refusal | None:
             "choose an event before the calls were asked for, or after the last of their results",
         )
     if order.handle_live_run:
-        return Refusal(
-            code="agent_id_in_use",
-            # Not which run: it may be that of a user of whom the one who asks knows nothing.
-            message=f"agent_id_in_use: a live run has the handle {order.agent_id}; choose another or cancel it",
-        )
+        return handle_in_use(order.agent_id)
     if order.unresolved is not None:
         return order.unresolved
     said = segments_of(command.segments, command.prompt)

@@ -86,6 +86,14 @@ def start(state: State, order: Start) -> list[Event]:
     ]
 
 
+def handle_in_use(agent_id: str) -> Refusal:
+    """Not which run has it: it may be that of a user of whom the one who asks knows nothing."""
+    return Refusal(
+        code="agent_id_in_use",
+        message=f"agent_id_in_use: a live run has the handle {agent_id}; choose another or cancel it",
+    )
+
+
 def refusal_of(order: Start, history: tuple[Message, ...]) -> Refusal | None:
     """The first thing wrong with the request, in the order of admission (runtime parity 1.2)."""
     if not order.session_found:
@@ -97,11 +105,7 @@ def refusal_of(order: Start, history: tuple[Message, ...]) -> Refusal | None:
             "wait for it or cancel it",
         )
     if order.handle_live_run:
-        return Refusal(
-            code="agent_id_in_use",
-            # Not which run: it may be that of a user of whom the one who asks knows nothing.
-            message=f"agent_id_in_use: a live run has the handle {order.agent_id}; choose another or cancel it",
-        )
+        return handle_in_use(order.agent_id)
     if order.unresolved is not None:
         return order.unresolved
     if order.command.seed:

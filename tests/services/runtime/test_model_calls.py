@@ -23,7 +23,7 @@ from services.runtime.deltas import Previews
 from services.runtime.model_calls import ModelCalls, Provider
 from services.runtime.provider_keys import NO_KEY, ProviderKey
 from services.runtime.provider_queues import Waiting
-from services.runtime.redaction import Redaction
+from services.runtime.redaction import NO_REDACTION, Redaction
 from services.runtime.shelf import Shelf
 from services.runtime.tracing import NoTracing
 from tests.services.core.run.given import (
@@ -91,7 +91,7 @@ class Work:
         *items: ModelItem | Exception,
         waiting: Waiting | None = None,
         credentials: Credentials = NO_CREDENTIALS,
-        redaction: Redaction = Redaction({}),  # noqa: B008 - it masks nothing and never changes
+        redaction: Redaction = NO_REDACTION,
         **provider: Any,
     ) -> None:
         self.model = ToldModel(items=items)
