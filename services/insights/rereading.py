@@ -7,6 +7,7 @@ read again. The table stays in memory; losing it is what every start does anyway
 
     RereadingApp        no folder for a store it does not have; crashes are for services/insights/main to see
     RereadingConsumer   seek: back to the first record of the history or of what is not yet dealt with
+                        fetch: nothing of the topic before that, and nothing that was under way meanwhile
                         commit: only what Progress says is done
     WindowTable         a windowed table whose writes go nowhere but to memory
     faust_settings      everything Faust is told
@@ -18,12 +19,12 @@ Before: services/insights/app builds these. After: Faust calls them.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 import faust
 from faust.transport.drivers.aiokafka import Consumer, Transport
-from faust.types import TP, EventT, TopicT
+from faust.types import TP, EventT, Message, TopicT
 from faust.types.auth import CredentialsT
 
 from services.insights.broker import broker_urls
@@ -35,6 +36,8 @@ SESSION_S = 10.0
 """After a kill the next start takes over at once (static membership); this is for a machine that does not return."""
 COMMIT_S = 1.0
 """A crash parks again what it parked in the last second."""
+NOT_YET_S = 0.2
+"""Faust asks again so often while no partition may be read."""
 MAX_REQUEST_BYTES = 1_048_576
 """A letter is at most about 640 KiB (parking)."""
 LOGGER = logging.getLogger("faust.rereading")
@@ -64,19 +67,58 @@ class RereadingApp(faust.App):
 
 
 class RereadingConsumer(Consumer):
-    """Begins where the history begins, whatever was committed."""
+    """Begins where the history begins, whatever was committed.
+
+    After a rebalance Faust lets records through while it still seeks, from a position of aiokafka's choice. They would
+    count now and when they come again. So the topic is fetched only from positions that a seek has set, and what a
+    fetch brought counts only while these are not void.
+    """
 
     logger = LOGGER
     app: RereadingApp
 
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._moving = asyncio.Lock()
+        """Held by a seek, and by a fetch."""
+        self._epoch = 0
+        """Grows whenever the positions become void."""
+        self._fetched_in = 0
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        """Nothing is read until the seek that follows; app ends the process when none does."""
+        self._void()
+        await super().on_partitions_assigned(assigned, generation_id)
+
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        # Faust goes on when this takes too long, from a position of aiokafka's choice. Without a beginning every record
-        # is refused (app), so that it cannot go unnoticed.
-        self.app.progress.begin({})
-        starts: dict[int, Start] = await self._thread.call_thread(self._rewind)
-        self.app.progress.begin(starts)
-        self.app.on_begin()
+        """Where every partition of the topic begins now."""
+        self._void()
+        async with self._moving:
+            starts: dict[int, Start] = await self._thread.call_thread(self._rewind)
+            self.app.progress.begin(starts)
+            self.app.on_begin()
         return {TP(self.app.source, partition): start.offset for partition, start in starts.items()}
+
+    async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Message]]:
+        """What a fetch brought, one by one; nothing of the topic once the positions it was fetched from are void."""
+        async for tp, message in super().getmany(timeout):
+            if tp.topic != self.app.source or self._fetched_in == self._epoch:
+                yield tp, message
+
+    async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Any:
+        async with self._moving:
+            self._fetched_in = self._epoch
+            known = self.app.progress.partitions
+            wanted = {tp for tp in active_partitions or () if tp.topic != self.app.source or tp.partition in known}
+            # No partition at all would mean every one.
+            if wanted:
+                return await super()._getmany(wanted, timeout)
+        await self.sleep(NOT_YET_S)
+        return {}
+
+    def _void(self) -> None:
+        self._epoch += 1
+        self.app.progress.begin({})
 
     async def _rewind(self) -> dict[int, Start]:
         # Runs in the consumer's thread, where the aiokafka consumer lives.
