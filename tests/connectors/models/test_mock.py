@@ -10,6 +10,7 @@ from connectors.models.mock import MockKnobs, MockModel
 from connectors.protocols import ModelItem, ModelRequest, Reply, TextDelta, ToolSpec
 from schemas.conversation import Message, ToolUseBlock
 from tests.connectors.models.samples import request, results, user
+from tests.sleeps import noted_sleeps
 
 INSTANT = MockKnobs(latency_ms=0, latency_jitter_ms=0)
 BENCH = ToolSpec(name="Bench", description="Returns bytes.", input_schema={"type": "object"})
@@ -174,20 +175,15 @@ async def test_a_stable_provider_never_fails() -> None:
 
 
 async def test_without_latency_a_turn_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def forbidden(delay: float) -> None:
-        raise AssertionError(f"slept for {delay}")
-
-    monkeypatch.setattr(asyncio, "sleep", forbidden)
+    slept: list[float] = []
+    noted_sleeps(monkeypatch, "connectors.models.mock", slept.append)
     assert (await turn(bench(user("x" * 100_000)))).tool_calls
+    assert slept == []
 
 
 async def test_with_latency_the_text_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-
-    async def noted(delay: float) -> None:
-        slept.append(delay)
-
-    monkeypatch.setattr(asyncio, "sleep", noted)
+    noted_sleeps(monkeypatch, "connectors.models.mock", slept.append)
     model = MockModel(knobs=MockKnobs(latency_ms=80, latency_jitter_ms=20))
     *deltas, reply = await items_of(model, bench(user("x" * 1_000_000), system=()))
     assert isinstance(reply, Reply)

@@ -8,6 +8,7 @@ from connectors.protocols import DidNotHappen, EffectClass
 from connectors.tools.ledger import Ledger, ReconcilingLedger
 from connectors.tools.threads import Threads
 from tests.connectors.tools.given import context
+from tests.sleeps import noted_sleeps
 
 
 def ledger(path: Path, effect: EffectClass = EffectClass.UNSAFE) -> Ledger:
@@ -35,11 +36,7 @@ async def test_a_call_that_takes_a_while_has_its_line_in_the_middle(
 ) -> None:
     path = tmp_path / "ledger"
     waits: list[tuple[float, bool]] = []
-
-    async def noted(delay: float) -> None:
-        waits.append((delay, path.exists()))
-
-    monkeypatch.setattr(asyncio, "sleep", noted)
+    noted_sleeps(monkeypatch, "connectors.tools.ledger", lambda delay: waits.append((delay, path.exists())))
     assert not (await ledger(path).call({"wait_ms": 120}, context())).is_error
     assert waits == [(0.06, False), (0.06, True)]
 

@@ -9,6 +9,7 @@ from services.cli.failures import UNREACHABLE, Failure, Unreachable
 from services.cli.following import FIRST_PAUSE_S, LONGEST_PAUSE_S, RECONNECTED, WAITING, Followed, Frame
 from services.cli.sse import EventParser
 from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, broken, frame, frames, refused, row
+from tests.sleeps import noted_sleeps
 
 TEXT = frame("text", {"type": "text", "text": "hello"}, 513)
 PREVIEW = frame("text", {"type": "text", "text": "hel"})
@@ -19,11 +20,7 @@ DONE = frame("done", {"type": "done", "stop_reason": "end_turn"}, 1024)
 def no_pauses(monkeypatch):
     """Pauses between connections are waited for in no time; how long they would have been is kept."""
     pauses: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-
-    monkeypatch.setattr("services.cli.following.asyncio.sleep", sleep)
+    noted_sleeps(monkeypatch, "services.cli.following", pauses.append)
     return pauses
 
 

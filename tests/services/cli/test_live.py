@@ -8,6 +8,7 @@ from services.cli.following import Followed
 from services.cli.live import final_row, show_run
 from services.cli.output import Terminal
 from tests.services.cli.fake_api import POSITION, FakeApi, Scripted, frame, frames, refused, row
+from tests.sleeps import noted_sleeps
 
 STREAM = (
     frame("started", {"type": "started"}, 258),
@@ -58,10 +59,7 @@ async def test_the_position_of_a_followed_run_is_not_made_up():
 
 @pytest.fixture
 def no_pauses(monkeypatch):
-    async def sleep(seconds: float) -> None:
-        pass
-
-    monkeypatch.setattr("services.cli.live.asyncio.sleep", sleep)
+    noted_sleeps(monkeypatch, "services.cli.live", lambda seconds: None)
 
 
 async def test_a_row_that_is_behind_is_waited_for(no_pauses):
