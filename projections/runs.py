@@ -388,16 +388,17 @@ def _place(origin: ImportOrigin) -> str:
 
 
 def _replied(values: dict[str, Any], envelope: Envelope, event: ModelReplied) -> None:
-    usage = event.usage
+    spent = _spent(event.usage)
     values["iterations"] += 1
-    for name, tokens in _spent(usage).items():
+    for name, tokens in spent.items():
         values[name] += tokens
+    if sum(spent.values()) > spent["output_tokens"]:  # what a provider does not count stays as it was
+        values["context_tokens"] = sum(spent.values())
     values["cost_micros"] += event.cost_micros
     values |= {
         "currency": event.currency or values["currency"],
         "provider": event.provider,
         "model": event.model,
-        "context_tokens": sum(_spent(usage).values()),
         "max_context_tokens": event.max_context_tokens or values["max_context_tokens"],
         "memory_reply_seq": envelope.seq,
         "memory_retry_reason": "",

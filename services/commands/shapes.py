@@ -113,8 +113,8 @@ def usage_json(row: RunRow) -> dict[str, Any]:
 
 
 def context_json(row: RunRow) -> dict[str, Any] | None:
-    """How full the context is; None before the first answer."""
-    if not row.max_context_tokens:
+    """How full the context is, as it was counted; None before the first answer, and when a provider counts nothing."""
+    if not row.max_context_tokens or not row.context_tokens:
         return None
     used_pct = round(100 * row.context_tokens / row.max_context_tokens, 1)
     return {"used_tokens": row.context_tokens, "max_tokens": row.max_context_tokens, "used_pct": used_pct}

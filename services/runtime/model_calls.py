@@ -304,8 +304,8 @@ class ModelCalls:
         return request, worst_case(request, price, self._providers[provider].model.capabilities.max_context_tokens)
 
     def cost(self, provider: str, model: str, usage: Usage) -> tuple[int, str]:
-        """What an answer costs, in millionths, and its currency; 0 and empty without a price."""
-        price = self._prices.get((provider, model))
+        """What an answer costs, in millionths, and its currency; 0 and empty without a price, or without a count."""
+        price = self._prices.get((provider, model)) if tokens_of(usage) else None
         return (cost_micros(price, usage), self._currency) if price is not None else (0, "")
 
     def _unknown(self, provider: str) -> Permanent:

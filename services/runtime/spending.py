@@ -9,6 +9,8 @@ Between the two nobody else can spend what is set aside, on whichever runtime. H
     the provider refused it, or could not be reached    released: nothing was computed
     it broke off, timed out, was cancelled, its owner died   lost: counts as reserved, since it may be billed
 
+An answer whose tokens the provider did not count is lost in the same sense: it was not free.
+
 The answer is told before its run hears of it, so a caller who has seen a run end finds it counted. When an owner dies
 the next one makes another attempt, and first has the earlier ones counted as lost.
 
@@ -262,9 +264,14 @@ class Hold:
                 self._clerk.post(self._settle(earlier, lost=True))
 
     async def settle(self, tokens: int, micros: int) -> tuple[LimitNotice, ...]:
-        """The call has used so much; the soft limits that are reached."""
+        """The call has used so much; the soft limits that are reached. 0 tokens: nobody has counted them, so it counts
+        as reserved."""
         self._over = True
-        command = self._settle(self._id, tokens=min(tokens, CALL_AMOUNT_MAX), micros=min(micros, CALL_AMOUNT_MAX))
+        command = (
+            self._settle(self._id, tokens=min(tokens, CALL_AMOUNT_MAX), micros=min(micros, CALL_AMOUNT_MAX))
+            if tokens
+            else self._settle(self._id, lost=True)
+        )
         try:
             await self._clerk.ask(command, wait_s=SETTLE_WAIT_S)
         except ClerkBusy as error:

@@ -155,6 +155,12 @@ def test_a_compaction_is_paid_by_the_run_and_empties_the_gauge():
     assert (row.compactions, row.iterations) == (1, 1)
 
 
+def test_an_answer_that_nobody_counted_leaves_the_gauge_as_it_was():
+    counted = replied(1, "", call("c0"), usage=Usage(input_tokens=90, output_tokens=10))
+    row = row_of(started(), requested(1), counted, requested(2), replied(2, usage=Usage(output_tokens=5)))
+    assert (row.context_tokens, row.output_tokens) == (100, 15)
+
+
 def test_a_run_that_is_compacted_does_not_wait_for_input():
     assert not row_of(started(), RunParked(since_turn=1), COMPACTING).parked
     again = row_of(started(), RunParked(since_turn=1), COMPACTING, NOT_COMPACTED, RunParked(since_turn=1))

@@ -14,7 +14,7 @@ from schemas.values import BlobRef
 from services.core.changing import changed
 from services.core.run import code_agents
 from services.core.run.facts import Facts, wishing
-from services.core.run.splitting import estimate_tokens
+from services.core.run.splitting import estimate_text, estimate_tokens
 from services.core.run.state import (
     Absent,
     Answer,
@@ -54,8 +54,13 @@ def conversation(state: State) -> tuple[Message, ...]:
 
 
 def used_tokens(facts: Facts) -> int:
-    """How full the context is: what the provider counted last, and an estimate of what came after."""
-    return facts.context.tokens + estimate_tokens(facts.messages[facts.context.messages :])
+    """How full the context is: what the provider counted last, and an estimate of what came after.
+
+    Before anything was counted, or from a provider that counts nothing, all of it is an estimate.
+    """
+    known = facts.context
+    system = 0 if known.messages else sum(map(estimate_text, facts.system))
+    return known.tokens + system + estimate_tokens(facts.messages[known.messages :])
 
 
 def has_reasoning(message: Message) -> bool:

@@ -96,7 +96,7 @@ from services.core.run.state import (
     with_facts,
 )
 
-REDUCER_VERSION = 9
+REDUCER_VERSION = 10
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 _facts, _awaiting_model, _over = maker(Facts), maker(AwaitingModel), maker(Ended)  # see schemas/making.py

@@ -90,12 +90,13 @@ def replied(state: State, event: ModelReplied) -> AwaitingTools:
     # An answer without text and calls would be refused by providers when it is sent back.
     messages = (*state.facts.messages, message) if message.blocks else state.facts.messages
     spent = event.usage
-    tokens = spent.input_tokens + spent.output_tokens
-    tokens += spent.cache_creation_input_tokens + spent.cache_read_input_tokens
+    read = spent.input_tokens + spent.cache_creation_input_tokens + spent.cache_read_input_tokens
+    # A request has tokens, so none means that nobody counted them: what is known of the context stays as it was.
+    counted = _gauge(tokens=read + spent.output_tokens, messages=len(messages)) if read else state.facts.context
     facts = changed(
         state.facts,
         messages=messages,
-        context=_gauge(tokens=tokens, messages=len(messages)),
+        context=counted,
         turns=event.turn,
         usage=add_usage(state.facts.usage, event.usage),
         last_usage=event.usage,

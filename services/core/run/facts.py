@@ -52,7 +52,10 @@ NO_LOSSES = Losses()
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextGauge:
-    """How full the context was when it was last known: tokens of the first `messages` of the conversation."""
+    """How full the context was when it was counted last: tokens of the first `messages` of the conversation.
+
+    0 of both: nobody has counted yet.
+    """
 
     tokens: int = 0
     messages: int = 0

@@ -87,7 +87,7 @@ COMPACTION_TAIL_PCT = 50
 COMPACTION_LOSSES_MAX = 3
 """Owners that may be lost during one summary call; then the run goes on without it."""
 CHARACTERS_PER_TOKEN = 4
-"""For estimates between two answers of a provider, which are what counts (parity)."""
+"""For estimates: of what came since a provider counted last, and of all of it when it counts nothing (parity)."""
 IMAGE_TOKENS = 1_600
 """Estimate for an image: what a large one costs at the providers that say so."""
 SUMMARY_CHARACTERS_MAX = 60_000

@@ -117,6 +117,11 @@ def estimate_tokens(messages: Sequence[Message]) -> int:
     )
 
 
+def estimate_text(text: str) -> int:
+    """Tokens of a text, by its characters."""
+    return -(-len(text) // limits.CHARACTERS_PER_TOKEN)
+
+
 def _earliest(messages: Sequence[Message], places: Sequence[int], tail_tokens_max: int) -> int:
     """The first place whose tail is within the bound; the last place when none is."""
     if not tail_tokens_max:

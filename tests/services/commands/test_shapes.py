@@ -56,6 +56,16 @@ async def test_a_running_run_is_live_and_not_completed() -> None:
     assert (shown["live"], shown["completed_at"]) == (True, None)
 
 
+async def test_a_context_that_nobody_has_counted_is_not_called_empty() -> None:
+    row = (await finished_row())._replace(max_context_tokens=1_000, context_tokens=0)
+    assert run_json(row)["context"] is None
+    assert run_json(row._replace(context_tokens=10))["context"] == {
+        "used_tokens": 10,
+        "max_tokens": 1_000,
+        "used_pct": 1.0,
+    }
+
+
 async def test_a_session_and_a_frame_as_the_transcript_shows_them() -> None:
     async with world() as made:
         accepted = await made.layer.runs.start(ADMIN_CALLER, RunRequest(agent="soaker", prompt="go"))

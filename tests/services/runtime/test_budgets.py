@@ -9,7 +9,7 @@ import pytest
 from connectors.errors import Transient
 from connectors.protocols import Outgoing, Reply
 from schemas.budget_commands import ReserveBudget
-from schemas.budget_events import BudgetMonthBegan
+from schemas.budget_events import BudgetMonthBegan, BudgetReserved
 from schemas.codec import local_codec, read_envelope
 from schemas.run_events import LimitReached, ModelReplied, RunFailed, RunRefused
 from schemas.values import Usage
@@ -94,6 +94,20 @@ async def test_nothing_is_left_so_the_next_run_is_refused() -> None:
         20,
         10,
     )
+
+
+async def test_an_answer_that_nobody_counted_counts_as_reserved_and_not_as_free() -> None:
+    world = BudgetWorld()
+    world.model.turns = (Reply(text="done", stop_reason="end_turn", usage=Usage(), model="m-1"),)
+    async with world.owner_of_the_books("books"), world.runtime("a") as (_, books):
+        await world.limit(books, hard_micros=100_000)
+        world.start("r_one")
+        await until(lambda: world.ends().total() == 1)
+        reserved = next(event for event, _ in world.history() if isinstance(event, BudgetReserved))
+    assert world.ends() == {"RunCompleted": 1}
+    assert (world.account().used_tokens, world.account().used_micros) == (reserved.tokens, reserved.micros)
+    assert reserved.tokens > 100
+    assert "lost" in world.kinds()
 
 
 async def test_a_run_whose_call_is_too_large_for_what_is_left_ends_and_says_so() -> None:

@@ -175,6 +175,11 @@ async def test_a_model_without_a_price_costs_nothing_and_has_no_currency() -> No
     assert (order.cost_micros, order.currency) == (0, "")
 
 
+async def test_an_answer_that_nobody_counted_has_no_price() -> None:
+    order = await Work(replace(REPLY, usage=Usage())).answered()
+    assert (order.cost_micros, order.currency) == (0, "")
+
+
 async def test_each_call_is_classed_by_what_it_would_do() -> None:
     asked = (
         ToolCall(id="a", name="Read", input="{}"),

@@ -30,6 +30,7 @@ from services.core.run.decide import decide
 from services.core.run.evolve import evolve
 from services.core.run.orders import Fork, NotBegun, Origin, Woken
 from services.core.run.react import StopCalls, Summarise
+from services.core.run.splitting import estimate_tokens
 from services.core.run.state import Absent, AwaitingModel, Compacting, Ended, IllegalEvent, Parked, Paused
 from tests.services.core.run.given import (
     DEFINITION,
@@ -78,6 +79,31 @@ def working(used: int, **wishes: Any) -> Run:
         if turn < 3:
             run.give(returned(run.state, 0, "x" * 400))
     return run
+
+
+# --- how full --------------------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_that_nobody_counts_is_estimated_with_what_the_system_says() -> None:
+    run = begun(prompt="x" * 400)
+    run.give(answered(run.state, "y" * 40, *calls("A"), usage=Usage()))
+    told = sum(len(text) for text in run.live.facts.system)
+    (prompt, answer) = run.live.facts.messages
+    assert used_tokens(run.live.facts) == -(-told // 4) + estimate_tokens((prompt, answer)) > 110
+
+
+def test_an_answer_without_a_count_leaves_the_last_one_and_adds_an_estimate() -> None:
+    run = working(0)
+    counted = 10  # by the second turn's answer, whose message is the fourth
+    assert used_tokens(run.live.facts) == counted + estimate_tokens(run.live.facts.messages[4:])
+    run.give(returned(run.state, 0, "x" * 3_200))
+    assert isinstance(run.state, Compacting)
+
+
+def test_an_answer_of_which_only_the_output_is_counted_says_nothing_of_how_full_the_context_is() -> None:
+    run = begun(prompt="x" * 400)
+    run.give(answered(run.state, "done", *calls("A"), usage=Usage(output_tokens=3)))
+    assert used_tokens(run.live.facts) > 100
 
 
 # --- by hand ---------------------------------------------------------------------------------------------------------
