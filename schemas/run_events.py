@@ -1482,6 +1482,10 @@ class RunStarted:
     """
     operator_key_restricted: bool = False
     """The run may not spend the operator's provider keys; neither may its children."""
+    context_tokens: int = 0
+    """How full the context of the run it goes on with was, in tokens; 0: it goes on with none."""
+    max_context_tokens: int = 0
+    """The window of that run's model, when this run begins with the same; 0: not known."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1510,6 +1514,8 @@ class RunStarted:
             "seed": self.seed,
             "credentials": self.credentials,
             "operator_key_restricted": self.operator_key_restricted,
+            "context_tokens": self.context_tokens,
+            "max_context_tokens": self.max_context_tokens,
         }
 
     @classmethod
@@ -1540,6 +1546,8 @@ class RunStarted:
             seed=value["seed"],
             credentials=tuple(value["credentials"]),
             operator_key_restricted=value["operator_key_restricted"],
+            context_tokens=value["context_tokens"],
+            max_context_tokens=value["max_context_tokens"],
         )
 
 

@@ -175,7 +175,10 @@ class Starts:
         trace = traceparent_in(record.headers) or self._tracing.context_of(run_id)
 
         def order() -> Start:
-            return self._order(command, run_id, last, found=found, traceparent=trace)
+            return replace(
+                self._order(command, run_id, last, found=found, traceparent=trace),
+                before=getattr(ended, "facts", None),
+            )
 
         return Prepared(aggregate, order, command.envelope.command_id)
 

@@ -38,7 +38,7 @@ from services.core.run.evolve import evolve
 from services.core.run.facts import NO_USAGE, Facts, Pause
 from services.core.run.orders import Compact, Recover, Refusal, Summarised, SummaryFailed
 from services.core.run.splitting import Split, compacted, estimate_tokens, left_out, split
-from services.core.run.state import AwaitingModel, Compacting, Live, Parked, State
+from services.core.run.state import Absent, AwaitingModel, Compacting, Live, Parked, State
 
 Wish = TypeVar("Wish", bool, int, str)
 MANUAL, AUTO, SELF = "manual", "auto", "self"
@@ -139,6 +139,19 @@ def due_after(state: State, told: list[Event], at_ms: int) -> CompactionRequeste
         state = evolve(state, event, at_ms)
     after: Facts | None = getattr(state, "facts", None)
     return due(after) if after is not None else None
+
+
+def due_first(
+    state: Absent, started: list[Event], definition: AgentDefinition, at_ms: int
+) -> CompactionRequested | None:
+    """What is due before the first turn of a run that goes on with a session; None = the first turn."""
+    if not state.history or not policy_of(definition).enabled:
+        return None
+    after: State = state
+    for event in started:
+        after = evolve(after, event, at_ms)
+    assert isinstance(after, AwaitingModel)
+    return due(after.facts)
 
 
 def may_be_due(facts: Facts) -> bool:

@@ -80,7 +80,16 @@ from services.core.run.evolve_tool_calls import (
     tool_requested,
     tool_returned,
 )
-from services.core.run.facts import NO_LOSSES, Facts, Pause, deadline, with_input, without_resident
+from services.core.run.facts import (
+    NO_LOSSES,
+    NOTHING_KNOWN,
+    ContextGauge,
+    Facts,
+    Pause,
+    deadline,
+    with_input,
+    without_resident,
+)
 from services.core.run.prompt import first_message
 from services.core.run.state import (
     Absent,
@@ -100,6 +109,7 @@ REDUCER_VERSION = 10
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 _facts, _awaiting_model, _over = maker(Facts), maker(AwaitingModel), maker(Ended)  # see schemas/making.py
+_gauge = maker(ContextGauge)
 
 
 def evolve(state: State, event: Event, at_ms: int) -> State:
@@ -217,6 +227,8 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         web_search_filter=event.web_search_filter,
         seed=event.seed,
         operator_key_restricted=event.operator_key_restricted,
+        context=_gauge(tokens=event.context_tokens, messages=len(history)) if event.context_tokens else NOTHING_KNOWN,
+        max_context_tokens=event.max_context_tokens,
     )
     # No call is due yet: the intent follows in the same batch, and until then turn 0 says so.
     return _awaiting_model(

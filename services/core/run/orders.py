@@ -40,7 +40,7 @@ from schemas.values import (
     ToolCall,
     Usage,
 )
-from services.core.run.facts import Pause
+from services.core.run.facts import Facts, Pause
 from services.core.run.limits import RESIDENTS_MAX
 from services.core.run.state import State
 
@@ -85,6 +85,8 @@ class Start:
     session_live_run: str = ""
     handle_live_run: str = ""
     continues: RunPosition | None = None
+    before: Facts | None = None
+    """Of the run it goes on with."""
     traceparent: str = ""
     pauses: tuple[Pause, ...] = ()
     """What holds runs like this one now: it begins paused."""

@@ -1,7 +1,7 @@
 """How a run begins, or why it does not: the first thing wrong with a StartRun, in the order of admission.
 
 Before: decide.py, with what the owner found out about the request (orders.Start). After: RunStarted with the intent of
-the first call, or RunRefused with a code.
+the first call (or of the compaction before it, when the session is as full as that), or RunRefused with a code.
 """
 
 from schemas.conversation import Message
@@ -12,11 +12,15 @@ from schemas.run_events import (
     RunRefused,
     RunStarted,
 )
+from schemas.values import AgentDefinition
+from services.core.changing import changed
 from services.core.run import (
     budgets,
     compacting,
     pausing,
 )
+from services.core.run.conversation import used_tokens
+from services.core.run.facts import Facts
 from services.core.run.orders import (
     Refusal,
     Start,
@@ -48,6 +52,7 @@ def start(state: State, order: Start) -> list[Event]:
         ]
     assert order.definition is not None
     definition = order.definition
+    context_tokens, max_context_tokens = _context_of(order.before, state.history, definition)
     started: list[Event] = [
         RunStarted(
             session_id=order.session_id,
@@ -73,17 +78,26 @@ def start(state: State, order: Start) -> list[Event]:
             payload_metadata=command.payload_metadata,
             seed=command.seed,
             operator_key_restricted=command.operator_key_restricted,
+            context_tokens=context_tokens,
+            max_context_tokens=max_context_tokens,
         ),
         *map(pausing.requested, order.pauses),
     ]
     if command.seed:
         return [*started, *compacting.first_of_seed(state, started, order.at_ms)]
-    return [
-        *started,
-        pausing.held_back(order.pauses, 1)
-        if order.pauses
-        else ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
-    ]
+    if order.pauses:
+        return [*started, pausing.held_back(order.pauses, 1)]
+    if (compaction := compacting.due_first(state, started, definition, order.at_ms)) is not None:
+        return [*started, compaction]
+    return [*started, ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model)]
+
+
+def _context_of(before: Facts | None, history: tuple[Message, ...], definition: AgentDefinition) -> tuple[int, int]:
+    """How full the context is that the run goes on with, and its window. Another model may have another window."""
+    if before is None:
+        return 0, 0
+    is_same = (before.current.provider, before.current.model) == (definition.provider, definition.model)
+    return used_tokens(changed(before, messages=history)), before.max_context_tokens if is_same else 0
 
 
 def handle_in_use(agent_id: str) -> Refusal:

@@ -5,6 +5,7 @@ its parent, which waits for it, is inside for both.
 """
 
 from schemas.run_events import (
+    CompactionRequested,
     InterruptionOpened,
     ModelCallRequested,
     RunCancelled,
@@ -27,6 +28,7 @@ TURNING_POINTS = frozenset(
         RunRefused,
         RunRestored,
         ModelCallRequested,
+        CompactionRequested,
         ToolOutcomeAsked,
         ToolReturned,
         InterruptionOpened,

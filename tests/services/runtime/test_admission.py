@@ -12,9 +12,19 @@ from schemas.run_events import RunCancelled, RunCompleted, RunParked, RunPaused,
 from schemas.values import CommandEnvelope, ParentCall
 from services.core.admission import Bounds
 from services.core.run.state import AwaitingModel
-from services.core.run.working import is_at_work
+from services.core.run.working import TURNING_POINTS, is_at_work
 from services.runtime.admission import Door
-from tests.services.core.run.given import at_tools, begun, completed, parked, paused, quarantine, refused
+from tests.services.core.run.given import (
+    at_tools,
+    begun,
+    compact,
+    completed,
+    parked,
+    paused,
+    quarantine,
+    refused,
+    talked,
+)
 from tests.services.runtime.small_runtime import TOPICS, TURNS, Stage
 
 
@@ -187,6 +197,14 @@ def test_what_is_at_work_is_what_has_calls() -> None:
     run = begun()
     run.give(quarantine())
     assert not is_at_work(run.state)
+
+
+def test_a_run_that_begins_with_a_compaction_is_looked_at_when_it_begins() -> None:
+    run = talked()
+    assert not is_at_work(run.state)
+    (asked,) = run.give(compact())
+    assert is_at_work(run.state)
+    assert type(asked) in TURNING_POINTS
 
 
 def test_a_child_is_inside_with_its_parent() -> None:

@@ -7,7 +7,14 @@ from typing import Any
 from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
 from schemas.conversation import TextBlock
 from schemas.run_commands import CompactRun, PostInput, StartRun
-from schemas.run_events import CompactionRequested, ContextCompacted, ModelCallRequested, ModelReplied, RunParked
+from schemas.run_events import (
+    CompactionRequested,
+    ContextCompacted,
+    ModelCallRequested,
+    ModelReplied,
+    RunCompleted,
+    RunParked,
+)
 from schemas.values import CommandEnvelope, Compaction, Usage
 from services.core.run.evolve import evolve
 from services.core.run.state import Absent, Parked, State
@@ -133,3 +140,41 @@ async def test_a_context_that_fills_up_is_compacted_before_the_call_that_would_b
     at = kinds.index(CompactionRequested)
     assert kinds[at + 1 : at + 4] == [ContextCompacted, ModelCallRequested, ModelReplied]
     assert len(model.requests[-1].messages) < len(model.requests[-2].messages)
+
+
+async def test_runs_of_one_turn_each_compact_their_session_and_another_owner_reads_the_same() -> None:
+    model = Talker()
+    model.let_go.set()
+    stage = stage_with(model)
+
+    async def ask(number: int) -> None:
+        stage.send(
+            StartRun(
+                envelope=envelope(f"start {number}"),
+                agent=AGENT.name,
+                prompt=f"text {number} {LONG}",
+                run_id=f"{RUN}-{number}",
+                session_id="" if number == 0 else f"s_{RUN[2:]}-0",
+                compaction=Compaction(enabled=True),
+            )
+        )
+        await stage.until(lambda: count(stage, RunCompleted) == number + 1)
+
+    async with stage.owner("one"):
+        await ask(0)
+        await ask(1)
+        model.used = 790
+        await ask(2)
+        assert not model.summaries
+        model.used = 300
+        await ask(3)
+        shown = model.requests[-1].messages
+    async with stage.owner("two"):
+        await ask(4)
+    found = [event for event in stage.events() if isinstance(event, CompactionRequested)]
+    assert [(event.trigger, event.turn) for event in found] == [("auto", 1)]
+    head = "".join(block.text for block in shown[0].blocks if isinstance(block, TextBlock))
+    assert head.startswith("text 0")
+    assert "they talked" in head
+    assert "text 3" in str(shown[-1])
+    assert model.requests[-1].messages[: len(shown)] == shown

@@ -462,6 +462,87 @@ def test_the_summary_may_be_another_models_work() -> None:
     assert (intent.provider, intent.model) == ("cheap", "small")
 
 
+# --- runs of one turn each -------------------------------------------------------------------------------------------
+
+SHORTENS = replace(DEFINITION, compaction=Compaction(enabled=True))
+
+
+def one_turn(before: Run | None = None, *, used: int = 10, prompt: str = LONG, **more: Any) -> Run:
+    """A run of one turn, in the session of another."""
+    run = next_run(before, prompt=prompt, **more)
+    run.give(answered(run.state, f"answer {LONG}", usage=Usage(input_tokens=used)))
+    return run
+
+
+def next_run(
+    before: Run | None, *, definition: AgentDefinition = SHORTENS, prompt: str = "next", pauses: Any = (), **more: Any
+) -> Run:
+    ended = before.state if before is not None else None
+    assert ended is None or isinstance(ended, Ended)
+    run = Run(state=Absent(run_id=RUN, history=() if ended is None else conversation(ended)))
+    order = start(definition=definition, prompt=prompt, **more)
+    run.give(replace(order, before=None if ended is None else ended.facts, pauses=pauses))
+    return run
+
+
+def full_session(used: int = 800) -> Run:
+    """A session of three runs, with `used` of 1000 tokens."""
+    return one_turn(one_turn(one_turn()), used=used)
+
+
+def test_a_run_that_begins_with_a_full_context_is_compacted_before_its_first_call() -> None:
+    run = next_run(full_session())
+    assert kinds(run.events) == ["RunStarted", "CompactionRequested"]
+    intent = run.events[1]
+    assert isinstance(intent, CompactionRequested)
+    assert (intent.trigger, intent.turn, intent.number) == (AUTO, 1, 1)
+    assert run.effects == [Summarise(run_id=RUN, number=1, turn=1, attempt=1, provider="acme", model="large")]
+    assert kinds(run.give(summarised(run.state))) == ["ContextCompacted", "ModelCallRequested"]
+    assert run.live.facts.messages[-1].blocks == (TextBlock(text="next"),)
+    assert_legal(run.live.facts.messages)
+    assert used_tokens(run.live.facts) < 800
+    run.give(answered(run.state, "done"))
+    assert isinstance(run.state, Ended)
+
+
+def test_what_the_session_holds_is_seen_with_what_is_said_next() -> None:
+    session = full_session(used=700)
+    assert kinds(next_run(session).events) == ["RunStarted", "ModelCallRequested"]
+    assert kinds(next_run(session, prompt="x" * 400).events) == ["RunStarted", "CompactionRequested"]
+
+
+def test_a_session_that_nobody_counts_is_compacted_by_its_estimate() -> None:
+    run = one_turn(one_turn(used=0), used=0)
+    assert kinds(next_run(run).events) == ["RunStarted", "ModelCallRequested"]
+    assert kinds(next_run(run, prompt="x" * 2_400).events) == ["RunStarted", "CompactionRequested"]
+
+
+def test_a_failed_summary_before_the_first_call_changes_nothing_and_the_call_is_made() -> None:
+    run = next_run(full_session())
+    before = run.live.facts.messages
+    assert kinds(run.give(not_summarised(run.state))) == ["CompactionFailed", "ModelCallRequested"]
+    assert run.live.facts.messages == before
+    run.give(answered(run.state, "hm", *calls("A"), usage=Usage(input_tokens=900)))
+    run.give(returned(run.state, 0))
+    assert isinstance(run.state, AwaitingModel)  # not at the very next boundary
+
+
+def test_a_run_that_begins_paused_is_compacted_when_it_goes_on() -> None:
+    run = next_run(full_session(), pauses=wider("all"))
+    assert kinds(run.events) == ["RunStarted", "RunPauseRequested", "RunPaused"]
+    assert kinds(run.give(obey())) == ["RunResumed", "CompactionRequested"]
+
+
+def test_without_the_wish_a_full_session_is_left_as_it_is() -> None:
+    assert kinds(next_run(full_session(), definition=DEFINITION).events) == ["RunStarted", "ModelCallRequested"]
+
+
+def test_the_window_of_another_model_says_nothing_until_the_new_one_has_answered() -> None:
+    run = next_run(full_session(), definition=replace(SHORTENS, model="huge"))
+    assert kinds(run.events) == ["RunStarted", "ModelCallRequested"]
+    assert used_tokens(run.live.facts) >= 800
+
+
 # --- seeds -----------------------------------------------------------------------------------------------------------
 
 
