@@ -326,7 +326,9 @@ class ModelCalls:
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
             idempotency_key=idempotency_key(effect, state),
             model=effect.model,
-            system=tuple([_system_block(text=text, cacheable=index == 0) for index, text in enumerate(system)]),
+            system=tuple(
+                [_system_block(text=text, cacheable=at in facts.cache_marks) for at, text in enumerate(system)]
+            ),
             messages=messages,
             tools=self._shown(provider, facts, tenant),
             max_tokens=definition.max_tokens,

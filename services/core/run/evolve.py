@@ -90,7 +90,7 @@ from services.core.run.facts import (
     with_input,
     without_resident,
 )
-from services.core.run.prompt import first_message
+from services.core.run.prompt import cache_marks, first_message
 from services.core.run.state import (
     Absent,
     AwaitingModel,
@@ -207,6 +207,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         user_tier=event.user_tier,
         definition=event.definition,
         system=system,
+        cache_marks=cache_marks(event.definition, event.segments),
         # A fork may say nothing of its own: it answers what its prefix ends with.
         messages=(*history, first) if first.blocks else history,
         allowed_hosts=event.allowed_hosts,

@@ -91,6 +91,8 @@ class Facts:
     user_tier: str
     definition: AgentDefinition
     system: tuple[str, ...]
+    cache_marks: tuple[int, ...]
+    """Which of the system's texts a provider may cache up to."""
     messages: tuple[Message, ...]
     allowed_hosts: tuple[str, ...] | None
     interactive: bool

@@ -65,6 +65,13 @@ def first_message(
     return tuple(system), Message(role="user", blocks=tuple(blocks))
 
 
+def cache_marks(definition: AgentDefinition, segments: Sequence[Segment]) -> tuple[int, ...]:
+    """Which of the system texts a provider may cache up to: the agent's prompt, and those their sender says so of."""
+    said = [content.cacheable for segment in segments if segment.role == "system" for content in segment.content]
+    marks = [True, *said] if definition.system_prompt else said
+    return tuple([at for at, is_marked in enumerate(marks) if is_marked])
+
+
 def segments_of(segments: tuple[Segment, ...], prompt: str) -> tuple[Segment, ...]:
     """The request in full: `prompt` is short for one trusted user text."""
     if segments or not prompt:

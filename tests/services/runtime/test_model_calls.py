@@ -13,7 +13,7 @@ from connectors.models.pricing import Price
 from connectors.protocols import Capabilities, ModelItem, Reply, SystemBlock, TextDelta
 from schemas.conversation import Message, TextBlock, ToolResultBlock
 from schemas.stream_records import ModelDelta
-from schemas.values import BlobRef, Sampling, ToolCall, Usage
+from schemas.values import BlobRef, ContentBlock, Sampling, Segment, ToolCall, Usage
 from services.core.admission import PROVIDER_FULL
 from services.core.run.orders import ModelAnswered, ModelErred
 from services.core.run.react import CallModel
@@ -243,6 +243,25 @@ async def test_the_request_is_what_the_run_is_pinned_to() -> None:
     assert [block.cacheable for block in request.system] == [True, False]
     assert (request.max_tokens, request.effort, request.sampling) == (99, "high", Sampling(seed=1))
     assert [spec.name for spec in request.tools] == ["Read"]
+
+
+async def test_only_the_agents_prompt_and_what_its_caller_marked_may_be_cached() -> None:
+    said = [
+        Segment(role="system", content=(ContentBlock(type="trusted-text", text="of this hour"),)),
+        Segment(
+            role="system",
+            content=(
+                ContentBlock(type="trusted-text", text="rules", cacheable=True),
+                ContentBlock(type="untrusted-block", text="a page", cacheable=True),
+            ),
+        ),
+        Segment(role="user", content=(ContentBlock(type="trusted-text", text="go", cacheable=True),)),
+    ]
+    for prompt, marked in (("Be kind.", [True, False, True, True, False]), ("", [False, True, True, False])):
+        work = Work(REPLY)
+        definition = replace(DEFINITION, system_prompt=prompt)
+        await work.run(begun(definition, prompt="", segments=tuple(said), metadata={"k": "1"}).state)
+        assert [block.cacheable for block in work.model.requests[0].system] == marked
 
 
 async def test_a_script_keeps_the_tools_of_clients_that_it_names_or_has_called() -> None:
