@@ -158,9 +158,10 @@ class AnthropicTurn:
         return (TextDelta(text=text, thinking=True),)
 
     def _count(self, usage: object) -> None:
+        """What was counted until now. Counts only grow, so a 0 is a gateway that leaves out what it has said before."""
         for name, value in foreign.fields(usage).items():
-            if value is not None:
-                self._usage[name] = foreign.count(value)
+            if counted := foreign.count(value):
+                self._usage[name] = counted
 
 
 def _arguments(block: _Block) -> str:

@@ -1,8 +1,9 @@
 """The chunks of one chat completion stream, folded into one Reply.
 
 Many servers speak this wire and no two alike, so the fold is wide in what it takes: reasoning as `reasoning_content` or
-`reasoning`; tool calls with or without an index, with ids missing, empty or repeated, with arguments as text or as an
-object; `stop` as the reason although tools are called; usage in the last chunk, in a chunk of its own, or in every one.
+`reasoning`; content as a text or as a list of parts; tool calls with or without an index, with ids missing, empty or
+repeated, with arguments as text or as an object; `stop` as the reason although tools are called; usage in the last
+chunk, in a chunk of its own, or in every one.
 
 The turn is complete at `[DONE]` after a finish reason. Some gateways never send `[DONE]`, so a clean end after a finish
 reason is complete too; `[DONE]` without one is a gateway that swallowed a failure, and counts as interrupted.
@@ -31,6 +32,8 @@ STOP_REASONS = {
 """Any other is the end of a complete message, so it counts as end_turn; the failures below are none."""
 BROKEN_OFF = frozenset({"error", "insufficient_system_resource", "engine_overloaded", "network_error"})
 """Finish reasons by which gateways and DeepSeek say that they could not go on."""
+TEXT_PARTS = {"": "text", "text": "text", "output_text": "text", "refusal": "refusal"}
+"""Types of parts that are said, and where their text is. Others are thoughts, images and what is still to come."""
 DONE = b"[DONE]"
 
 
@@ -123,7 +126,7 @@ class OpenAiTurn:
             self._reasoning.append(reasoning)
             deltas.append(TextDelta(text=reasoning, thinking=True))
         # A refusal is what the model says instead of content; the caller must see it.
-        for said in (foreign.text(delta.get("content")), foreign.text(delta.get("refusal"))):
+        for said in (_said(delta.get("content")), foreign.text(delta.get("refusal"))):
             if said:
                 self._text.append(said)
                 if shown := self._shown.add(said):
@@ -163,6 +166,20 @@ class OpenAiTurn:
         known.call_id = known.call_id or call_id
         known.name = known.name or name
         return known
+
+
+def _said(content: object) -> str:
+    """The text, or that of a list of parts."""
+    if not isinstance(content, list):
+        return foreign.text(content)
+    return "".join([_part(part) for part in content])
+
+
+def _part(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    fields = foreign.fields(part)
+    return foreign.text(fields.get(TEXT_PARTS.get(foreign.text(fields.get("type")), "")))
 
 
 def _usage(usage: Any) -> Usage:

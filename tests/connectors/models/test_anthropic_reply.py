@@ -142,6 +142,21 @@ def test_later_usage_wins_and_what_it_leaves_out_stays() -> None:
     assert answer.reply().usage == Usage(input_tokens=5, output_tokens=12)
 
 
+def test_a_final_usage_of_zeros_takes_nothing_back() -> None:
+    counted = {"input_tokens": 5, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 3, "output_tokens": 1}
+    answer = turn()
+    feed(answer, samples.anthropic_frame("message_start", message={"usage": counted}))
+    feed(
+        answer,
+        samples.anthropic_frame("message_delta", delta={}, usage={**dict.fromkeys(counted, 0), "output_tokens": 9}),
+    )
+    assert answer.reply().usage == Usage(
+        input_tokens=5, output_tokens=9, cache_creation_input_tokens=3, cache_read_input_tokens=40
+    )
+    feed(answer, samples.anthropic_frame("message_delta", delta={}, usage=dict.fromkeys(counted, 0)))
+    assert answer.reply().usage.output_tokens == 9
+
+
 def test_unknown_events_blocks_and_deltas_are_ignored() -> None:
     reply = frames(
         [samples.anthropic_frame("brand_new", index=0), b"event: x\ndata: 7\n\n", b"data:\n\n"],

@@ -160,6 +160,22 @@ def test_a_refusal_in_words_is_text() -> None:
     assert played(openai_turn(openai_frame({"refusal": "I cannot."})))[0].text == "I cannot."
 
 
+def test_content_in_parts_is_the_text_of_its_parts() -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+        {"type": "text", "text": "I look "},
+        {"type": "text", "text": 7},
+        {"type": "reasoning", "text": "no"},
+        "f\u00fcr ",
+        {"type": "image_url", "image_url": {"url": "data:"}},
+        {"type": "output_text", "text": "Sie."},
+    ]
+    reply, deltas = played(openai_turn(openai_frame({"content": parts[:2]}), openai_frame({"content": parts[2:]})))
+    assert reply.text == "I look f\u00fcr Sie."
+    assert "".join(delta.text for delta in deltas) == reply.text
+    assert played(openai_turn(openai_frame({"content": [{"type": "refusal", "refusal": "No."}]})))[0].text == "No."
+
+
 @pytest.mark.parametrize(
     ("usage", "ours"),
     [
