@@ -28,7 +28,7 @@ from projections import audit, cursors, interrupts, problems, runs, steps, trans
 from projections.history import Cursor
 from projections.tables import metadata
 
-VERSION = 7
+VERSION = 8
 """Of the tables and the fold. Raise it whenever the same events give other rows; the projector then rebuilds."""
 PREFIX = "loom"
 TABLES = (

@@ -1,4 +1,4 @@
-"""What was spent: sums a day, tenant, user, agent, provider and model.
+"""What was spent: sums a day, tenant, user, agent, provider, model and whose key paid.
 
 Sums are added to, which would count twice under any replay, but they move in the same transaction as the cursor, and
 that transaction happens once for every event. A day is a UTC day of the answer. Amounts in different currencies are
@@ -20,7 +20,7 @@ from projections.tables import Scope, table_of, within
 from schemas.run_events import CompactionFailed, ContextCompacted, ModelReplied
 from schemas.values import Usage
 
-DIMENSIONS = ("day", "tenant", "user_id", "agent", "provider", "model")
+DIMENSIONS = ("day", "tenant", "user_id", "agent", "provider", "model", "source")
 """What a report may be grouped by; the currency always splits."""
 SUMS = (
     "calls",
@@ -31,6 +31,7 @@ SUMS = (
     "cache_read_input_tokens",
     "cost_micros",
 )
+OPERATOR = "operator"
 NOTHING = Usage()
 DAY_MS = 86_400_000
 REPORT_MAX = 10_000
@@ -38,7 +39,7 @@ REPORT_MAX = 10_000
 
 
 class UsageRow(NamedTuple):
-    """Sums of one day, tenant, user, agent, provider, model and currency."""
+    """Sums of one day, tenant, user, agent, provider, model, source and currency."""
 
     day: str
     """YYYY-MM-DD."""
@@ -47,6 +48,8 @@ class UsageRow(NamedTuple):
     agent: str
     provider: str
     model: str
+    source: str
+    """Who paid: run, whose key the calls were made with, or operator, whose provider it is where they needed none."""
     currency: str
     """Empty: unpriced."""
     calls: int
@@ -93,6 +96,7 @@ def _spent(
         agent=agent,
         provider=event.provider,
         model=event.model,
+        source=event.credential_source or OPERATOR,
         currency=event.currency,
         calls=1,
         unpriced_calls=0 if event.currency else 1,

@@ -42,10 +42,11 @@ from services.stream.budget_clerk import BudgetClerk, ClerkBusy
 from services.stream.budget_family import PARTITION
 from services.stream.statefile import StatedLimit
 
-SOURCE = "operator"
-"""Whose credential paid: every provider key is the operator's."""
-DIMENSIONS = {"tenant": "tenant", "user": "user_id", "provider": "provider", "model": "model", "agent": "agent"}
-"""What a report may be grouped by, and the column it is. `source` and `day` are known too."""
+DIMENSIONS = {
+    **{name: name for name in ("tenant", "provider", "model", "source", "agent", "day")},
+    "user": "user_id",
+}
+"""What a report may be grouped by, and the column it is. `source` says whose key paid."""
 SHOWN_AS = {"tenant": "tenant_id"}
 TOKEN = re.compile(r"budget\.events/0:(\d{1,18})\Z")
 """The position of a limit, as its answer says it."""
@@ -231,10 +232,9 @@ class Budgets:
     ) -> list[dict[str, Any]]:
         """Sums by those dimensions and by currency, over whole UTC days; `until_ms` is not included."""
         demand(caller, RUNS_READ)
-        unknown = [name for name in group_by if name not in (*DIMENSIONS, "source", "day")]
+        unknown = [name for name in group_by if name not in DIMENSIONS]
         if unknown:
-            known = ", ".join([*DIMENSIONS, "source", "day"])
-            raise bad_request(f"group_by names {', '.join(unknown)[:80]}: expected some of {known}")
+            raise bad_request(f"group_by names {', '.join(unknown)[:80]}: expected some of {', '.join(DIMENSIONS)}")
         within = reach(caller)
         await self._sources.barrier.own_writes(None)
         if tenant and within.tenant not in (None, tenant):
@@ -242,7 +242,7 @@ class Budgets:
         try:
             rows = await self._sources.projection.usage(
                 tenant or scope_of(within),
-                [DIMENSIONS.get(name, name) for name in group_by if name != "source"],
+                [DIMENSIONS[name] for name in group_by],
                 user_id=within.user_id,
                 since_day="" if since_ms is None else day_of(since_ms),
                 until_day="" if until_ms is None else day_of(until_ms - 1),
@@ -256,9 +256,9 @@ def _shown(row: dict[str, Any], group_by: Sequence[str]) -> dict[str, Any]:
     """A row as clients know it: dimensions and a currency that are empty are absent."""
     found: dict[str, Any] = {}
     for name in dict.fromkeys(group_by):
-        value = SOURCE if name == "source" else row[DIMENSIONS.get(name, name)]
-        if value:
-            found[SHOWN_AS.get(name, DIMENSIONS.get(name, name))] = value
+        column = DIMENSIONS[name]
+        if row[column]:
+            found[SHOWN_AS.get(name, column)] = row[column]
     for name in ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"):
         found[name] = row[name]
     found |= {"cost": row["cost_micros"] / 1_000_000, "cost_micros": row["cost_micros"]}

@@ -48,6 +48,20 @@ def test_currencies_are_never_added_and_unpriced_answers_are_counted():
     assert [(row.currency, row.calls, row.unpriced_calls) for row in rows] == [("", 1, 1), ("EUR", 1, 0), ("USD", 1, 0)]
 
 
+def test_who_paid_is_told_apart():
+    paid = [
+        replace(replied(turn, "a"), credential_source=source, credential_scope="r_1" if source == "run" else "")
+        for turn, source in enumerate(("operator", "run", "run", ""), start=1)
+    ]
+    summary = replace(COMPACTED, credential_source="run", model="m-1")
+    rows = rows_of(started(), *paid, summary)
+    assert {(row.source, row.model): row.calls for row in rows} == {
+        ("operator", paid[0].model): 2,
+        ("run", paid[0].model): 2,
+        ("run", "m-1"): 1,
+    }
+
+
 def test_a_summary_is_spent_like_an_answer_and_a_failed_one_only_when_it_answered():
     (row,) = rows_of(started(), COMPACTED)
     assert (row.model, row.calls, row.input_tokens, row.cost_micros) == ("small", 1, 800, 7)

@@ -18,7 +18,7 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.store import Connection, Store
 
 SCHEMA, TOPIC = "loom_1", "events"
-SPENT = UsageRow("2026-01-01", "t", "u", "helper", "acme", "large", "", 1, 1, 10, 5, 0, 0, 0)
+SPENT = UsageRow("2026-01-01", "t", "u", "helper", "acme", "large", "", "", 1, 1, 10, 5, 0, 0, 0)
 
 
 class Bench:
@@ -149,7 +149,7 @@ def test_many_rows_are_copied_and_mean_the_same(bench: Bench) -> None:
 
     bench.begin(connection, work())
     bench.run()
-    assert [row[7] for row in bench.store.table(SCHEMA, "usage").values()] == [2] * len(many)
+    assert [row[8] for row in bench.store.table(SCHEMA, "usage").values()] == [2] * len(many)
 
 
 def test_an_error_inside_takes_the_whole_transaction_back(bench: Bench) -> None:

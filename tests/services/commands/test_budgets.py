@@ -164,6 +164,18 @@ async def test_without_a_runtime_a_limit_is_said_to_be_pending_and_is_set_when_o
         await asyncio.wait([host, follow])
 
 
+async def test_usage_says_which_calls_were_paid_with_a_key_of_their_run() -> None:
+    async with world() as made:
+        accepted = await made.layer.runs.start(IVY, RunRequest(agent="silent", prompt="go"))
+        await until(lambda: accepted.run_id in made.states)
+        made.reply(accepted.run_id, credential_source="run")
+        accepted.stream.close()
+        await run(made, IVY)
+        made.project()
+        rows = await made.layer.budgets.usage(ADMIN_CALLER, ["source"])
+    assert [(row["source"], row["call_count"]) for row in rows] == [("operator", 1), ("run", 1)]
+
+
 async def test_usage_is_grouped_as_asked_and_confined_to_the_caller() -> None:
     async with world() as made:
         await run(made, IVY)
