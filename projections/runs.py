@@ -68,6 +68,8 @@ CANCELLED = "cancelled"
 NOT_PAUSED = {"paused": False, "pause_requested": False, "pause_reason": ""}
 MODEL, COMPACTION = "model", "compaction"
 """In RunRow.under_way."""
+OF_CHILDREN = "@"
+"""There in front of the index of a call that waits for children."""
 PAGE_MAX = 500
 """Most runs of one page, so that an answer stays below a megabyte."""
 
@@ -160,8 +162,8 @@ class RunRow(NamedTuple):
     open_interrupts: str
     """Ids of the questions that wait for a person, oldest first, with blanks between."""
     under_way: str
-    """What of it is due or under way, with blanks between: `model`, `compaction`, the indexes of tool calls. Calls that
-    wait for a person or for children are not, and runs that are over have none."""
+    """What of it is due or under way, with blanks between: `model`, `compaction`, the indexes of tool calls, `@` in
+    front if they wait for children. Calls that wait for a person are not, and runs that rest or are over have none."""
     memory_reply_seq: int
     """Seq of the last ModelReplied: its calls are in the transcript from there."""
     memory_retry_reason: str
@@ -244,8 +246,11 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             values["tool_calls"] += 1
             values["open_interrupts"] = f"{values['open_interrupts']} {event.interrupt_id}".strip()
             _rests(values, event.index)
-        case ToolOutcomeAsked() | ChildrenPlanned():
+        case ToolOutcomeAsked():
             _rests(values, event.index)
+        case ChildrenPlanned():
+            _rests(values, event.index)
+            values["under_way"] = f"{values['under_way']} {OF_CHILDREN}{event.index}".strip()
         case InterruptionClosed():
             left = [one for one in values["open_interrupts"].split() if one != event.interrupt_id]
             values["open_interrupts"] = " ".join(left)
@@ -435,7 +440,8 @@ def _ended(
 
 def _rests(values: dict[str, Any], index: int) -> None:
     """Nothing of that tool call is under way any more, or for now."""
-    values["under_way"] = " ".join(one for one in values["under_way"].split() if one != str(index))
+    places = values["under_way"].split()
+    values["under_way"] = " ".join(place for place in places if place.removeprefix(OF_CHILDREN) != str(index))
 
 
 def _spent(usage: Usage) -> dict[str, int]:
@@ -516,14 +522,13 @@ async def run_by_handle(
 async def count_at_work(reader: Reader, tenant: Scope) -> list[AtWork]:
     """How many runs are at work, by user and provider, the most first. Reads all that have not ended.
 
-    As admission counts them (services/core/run/working.py), but for a run that asks a person while another call of the
-    same turn is under way, which rests here, and one whose call waits for an operator, which is at work here.
+    As admission counts them (services/core/run/working.py).
     """
     columns = runs.c
     at_work = and_(
         columns.status == "running",
-        *(columns[name].is_(False) for name in ("parked", "paused", "quarantined")),
-        columns.open_interrupts == "",
+        columns.under_way != "",
+        columns.quarantined.is_(False),
         columns.parent_run_id == "",
         columns.told_events == 0,
     )

@@ -8,15 +8,20 @@ Before: endpoints and the command layer. After: GET /metrics.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 
 import psutil
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from services.commands.declined import Declined
 from services.commands.layer import CommandLayer
+from services.core.access.decide import Caller
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+AT_WORK_WAIT_S = 1.0
+"""How long the read models may take to count, so that a scrape is answered while they are away."""
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
@@ -51,7 +56,7 @@ class Metrics:
             name: Gauge(name, meaning, registry=registry)
             for name, meaning in (
                 ("loomcycle_process_rss_bytes", "Resident memory of this process."),
-                ("loomcycle_concurrency_active", "Runs under way, of all processes."),
+                ("loomcycle_concurrency_active", "Runs at work, of all processes; NaN while nobody can say."),
                 ("loomcycle_concurrency_queued", "Starts that wait for the log here."),
                 ("loomlog_events_seen", "Events this process has read."),
                 ("loomlog_previews_seen", "Previews this process has read."),
@@ -77,13 +82,13 @@ class Metrics:
             counted = self._counted[key] = self._requests.labels(method, route, str(status)).inc
         counted()
 
-    async def text(self, layer: CommandLayer | None) -> bytes:
-        """Everything, as it is scraped."""
+    async def text(self, layer: CommandLayer | None, caller: Caller) -> bytes:
+        """Everything, as it is scraped, for an administrator."""
         memory = await asyncio.to_thread(self._process.memory_info)
         self._set("loomcycle_process_rss_bytes", memory.rss)
         if layer is not None:
             hub, publisher = layer.hub, layer.publisher
-            self._set("loomcycle_concurrency_active", len(hub.live_runs))
+            self._set("loomcycle_concurrency_active", await _at_work(layer, caller))
             self._set("loomcycle_concurrency_queued", publisher.waiting)
             self._set("loomlog_events_seen", hub.events)
             self._set("loomlog_previews_seen", hub.previews)
@@ -98,3 +103,12 @@ class Metrics:
 
     def _set(self, name: str, value: float) -> None:
         self._gauges[name].set(value)
+
+
+async def _at_work(layer: CommandLayer, caller: Caller) -> float:
+    """Parked runs are none of them, so the hub, which knows all that have not ended, cannot tell."""
+    try:
+        async with asyncio.timeout(AT_WORK_WAIT_S):
+            return sum(found.runs for found in await layer.reads.at_work(caller))
+    except (TimeoutError, Declined):
+        return math.nan

@@ -65,7 +65,7 @@ async def readyz(service: Service, caller: Caller, request: Request) -> Response
 async def metrics(service: Service, caller: Caller, request: Request) -> Response:
     if not service.metrics_enabled:
         raise Declined("not_found", "metrics are switched off (LOOMLOG_METRICS_ENABLED=0)")
-    return Response(await service.metrics.text(service.opened), media_type=CONTENT_TYPE)
+    return Response(await service.metrics.text(service.opened, caller), media_type=CONTENT_TYPE)
 
 
 async def me(service: Service, caller: Caller, request: Request) -> Response:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from connectors.protocols import LogAppender
-from projections.runs import RunFilter, RunRow
+from projections.runs import OF_CHILDREN, RunFilter, RunRow
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec
 from schemas.stream_records import PauseSet
@@ -173,7 +173,7 @@ def _stands_still(row: RunRow) -> bool:
 
     Children are runs of their own, which stand still or do not.
     """
-    return row.quarantined or not row.under_way
+    return row.quarantined or all(place.startswith(OF_CHILDREN) for place in row.under_way.split())
 
 
 def _count(rows: Iterable[RunRow]) -> int:

@@ -39,6 +39,9 @@ from tests.projections.twin import projected
 
 ASKED_FOR_C0 = ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1, reason="lost")
 
+TWO_CALLS = [replied(1, "", call("c0"), call("c1")), asked(1, 0, "c0")]
+WITH_CHILDREN = [*TWO_CALLS, asked(1, 1, "c1"), ChildrenPlanned(turn=1, index=0, call_id="c0")]
+
 
 def row_of(*events) -> RunRow:
     partition = Partition()
@@ -131,7 +134,9 @@ def test_a_run_is_parked_until_the_next_turn_is_asked_for():
         ([replied(1, "", call("c0")), asked(1, 0, "c0"), asked(1, 0, "c0", attempt=2)], "0"),
         ([replied(1, "", call("c0")), asked(1, 0, "c0"), ASKED_FOR_C0], ""),
         ([replied(1, "", call("c0")), asked(1, 0, "c0"), ASKED_FOR_C0, asked(1, 0, "c0", attempt=2)], "0"),
-        ([replied(1, "", call("c0")), asked(1, 0, "c0"), ChildrenPlanned(turn=1, index=0, call_id="c0")], ""),
+        ([replied(1, "", call("c0")), asked(1, 0, "c0"), ChildrenPlanned(turn=1, index=0, call_id="c0")], "@0"),
+        ([*WITH_CHILDREN, returned(1, 1, "c1")], "@0"),
+        ([*WITH_CHILDREN, returned(1, 0, "c0")], "1"),
         ([replied(1, "", call("c0")), asked(1, 0, "c0"), returned(1, 0, "c0"), requested(2)], "model"),
         ([replied(1, "hi"), RunParked(since_turn=1)], ""),
         ([replied(1, "hi"), RunParked(since_turn=1), COMPACTING], "compaction"),
@@ -140,7 +145,7 @@ def test_a_run_is_parked_until_the_next_turn_is_asked_for():
         ([completed()], ""),
     ],
 )
-def test_a_row_says_what_is_under_way_apart_from_what_waits_for_people_and_children(events, under_way):
+def test_a_row_says_what_is_under_way_and_which_of_it_waits_for_children(events, under_way):
     assert row_of(started(), requested(1), *events).under_way == under_way
 
 
@@ -283,6 +288,9 @@ async def test_runs_at_work_are_counted_and_those_that_rest_are_not(reader, proj
         ("r_parked", {}, [requested(1), replied(1), RunParked(since_turn=1)]),
         ("r_paused", {}, [RunPauseRequested(scope="run"), RunPaused(turn=1)]),
         ("r_quarantined", {}, [requested(1), RunQuarantined(error="x", record_offset=1, record_topic="t")]),
+        ("r_works_and_asks", {"user_id": "bob"}, [requested(1), *TWO_CALLS, opened(1, 1, "c1", "intr_0")]),
+        ("r_with_children", {"user_id": "bob"}, [requested(1), *WITH_CHILDREN, returned(1, 1, "c1")]),
+        ("r_lost", {}, [requested(1), replied(1, "", call("c0")), asked(1, 0, "c0"), ASKED_FOR_C0]),
         ("r_asks", {}, [requested(1), replied(1, "", question), opened(1, 0, "c1", "intr_1")]),
         ("r_child", {"parent": parent}, [requested(1)]),
         ("r_told", {"imported_from": origin}, [requested(1)]),
@@ -291,8 +299,8 @@ async def test_runs_at_work_are_counted_and_those_that_rest_are_not(reader, proj
         partition.add(run_id, started(run_id, **more), *events)
     partition.add("r_elsewhere", started("r_elsewhere"), requested(1), tenant="acme")
     await project(partition)
-    assert await count_at_work(reader, "default") == [("ada", "mock", 2), ("bob", "mock", 1)]
-    assert await count_at_work(reader, EVERY_TENANT) == [("ada", "mock", 3), ("bob", "mock", 1)]
+    assert await count_at_work(reader, "default") == [("bob", "mock", 3), ("ada", "mock", 2)]
+    assert await count_at_work(reader, EVERY_TENANT) == [("ada", "mock", 3), ("bob", "mock", 3)]
 
 
 async def test_a_list_is_newest_first_and_narrowed_by_every_filter(reader, some_runs):

@@ -8,12 +8,14 @@ import pytest_asyncio
 from connectors.errors import Permanent, Transient
 from connectors.protocols import Outgoing
 from projections.cursors import CursorRow
+from projections.runs import AtWork
 from schemas.codec import local_codec
 from schemas.stream_records import ModelMarked, ProviderProbed
 from services.api import operator_endpoints as module
 from services.api.app import build_app
 from services.commands import limits
 from services.commands.declined import away
+from services.core.access.decide import Caller
 from tests.services.api.serving import Served, Wire, served, service_of
 from tests.services.commands.world import ACME, IVY, READER
 
@@ -115,6 +117,24 @@ async def test_metrics_speak_the_prometheus_text_format(here: Served) -> None:
     assert "loomlog_commands_appended 1.0" in answer.text
     assert "loomlog_events_seen 4.0" in answer.text
     assert "loomlog_run_start_seconds_count 1.0" in answer.text
+
+
+async def test_the_gauge_of_active_runs_is_that_of_the_runs_at_work(
+    here: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await here.client().post(
+        "/v1/runs:batch", json={"spawns": [{"agent": "parker", "prompt": "x", "interactive": True}]}
+    )
+    wire = Wire(here.app, "POST", "/v1/runs", body=b'{"agent":"silent","prompt":"x","user_id":"zoe"}').begin()
+    await wire.until("event: started")
+    assert "\nloomcycle_concurrency_active 1.0\n" in (await here.client().get("/metrics")).text
+
+    async def no_answer(caller: Caller) -> list[AtWork]:
+        raise away("projection", Transient("no Postgres", kind="unavailable"))
+
+    monkeypatch.setattr(here.world.layer.reads, "at_work", no_answer)
+    assert "\nloomcycle_concurrency_active NaN\n" in (await here.client().get("/metrics")).text
+    wire.task.cancel()  # type: ignore[union-attr]
 
 
 async def test_metrics_are_for_administrators(here: Served) -> None:

@@ -543,8 +543,9 @@ class TwinProjection:
             (row.user_id, row.provider)
             for row in self._tables["runs"].values()
             if _within(scope, row.tenant)
-            and (row.status, row.parked, row.paused, row.quarantined) == ("running", False, False, False)
-            and not (row.open_interrupts or row.parent_run_id or row.told_events)
+            and (row.status, row.quarantined) == ("running", False)
+            and row.under_way
+            and not (row.parent_run_id or row.told_events)
         )
         return [AtWork(*of, runs) for of, runs in counts.items()]
 
