@@ -90,7 +90,11 @@ class MessageBody(Body):
     user_id: Id | None = Field(None, description="Not heard: the user is that of the session.")
     segments: list[SegmentBody] | None = Field(None, max_length=limits.SEGMENTS_MAX)
     prompt: str | None = Field(None, description="Short for one trusted user text.")
-    tools: list[Name] | None = Field(None, max_length=limits.NAMES_MAX, description="Narrows the agent's tools.")
+    tools: list[Name] | None = Field(
+        None,
+        max_length=limits.NAMES_MAX,
+        description="Narrows the agent's tools; names that it does not have are no error and give nothing.",
+    )
     allowed_hosts: list[Name] | None = Field(
         None,
         max_length=limits.NAMES_MAX,
