@@ -29,7 +29,6 @@ from connectors.configuration import (
 from services.cli.failures import Failure
 from services.cli.read_models import SILENT_S
 from services.cli.settings import CliSettings
-from services.cli.stack.home import MINIMUM_FREE_BYTES
 from services.cli.stack.java import GET_MAVEN, find_java
 from services.cli.stack.ports import (
     KAFKA_PORT,
@@ -91,10 +90,11 @@ def _disk(cli: CliSettings) -> Check:
     if not os.access(existing, os.W_OK):
         remedy = "The log, the database and reports are kept there. Repair its rights, or set LOOMLOG_HOME."
         return Check(name="state folder", state=FAIL, found=f"{existing} cannot be written", remedy=remedy)
-    if free < MINIMUM_FREE_BYTES:
-        remedy = (
-            f"A first start needs {size(MINIMUM_FREE_BYTES)}. Free some space, or set LOOMLOG_HOME to another disk."
-        )
+    needed = cli.home.needed_bytes
+    if free < needed:
+        remedy = f"A start needs {size(needed)}. Free some space, or set LOOMLOG_HOME to another disk."
+        if cli.stack.supervised:
+            remedy = f"What dies of it waits until {size(needed)} are free and then goes on by itself. Free some space."
         return Check(name="state folder", state=FAIL, found=f"{root}, {size(free)} free", remedy=remedy)
     return Check(name="state folder", state=OK, found=f"{root}, {size(free)} free")
 

@@ -47,13 +47,13 @@ def down() -> None:
         out.print(f"Nothing runs: there is no state folder {cli.home.root}.")
         return
     began = time.monotonic()
-    home = open_home(cli.home.root)
-    stopped = run(stop_stack(home, out.print))
+    # Not open_home: what runs on a full disk can be stopped too.
+    stopped = run(stop_stack(cli.home, out.print))
     if stopped:
         took_s = time.monotonic() - began
-        out.print(f"Stopped in {took_s:.1f} s. Everything is kept in {home.root}; `loomlog up` goes on.")
+        out.print(f"Stopped in {took_s:.1f} s. Everything is kept in {cli.home.root}; `loomlog up` goes on.")
     else:
-        out.print(f"Nothing was running in {home.root}.")
+        out.print(f"Nothing was running in {cli.home.root}.")
 
 
 async def prepared(cli: CliSettings, steps: Steps, *, runtimes: int = 1, folders: Folders | None = None) -> Plan:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from redpanda.cluster import ClusterProblem, ask
 from services.cli.stack.child import Child, Exit
-from services.cli.stack.home import Home, require_space, write_atomically
+from services.cli.stack.home import RESTART_FREE_BYTES, Home, require_space, write_atomically
 from services.cli.stack.java import LOCAL_BROKER, Java, find_java, resolve_jars
 from services.cli.stack.oneshot import run
 from services.cli.stack.ports import LOOPBACK
@@ -41,8 +41,6 @@ READY_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 8.0
 FORMAT_TIMEOUT_S = 60.0
 ASK_TIMEOUT_S = 3.0
-# A restart needs less room than a first start, but with none it would only die again.
-RESTART_FREE_BYTES = 100 * 1024**2
 # An unfinished archive of this age belongs to nobody any more; writing one takes seconds.
 UNFINISHED_ARCHIVE_S = 600.0
 # One is used; others belong to another Java or to jars of last month. 50 MB each.

@@ -3,7 +3,8 @@
 A `Supervisor` starts groups of children. A group is started concurrently and waited for; groups are stopped last
 first. The first start of a child must succeed (a wrong setting should be a message, not a loop); later deaths are
 answered with a restart after a growing pause, and after MAX_RESTARTS in a row the supervisor gives up and says why. A
-child that is not needed ends nothing: it is tried again every WITHOUT_IT_PAUSE_S.
+child that is not needed ends nothing: it is tried again every WITHOUT_IT_PAUSE_S. A full disk ends nothing either: a
+child that died of it is started again once there is space, however long that takes.
 After every change the states are handed to `record`, so that other terminals can find and stop it all.
 
 Not chosen: systemd, supervisord, honcho. The stack has to work the same in a bare container and on a laptop, and what
@@ -14,13 +15,14 @@ Before: local.  After: child, record, logfile.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from services.cli.stack.child import Child, Exit, Kept
 from services.cli.stack.logfile import bound_log
-from services.cli.stack.problems import StackProblem
+from services.cli.stack.problems import NoSpace, StackProblem
 from services.cli.stack.record import ChildRecord, ChildState
 
 FIRST_PAUSE_S = 0.05
@@ -32,6 +34,8 @@ STABLE_S = 2.0
 MAX_RESTARTS = 10
 # Of a child that is not needed and cannot be kept running.
 WITHOUT_IT_PAUSE_S = 60.0
+# Enough to get from any first pause to the longest one.
+MOST_DOUBLINGS = 32
 LOG_CHECK_INTERVAL_S = 5.0
 
 
@@ -61,7 +65,7 @@ class Supervisor:
         self._recording = asyncio.Lock()
         self._future: asyncio.Future[None] | None = None
         self._told = False
-        self._said: set[str] = set()
+        self._unrecorded = False
         self._log_task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -124,12 +128,27 @@ class Supervisor:
         """One life after the other, until it is stopped or given up."""
         name = kept.child.name
         deaths = 0
+        refusals = 0
 
         async def change(state: ChildState) -> None:
+            nonlocal refusals
+            if state == "starting" and refusals:
+                self._say(f"{name}: there is space again; it is started")
+                refusals = 0
             await self._change(kept, state)
 
         while True:
-            life = await kept.live(change)
+            try:
+                life = await kept.live(change)
+            except NoSpace as problem:
+                if not kept.was_ready.is_set():
+                    raise
+                if not refusals:
+                    self._say(f"{name} waits for space on the disk and then goes on by itself. {problem}")
+                refusals += 1
+                await change("waiting")
+                await asyncio.sleep(self._pause_s(refusals))
+                continue
             if kept.asked:
                 return
             if kept.child.after_exit is not None and await kept.child.after_exit(life.exit):
@@ -142,13 +161,17 @@ class Supervisor:
                 times = "" if first else f", {deaths} times in a row, and is not started again"
                 raise StackProblem(f"{name} {life.problem}{times}.{kept.last_words()}")
             kept.restarts += 1
-            pause_s = WITHOUT_IT_PAUSE_S if hopeless else min(LONGEST_PAUSE_S, self._first_pause_s * 2 ** (deaths - 1))
+            pause_s = WITHOUT_IT_PAUSE_S if hopeless else self._pause_s(deaths)
             if hopeless:
                 self._say(f"{name} {life.problem}; the rest goes on without it.{kept.last_words()}")
             self._say(f"{name} {life.problem}; starting it again in {pause_s:g} s (restart {kept.restarts})")
             kept.was_tried.set()
             await change("waiting")
             await asyncio.sleep(pause_s)
+
+    def _pause_s(self, tries: int) -> float:
+        # The exponent is bounded too: a disk may be full for days, and a float is not endless.
+        return min(LONGEST_PAUSE_S, self._first_pause_s * 2.0 ** min(tries - 1, MOST_DOUBLINGS))
 
     async def _stop(self) -> None:
         self._stopping = True
@@ -193,20 +216,28 @@ class Supervisor:
 
     async def _change(self, kept: Kept, state: ChildState) -> None:
         kept.state = state
+        try:
+            await self._write_record()
+        except StackProblem as problem:
+            # A full disk must not keep the rest from being stopped, nor from coming back.
+            passes = isinstance(problem, NoSpace) and kept.was_ready.is_set()
+            if not (passes or self._stopping):
+                raise
+            if not self._unrecorded:
+                self._say(str(problem))
+            self._unrecorded = True
+
+    async def _write_record(self) -> None:
         async with self._recording:
-            try:
-                await self._record(self.children())
-            except StackProblem as problem:
-                if not self._stopping:
-                    raise
-                # A full disk must not keep the rest from being stopped.
-                if str(problem) not in self._said:
-                    self._said.add(str(problem))
-                    self._say(str(problem))
+            await self._record(self.children())
+            self._unrecorded = False
 
     async def _bound_logs(self) -> None:
         while True:
             await asyncio.sleep(LOG_CHECK_INTERVAL_S)
+            if self._unrecorded:
+                with suppress(StackProblem):  # it has been said
+                    await self._write_record()
             for kept in self._kept:
                 try:
                     await asyncio.to_thread(bound_log, kept.log)

@@ -14,17 +14,21 @@ Not chosen: a folder under the user's home. A folder per project lets two checko
 Before: the command line, which passes LOOMLOG_HOME or `.loomlog`.  After: every other module here.
 """
 
+import errno
 import os
 import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.cli.stack.problems import StackProblem
+from services.cli.stack.problems import NoSpace, StackProblem
 
 # What the first start needs: jars 43 MB, archive 50 MB, an empty Postgres 50 MB, Kafka's files; the rest is room to
 # work.
 MINIMUM_FREE_BYTES = 1024**3
+# A later start needs less room, but with none it would only die again.
+RESTART_FREE_BYTES = 100 * 1024**2
+FULL = (errno.ENOSPC, errno.EDQUOT)
 # Java splits a class path at ':', Kafka log.dirs at ','; neither can be escaped. A newline would end a setting.
 UNUSABLE_IN_A_PATH = ":,\n\r"
 
@@ -72,6 +76,12 @@ class Home:
     def postgres_data(self) -> Path:
         return self.postgres / "data"
 
+    @property
+    def needed_bytes(self) -> int:
+        """What has to be free for a start: the jars and empty data of a first one are there at a later one."""
+        was_started = self.kafka_data.exists() or self.postgres_data.exists()
+        return RESTART_FREE_BYTES if was_started else MINIMUM_FREE_BYTES
+
 
 def open_home(root: Path, *, cache: Path | None = None) -> Home:
     """The state folder at `root`, made if it is absent. Raises StackProblem when it cannot be written or named so."""
@@ -102,11 +112,11 @@ def open_home(root: Path, *, cache: Path | None = None) -> Home:
     return home
 
 
-def require_space(folder: Path, *, minimum_bytes: int = MINIMUM_FREE_BYTES) -> None:
-    """Raise StackProblem when the disk of `folder` has less than `minimum_bytes` free."""
+def require_space(folder: Path, *, minimum_bytes: int) -> None:
+    """Raise NoSpace when the disk of `folder` has less than `minimum_bytes` free."""
     free = shutil.disk_usage(folder).free
     if free < minimum_bytes:
-        raise StackProblem(
+        raise NoSpace(
             f"The disk of the state folder {folder} has {_mebibytes(free)} free; at least {_mebibytes(minimum_bytes)} "
             f"are needed, {_mebibytes(minimum_bytes - free)} more. Free some space, or set LOOMLOG_HOME to a folder on "
             "another disk."
@@ -114,7 +124,19 @@ def require_space(folder: Path, *, minimum_bytes: int = MINIMUM_FREE_BYTES) -> N
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Replace `path` by `text`: a reader, or a crash, sees the old content or the new, never half of it."""
+    """Replace `path` by `text`: a reader, or a crash, sees the old content or the new, never half of it.
+
+    Raises NoSpace when the disk is full, OSError when it cannot be written for another reason.
+    """
+    try:
+        _replace(path, text, mode)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise NoSpace(f"The file {path} cannot be written: {error}. Free some space.") from error
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from connectors.kafka import KafkaOptions
 from redpanda.cluster import ClusterProblem, ask
-from services.cli.stack.broker import RESTART_FREE_BYTES, Broker
+from services.cli.stack.broker import Broker
 from services.cli.stack.child import Child
 from services.cli.stack.children import Supervisor
 from services.cli.stack.home import Home, require_space
@@ -68,7 +68,7 @@ async def local_stack(
     Ports: None is that of last time or the default, 0 any free one. `environ` is for finding Java and Maven. Raises
     StackProblem, with nothing left running, when a part cannot be had; StackRunning when a stack runs here already.
     """
-    require_space(home.root)
+    require_space(home.root, minimum_bytes=home.needed_bytes)
     with supervisor_lock(home.lock):
         await clean_leftovers(home, say)
         wanted = frozenset(name for name, given in (("kafka", kafka), ("postgres", postgres)) if not given)
@@ -93,7 +93,6 @@ async def local_stack(
             try:
                 await asyncio.to_thread(save_record, home.record, stack_record(*addresses, children))
             except OSError as error:
-                require_space(home.root, minimum_bytes=RESTART_FREE_BYTES)  # the likely reason, said better
                 raise StackProblem(
                     f"The list of running processes {home.record} cannot be written: {error}."
                 ) from error

@@ -9,5 +9,9 @@ class StackProblem(Exception):
     """The local stack cannot do what was asked. str() is the sentence for people."""
 
 
+class NoSpace(StackProblem):
+    """The disk of the state folder is full. Everything else is well, so it passes when somebody frees some space."""
+
+
 class StackRunning(StackProblem):
     """Another supervisor holds this state folder."""

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from services.cli.stack.home import write_atomically
+from services.cli.stack.home import FULL, write_atomically
 from services.cli.stack.problems import StackProblem, StackRunning
 from services.cli.stack.processes import ProcessIdentity, identify
 
@@ -100,7 +100,10 @@ def supervisor_lock(path: Path, *, stopping: bool = False) -> Iterator[None]:
 
     `stopping` is for who only cleans up: others wait for it to end instead of ending it.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise StackProblem(f"The lock {path} cannot be opened: {error}. Is the state folder yours?") from error
     try:
         try:
             _lock(handle)
@@ -111,8 +114,7 @@ def supervisor_lock(path: Path, *, stopping: bool = False) -> Iterator[None]:
                 f"The lock {path} cannot be taken: {error}. The state folder has to be on a disk with file locks; set "
                 "LOOMLOG_HOME to a local one."
             ) from error
-        os.truncate(handle, 0)
-        os.pwrite(handle, (json.dumps(asdict(_this_process()) | {"stopping": stopping}) + "\n").encode(), 0)
+        _sign(handle, stopping)
         yield
     finally:
         os.close(handle)  # drops the lock; the file stays, or two processes could lock two files of one name
@@ -126,6 +128,16 @@ def _lock(handle: int) -> None:
         except BlockingIOError:
             time.sleep(LOOKERS_S)
     return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _sign(handle: int, stopping: bool) -> None:
+    """Says in the lock file who holds it. On a full disk it says nothing: the lock itself is what counts."""
+    os.truncate(handle, 0)
+    try:
+        os.pwrite(handle, (json.dumps(asdict(_this_process()) | {"stopping": stopping}) + "\n").encode(), 0)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
 
 
 def _who_has_it(path: Path) -> str:

@@ -9,6 +9,7 @@ from services.cli import checks, doctor
 from services.cli.checks import FAIL, OK, WARN, Check, checks_of
 from services.cli.failures import Failure
 from services.cli.main import app
+from services.cli.stack import home
 from tests.services.cli.places import CONFIGURATION, child, configured, settings_in, with_stack
 from tests.services.cli.test_read_models import PROJECTOR, lag
 
@@ -106,8 +107,15 @@ async def test_a_port_in_use_names_who_has_it(tmp_path):
 
 async def test_too_small_a_disk_fails(tmp_path, monkeypatch):
     configured(tmp_path)
-    monkeypatch.setattr(checks, "MINIMUM_FREE_BYTES", 1 << 60)
+    monkeypatch.setattr(home, "MINIMUM_FREE_BYTES", 1 << 60)
     assert (await found_in(tmp_path))["state folder"].state == FAIL
+
+
+async def test_a_home_that_was_started_before_is_not_asked_for_the_room_of_a_first_start(tmp_path, monkeypatch):
+    configured(tmp_path)
+    monkeypatch.setattr(home, "MINIMUM_FREE_BYTES", 1 << 60)
+    settings_in(tmp_path).home.kafka_data.mkdir(parents=True)
+    assert (await found_in(tmp_path))["state folder"].state == OK
 
 
 async def test_what_an_earlier_stack_left_is_told(tmp_path):

@@ -1,7 +1,11 @@
+import errno
+import os
+
 from typer.testing import CliRunner
 
 from services.cli import up
 from services.cli.main import app
+from services.cli.stack import home
 from services.cli.stack.problems import StackProblem
 from tests.services.cli.places import child, configured, settings_in, with_stack
 
@@ -13,6 +17,16 @@ def test_down_where_nothing_is_says_so_and_makes_nothing(tmp_path):
 
 
 def test_down_in_a_folder_where_nothing_runs_is_fine(tmp_path):
+    (tmp_path / "home").mkdir()
+    result = CliRunner().invoke(app, ["down"], env={"LOOMLOG_HOME": str(tmp_path / "home")})
+    assert (result.exit_code, result.stdout) == (0, f"Nothing was running in {tmp_path / 'home'}.\n")
+
+
+def test_down_asks_for_no_space(tmp_path, monkeypatch):
+    def full(**options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(home.tempfile, "TemporaryFile", full)
     (tmp_path / "home").mkdir()
     result = CliRunner().invoke(app, ["down"], env={"LOOMLOG_HOME": str(tmp_path / "home")})
     assert (result.exit_code, result.stdout) == (0, f"Nothing was running in {tmp_path / 'home'}.\n")

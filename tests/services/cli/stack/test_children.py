@@ -12,11 +12,12 @@ import pytest
 from services.cli.stack import children
 from services.cli.stack.child import Exit
 from services.cli.stack.children import Supervisor
-from services.cli.stack.problems import StackProblem
+from services.cli.stack.problems import NoSpace, StackProblem
 from services.cli.stack.processes import find
 from services.cli.stack.record import ChildRecord
 from tests.services.cli.stack.programs import IGNORES_SIGTERM, RUNS_ON, child
 from tests.services.cli.stack.watcher import Watcher
+from tests.sleeps import noted_sleeps
 
 Supervise = Callable[..., AbstractAsyncContextManager[tuple[Supervisor, Watcher]]]
 
@@ -311,6 +312,63 @@ async def test_a_record_that_cannot_be_written_ends_the_stack_but_not_its_stoppi
                 await supervisor.wait()
     assert not psutil.pid_exists(pid)
     assert watcher.said.count("the disk is full") == 1
+
+
+async def test_a_full_disk_is_waited_for_and_said_once(supervise: Supervise, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    noted_sleeps(monkeypatch, children.__name__, pauses.append)
+    refusals = iter([])
+
+    async def before_start() -> tuple[str, ...]:
+        for free in refusals:
+            raise NoSpace(f"The disk has {free} MiB free.")
+        return child("kafka").argv
+
+    async with supervise(first_pause_s=2.0) as (supervisor, watcher):
+        await supervisor.start(child("kafka", before_start=before_start))
+        refusals = iter(range(20))
+        os.kill(pid_of(watcher, "kafka"), signal.SIGKILL)
+        await watcher.until(lambda found: found["kafka"].state == "ready" and found["kafka"].restarts == 1)
+    assert watcher.said[1:] == [
+        "kafka waits for space on the disk and then goes on by itself. The disk has 0 MiB free.",
+        "kafka: there is space again; it is started",
+    ]
+    of_refusals = [pause for pause in pauses if pause != children.LOG_CHECK_INTERVAL_S][1:]
+    assert of_refusals == [2.0, 4.0, 8.0] + 17 * [10.0]
+
+
+async def test_a_first_start_does_not_wait_for_space(supervise: Supervise) -> None:
+    async def before_start() -> tuple[str, ...]:
+        raise NoSpace("The disk is full.")
+
+    async with supervise() as (supervisor, _):
+        with pytest.raises(NoSpace):
+            await supervisor.start(child("kafka", before_start=before_start))
+
+
+async def test_states_that_found_no_space_are_recorded_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "LOG_CHECK_INTERVAL_S", 0.02)
+    watcher = Watcher()
+    full = False
+
+    async def record(found: object) -> None:
+        if full:
+            raise NoSpace("the disk is full")
+        await watcher.record(found)  # type: ignore[arg-type] # what the supervisor gives
+
+    async with Supervisor(logs=tmp_path, record=record, say=watcher.say, first_pause_s=0.01) as supervisor:
+        await supervisor.start(child("kafka"))
+        full = True
+        os.kill(pid_of(watcher, "kafka"), signal.SIGKILL)
+        async with asyncio.timeout(10):
+            while not (supervisor.children()[0].restarts == 1 and supervisor.children()[0].state == "ready"):
+                await asyncio.sleep(0.01)
+        assert watcher.said.count("the disk is full") == 1
+        full = False
+        await watcher.until(lambda found: found["kafka"].restarts == 1)
+        assert watcher.children["kafka"].state == "ready"
 
 
 async def test_two_children_of_one_name_are_a_bug(supervise: Supervise) -> None:

@@ -1,10 +1,12 @@
+import errno
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from services.cli.stack.home import open_home, require_space, write_atomically
-from services.cli.stack.problems import StackProblem
+from services.cli.stack.home import MINIMUM_FREE_BYTES, RESTART_FREE_BYTES, open_home, require_space, write_atomically
+from services.cli.stack.problems import NoSpace, StackProblem
 
 
 def test_a_folder_is_made_with_all_its_parts(tmp_path: Path) -> None:
@@ -41,6 +43,27 @@ def test_too_little_room_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(StackProblem, match=r"MiB free; at least [\d,]+ MiB are needed, [\d,]+ MiB more"):
         require_space(tmp_path, minimum_bytes=2**62)
     require_space(tmp_path, minimum_bytes=1)
+
+
+def test_a_later_start_needs_less_room_than_the_first_one(tmp_path: Path) -> None:
+    home = open_home(tmp_path)
+    assert home.needed_bytes == MINIMUM_FREE_BYTES
+    home.kafka_data.mkdir()
+    assert home.needed_bytes == RESTART_FREE_BYTES
+
+
+def test_a_full_disk_is_told_from_other_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(handle: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    number = errno.ENOSPC
+    with pytest.raises(NoSpace, match=r"stack\.json cannot be written: .*No space left.*Free some space"):
+        write_atomically(tmp_path / "stack.json", "new")
+    number = errno.EROFS
+    with pytest.raises(OSError, match="Read-only"):
+        write_atomically(tmp_path / "stack.json", "new")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_replacement_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

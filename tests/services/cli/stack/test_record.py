@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import os
 import stat
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.stack.problems import StackRunning
+from services.cli.stack.problems import StackProblem, StackRunning
 from services.cli.stack.record import (
     ChildRecord,
     LockState,
@@ -51,6 +52,23 @@ def test_an_unknown_state_is_damage(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"ready"', '"raedy"'))
     with pytest.raises(RecordDamaged, match="'raedy' of child 'api'"):
         load_record(path)
+
+
+def test_a_full_disk_keeps_nobody_from_taking_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pwrite(handle: int, data: bytes, offset: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with supervisor_lock(tmp_path / "lock"):
+        assert lock_state(tmp_path / "lock") == LockState(held=True)
+
+
+def test_a_lock_that_cannot_be_opened_is_said(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StackProblem, match=r"absent/lock cannot be opened: .*No such file"),
+        supervisor_lock(tmp_path / "absent" / "lock"),
+    ):
+        pass
 
 
 def test_the_lock_names_its_holder_and_keeps_others_out(tmp_path: Path) -> None:
