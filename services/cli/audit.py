@@ -36,10 +36,10 @@ from projections.audit import ENDED, find_run
 from projections.builds import PREFIX as SCHEMA
 from projections.tables import EVERY_TENANT
 from redpanda.topics import load_topics
-from schemas.codec import Codec
+from schemas.codec import Codec, Undecodable
 from schemas.ids import partition_key
 from services.cli.audit_text import as_json, print_reports
-from services.cli.auditing import Log, Place, Task, verify_partition
+from services.cli.auditing import Log, Place, Task, unsigned_since_ms, verify_partition
 from services.cli.commands import run
 from services.cli.event_log import EVENTS_TOPIC, open_ranges
 from services.cli.failures import FAILED, Failure, Unreachable, WrongUse
@@ -239,6 +239,28 @@ async def verify_all(
             f"There is no run {task.run_id} in {task.records_topic}/{reports[0].partition}, where it would lie."
         )
     return reports
+
+
+async def unsigned_for_s(cli: CliSettings) -> float:
+    """How long the oldest record that no checkpoint covers has been in the log, of runs and of books; 0 without one.
+
+    Believes the newest checkpoints as they are; whether they are right says `loomlog audit verify`. Raises Failure, or
+    Transient when the broker does not answer.
+    """
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    codec = await codec_for(cli.settings)
+    oldest: list[int] = []
+    for topic, checkpoints in ((EVENTS_TOPIC, CHECKPOINTS_TOPIC), (BOOKS_TOPIC, BOOKS_CHECKPOINTS_TOPIC)):
+        task = Task(topic=topic, records_topic=topic, checkpoints_topic=checkpoints, keys={}, blobs=None)
+        count = await _expect(options, task)
+        async with open_ranges(options) as ranges:
+            log = Log(ranges, ranges, codec)
+            try:
+                found = [await unsigned_since_ms(log, task, partition) for partition in range(count)]
+            except Undecodable as error:
+                raise Failure(f"{checkpoints}: {error}. `loomlog audit verify` says more.") from error
+        oldest += [at_ms for at_ms in found if at_ms is not None]
+    return max(0.0, time.time() - min(oldest) / 1000) if oldest else 0.0
 
 
 async def _place(cli: CliSettings, run_id: str, partition: int) -> Place | None:

@@ -25,6 +25,8 @@ from services.core.audit.verify import PartitionAudit, Report, Start
 
 BLOBS_AT_ONCE = 8
 """Blobs read together: enough for a disk, few enough for memory (each is at most some megabytes)."""
+NEXT_RECORDS = 10
+"""Read to see the first one behind a checkpoint: offsets may have holes."""
 BLOBS_REMEMBERED = 50_000
 """Blobs that were looked at; conversations name the same ones again and again."""
 
@@ -179,6 +181,20 @@ async def _section(log: Log, task: Task, partition: int, place: Place | None) ->
     if start is None or start[1].first_offset <= begins:
         return whole._replace(end=end, checkpoints_end=checkpoints_end)
     return Section(Start.at(start[1]), end, start[0], checkpoints_end)
+
+
+async def unsigned_since_ms(log: Log, task: Task, partition: int) -> int | None:
+    """When the first record behind the newest checkpoint was written; None when there is none.
+
+    Verifies nothing. Raises Transient, and Undecodable when that checkpoint cannot be read.
+    """
+    end = await log.records.end_offset(task.records_topic, partition)
+    last = await log.checkpoints.end_offset(task.checkpoints_topic, partition)
+    signed = 0
+    async for record in _records(log.checkpoints, task.checkpoints_topic, partition, max(0, last - 1), last):
+        signed = read_signed(record.value, record.offset, log.codec).checkpoint.next_offset
+    behind = _records(log.records, task.records_topic, partition, signed, min(end, signed + NEXT_RECORDS))
+    return next(iter([record.timestamp async for record in behind]), None)
 
 
 async def _trusted(

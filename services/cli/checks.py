@@ -26,7 +26,10 @@ from connectors.configuration import (
     resolve_agent,
     usable_ids,
 )
+from connectors.errors import OutsideError
+from services.cli.audit import unsigned_for_s
 from services.cli.failures import Failure
+from services.cli.liveness import is_suspended
 from services.cli.read_models import SILENT_S
 from services.cli.settings import CliSettings
 from services.cli.stack.java import GET_MAVEN, find_java
@@ -46,6 +49,13 @@ from services.cli.wording import counted, duration, size
 OK, WARN, FAIL = "ok", "warn", "fail"
 MINIMUM_PYTHON = (3, 11)
 REVIEWER = "reviewer"
+STANDSTILL = {
+    "silent": "A silent one answers nobody: `kill -9` of its process has it started again; its log says what it did",
+    "suspended": "A suspended one was stopped by somebody: `kill -CONT` of its process lets it go on",
+}
+UNSIGNED_PERIODS = 3
+"""Periods of the auditor that a record may wait for its signature, and beside them:"""
+UNSIGNED_SLACK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +245,7 @@ async def _running(cli: CliSettings) -> list[Check]:
     return [
         _children(found),
         await _topics(cli),
+        *([await _signed(cli)] if any(child["name"] == "auditor" for child in found["children"]) else []),
         _part("api", found["api"], lambda part: f"{part['url']} is ready"),
         _read_models(found["projection"] or {"error": "nobody could be asked"}),
         _insights(found["insights"]),
@@ -243,6 +254,17 @@ async def _running(cli: CliSettings) -> list[Check]:
 
 def _children(found: dict[str, Any]) -> Check:
     children = found["children"]
+    supervisor = found.get("supervisor_pid")
+    if supervisor is not None and is_suspended(supervisor):
+        remedy = f"Nothing that dies is started again. {STANDSTILL['suspended']}."
+        return Check(
+            name="processes", state=FAIL, found=f"the supervisor is suspended (process {supervisor})", remedy=remedy
+        )
+    standing = [child for child in children if child["state"] in STANDSTILL]
+    if standing:
+        listed = ", ".join(f"{child['name']} is {child['state']} (process {child['pid']})" for child in standing)
+        remedy = f"{'. '.join(STANDSTILL[state] for state in sorted({child['state'] for child in standing}))}."
+        return Check(name="processes", state=FAIL, found=listed, remedy=f"{remedy} Nothing that was accepted is lost.")
     unwell = [f"{child['name']} is {child['state']}" for child in children if child["state"] != "ready"]
     restarted = [f"{child['name']} {child['restarts']} times" for child in children if child["restarts"]]
     if unwell:
@@ -252,6 +274,23 @@ def _children(found: dict[str, Any]) -> Check:
         remedy = f"They died and were started again. The logs in {found['logs']} say why."
         return Check(name="processes", state=WARN, found=f"started again: {', '.join(restarted)}", remedy=remedy)
     return Check(name="processes", state=OK, found=f"{len(children)} run, none was started again")
+
+
+async def _signed(cli: CliSettings) -> Check:
+    """Of the auditor, which listens nowhere: whether it signs what comes."""
+    try:
+        waits_s = await unsigned_for_s(cli)
+    except (Failure, OutsideError) as error:
+        return Check(name="audit", state=FAIL, found="nobody can say what is signed", remedy=str(error))
+    if waits_s > UNSIGNED_PERIODS * cli.settings.audit_every_ms / 1000 + UNSIGNED_SLACK_S:
+        remedy = (
+            f"The auditor hangs, catches up, or refuses to sign: its log in {cli.home.logs} says which. `kill -9` of "
+            "its process has it started again; it goes on where it was."
+        )
+        return Check(
+            name="audit", state=FAIL, found=f"records have not been signed for {duration(waits_s)}", remedy=remedy
+        )
+    return Check(name="audit", state=OK, found="what is in the log is signed")
 
 
 async def _topics(cli: CliSettings) -> Check:

@@ -26,6 +26,7 @@ from connectors.errors import OutsideError
 from services.cli.api import Api, NotNow
 from services.cli.commands import run
 from services.cli.failures import UNREACHABLE, Failure
+from services.cli.liveness import standstill
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json, print_table
 from services.cli.read_models import lag_of, problems_line, projector_line
 from services.cli.settings import CliSettings, cli_settings
@@ -42,6 +43,8 @@ STATE_STYLE = {
     "stopped": DIM,
     "failed": BAD,
     "dead": BAD,
+    "suspended": BAD,
+    "silent": BAD,
 }
 
 
@@ -62,10 +65,11 @@ async def status_of(cli: CliSettings) -> dict[str, Any]:
     stack, wiring = cli.stack, cli.wiring
     record = cli.record
     has_log = bool(cli.settings.kafka or record is not None)
-    api, projection, insights = await asyncio.gather(
+    api, projection, insights, *children = await asyncio.gather(
         _api(cli),
         _or_error(lag_of(cli)) if has_log else _nothing(),
         _insights(cli) if cli.insights_url else _nothing(),
+        *(_child(child, is_alive=child in stack.alive) for child in (record.children if record is not None else ())),
     )
     return {
         "home": str(cli.home.root),
@@ -74,9 +78,7 @@ async def status_of(cli: CliSettings) -> dict[str, Any]:
         "half_dead": stack.half_dead,
         "damage": stack.damage or None,
         "complete": wiring is not None,
-        "children": [
-            _child(child, is_alive=child in stack.alive) for child in (record.children if record is not None else ())
-        ],
+        "children": children,
         "api": api,
         "kafka": cli.settings.kafka or (record.kafka if record is not None else None),
         "volumes": {"source": wiring.source, "out": wiring.out} if wiring is not None else None,
@@ -119,11 +121,14 @@ async def _nothing() -> None:
     return None
 
 
-def _child(child: ChildRecord, *, is_alive: bool) -> dict[str, Any]:
+async def _child(child: ChildRecord, *, is_alive: bool) -> dict[str, Any]:
+    # The list is written at every change; what died together with its supervisor could not be.
+    state: str = child.state if is_alive or child.pid is None else "dead"
+    if is_alive and child.pid is not None and state == "ready":
+        state = await standstill(child.pid, listens=child.name.startswith("runtime")) or state
     return {
         "name": child.name,
-        # The list is written at every change; what died together with its supervisor could not be.
-        "state": child.state if is_alive or child.pid is None else "dead",
+        "state": state,
         "pid": child.pid if is_alive else None,
         "restarts": child.restarts,
         "up_s": round(max(0.0, time.time() - child.started_s), 1) if is_alive else None,

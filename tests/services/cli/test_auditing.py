@@ -8,7 +8,7 @@ from connectors.memory_log import MemoryLog
 from connectors.protocols import Incoming
 from schemas.codec import local_codec
 from schemas.values import BlobRef
-from services.cli.auditing import Log, Place, Task, verify_partition
+from services.cli.auditing import Log, Place, Task, unsigned_since_ms, verify_partition
 from services.core.audit.findings import Kind
 from tests.projections.stories import a3x2, completed, replied, requested, started
 from tests.services.core.audit.test_verify import story
@@ -51,6 +51,17 @@ async def test_a_partition_and_its_checkpoints_are_read_side_by_side():
     report = await verified(stored(story()))
     assert report.is_clean
     assert (report.records, report.signed_records, report.covered) == (34, 30, 30)
+
+
+async def test_the_oldest_record_behind_the_newest_checkpoint_is_known():
+    log = stored(story())
+    records = log.records[TOPIC, PARTITION]
+    reading = Log(log, log, local_codec())
+    assert await unsigned_since_ms(reading, task(), PARTITION) == records[30].timestamp
+    log.records[CHECKPOINTS, PARTITION] = []
+    assert await unsigned_since_ms(reading, task(), PARTITION) == records[0].timestamp
+    log.records[TOPIC, PARTITION] = []
+    assert await unsigned_since_ms(reading, task(), PARTITION) is None
 
 
 async def test_since_begins_at_the_checkpoint_that_was_signed_then():

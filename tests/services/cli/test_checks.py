@@ -132,7 +132,7 @@ async def test_what_an_earlier_stack_left_is_told(tmp_path):
 
 
 def child_json(**changes):
-    return {"name": "api", "state": "ready", "restarts": 0} | changes
+    return {"name": "api", "state": "ready", "restarts": 0, "pid": 7} | changes
 
 
 def status(**changes):
@@ -175,6 +175,8 @@ async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch)
     [
         ({"children": [child_json(state="failed")]}, "processes", FAIL, "api is failed"),
         ({"children": [child_json(restarts=3)]}, "processes", WARN, "api 3 times"),
+        ({"children": [child_json(state="silent")]}, "processes", FAIL, "api is silent (process 7)"),
+        ({"children": [child_json(state="suspended")]}, "processes", FAIL, "api is suspended"),
         ({"api": {"url": "http://x", "ready": False, "error": "away"}}, "api", FAIL, "away"),
         ({"projection": {"error": "no tables"}}, "read models", FAIL, "no tables"),
         ({"projection": lag(projectors=[])}, "read models", FAIL, "ever"),
@@ -189,6 +191,24 @@ async def test_each_part_can_be_unwell(tmp_path, monkeypatch, changes, part, sta
     assert check.state == state
     assert said in check.found
     assert bool(check.remedy) == (state != OK)
+
+
+@pytest.mark.parametrize(
+    ("waits_s", "state", "said"),
+    [(0.0, OK, "is signed"), (30.0, OK, "is signed"), (75.0, FAIL, "1 min 15 s"), (Failure("away"), FAIL, "nobody")],
+)
+async def test_an_auditor_that_signs_nothing_is_noticed(tmp_path, monkeypatch, waits_s, state, said):
+    async def given(cli):
+        if isinstance(waits_s, Exception):
+            raise waits_s
+        return waits_s
+
+    monkeypatch.setattr(checks, "unsigned_for_s", given)
+    assert "audit" not in await checked_while_running(tmp_path, monkeypatch, status())
+    children = [child_json(), child_json(name="auditor")]
+    check = (await checked_while_running(tmp_path, monkeypatch, status(children=children)))["audit"]
+    assert check.state == state
+    assert said in check.found
 
 
 async def test_topics_that_cannot_be_compared_fail(tmp_path, monkeypatch):
