@@ -81,6 +81,8 @@ STATUS: Mapping[str, int] = {
     "projection_unavailable": 503,
     "blobs_unavailable": 503,
     "starting": 503,
+    "stopping": 503,
+    "outside_unavailable": 503,
     "run_pending": 503,
     "input_pending": 503,
     "cancel_pending": 503,

@@ -5,11 +5,13 @@ before a byte of the body is read. FastAPI brings routing and the life of reques
 our own code (reading.py), because FastAPI reads a body whole before anything can be refused, and its dependency
 machinery costs more than the rest of a start.
 
-What nobody expected becomes a 500 that says nothing but so; the trace is in the log.
+What nobody expected becomes a 500 that says nothing but so; the trace is in the log. Who is still waiting for an
+answer when the process ends gets a 503 that says so: uvicorn would cancel the request and answer a bare 500.
 
 Before: main.py. After: routes.py.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -22,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from connectors.errors import Transient
 from services.api.answers import declined_answer, json_answer
 from services.api.documents import document, document_bytes, page
 from services.api.reading import TooLarge, drain
@@ -29,7 +32,7 @@ from services.api.route import Access, Route, SocketHandler
 from services.api.routes import ROUTES
 from services.api.service import Service
 from services.commands.authentication import demand
-from services.commands.declined import Declined
+from services.commands.declined import Declined, away, stopping
 from services.core.access.decide import Caller
 
 NOBODY = Caller(name="", tenant="", subject="", scopes=frozenset())
@@ -79,10 +82,11 @@ def build_app(service: Service) -> DirectApp:
     app.openapi = lambda: document(service.version)  # type: ignore[method-assign]  # FastAPI's way to replace it
     app.router.route_class = LeanRoute
     direct: dict[tuple[str, str], ASGIApp] = {}
+    unexpected = _unexpected(service)
     for route in ROUTES:
         endpoint = _endpoint(service, route)
         if "{" not in route.path:
-            direct[route.method, route.path] = ServerErrorMiddleware(_bare(endpoint), handler=_unexpected)
+            direct[route.method, route.path] = ServerErrorMiddleware(_bare(endpoint), handler=unexpected)
         app.add_api_route(
             route.path,
             endpoint,
@@ -93,7 +97,7 @@ def build_app(service: Service) -> DirectApp:
     app.direct = direct
     app.sockets = {route.path: _socket(service, route, route.socket) for route in ROUTES if route.socket is not None}
     app.add_exception_handler(HTTPException, _http_problem)
-    app.add_exception_handler(Exception, _unexpected)
+    app.add_exception_handler(Exception, unexpected)
     return app
 
 
@@ -113,8 +117,17 @@ def _endpoint(service: Service, route: Route) -> Answering:
             given = _Draining(request, declined_answer(too_large, {"connection": "close"}))
         except Declined as declined:
             given = declined_answer(declined)
+        except Transient as error:
+            given = declined_answer(away("outside", error))
         except ClientDisconnect:
             given = _Nothing()
+        except asyncio.CancelledError:
+            if not service.is_stopping:
+                raise
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            given = declined_answer(stopping(), {"connection": "close"})
         count(method, path, given.status_code)
         return given
 
@@ -180,8 +193,13 @@ def _methods_of(path: str) -> set[str]:
     return {route.method for route in ROUTES if compile_path(route.path)[0].match(path)}
 
 
-async def _unexpected(request: Request, error: Exception) -> Response:
-    """A bug of ours; Starlette logs it after this answer."""
-    return json_answer(
-        {"code": "internal", "error": "internal error; its trace is in the log of this process"}, status=500
-    )
+def _unexpected(service: Service) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:
+    async def answer(request: Request, error: Exception) -> Response:
+        """A bug of ours, or what a request meets whose means are being closed; Starlette logs it after this answer."""
+        if service.is_stopping:
+            return declined_answer(stopping())
+        return json_answer(
+            {"code": "internal", "error": "internal error; its trace is in the log of this process"}, status=500
+        )
+
+    return answer

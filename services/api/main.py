@@ -149,6 +149,8 @@ async def _work(service: Service, loaded: Loaded, settings: ApiSettings) -> None
         try:
             await work()
         finally:
+            # Either way the process ends now, and what requests under way still need is being closed.
+            service.is_stopping = True
             service.opened = None
 
 
@@ -185,6 +187,7 @@ def _listen(settings: ApiSettings) -> socket.socket:
 
 
 def _end_streams(service: Service) -> None:
+    service.is_stopping = True
     if service.opened is not None:
         service.opened.hub.stop()
 

@@ -42,6 +42,8 @@ class Service:
     metrics_enabled: bool
     readiness: Readiness = field(default_factory=Readiness)
     opened: CommandLayer | None = None
+    is_stopping: bool = False
+    """The process is about to end: who is not answered by then is told so."""
     models: dict[str, Model] = field(default_factory=dict)
     version: str = field(default_factory=own_version)
     commit: str = ""

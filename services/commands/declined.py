@@ -89,6 +89,8 @@ CODES = frozenset(
         "blobs_unavailable",
         "credentials_unavailable",
         "starting",
+        "stopping",
+        "outside_unavailable",
         "run_pending",
         "input_pending",
         "cancel_pending",
@@ -154,6 +156,16 @@ def refused(code: str, message: str, limit: LimitNotice | None = None, *, about:
     return Declined(known, message, retry_after_s=RETRY_LATER_S if waits else None, details=details)
 
 
+def stopping() -> Declined:
+    """The process ends before it knows an answer."""
+    return Declined(
+        "stopping",
+        "this process is being stopped before it could answer; what was asked may still take effect: ask again, with "
+        "the same Idempotency-Key",
+        retry_after_s=RETRY_SOON_S,
+    )
+
+
 def away(what: str, error: OutsideError) -> Declined:
     """Something outside does not answer: log, projection, blobs or credentials. Its details are not for callers."""
     hint = "it is not set up rightly; see the logs" if isinstance(error, Permanent) else "try again in a moment"
@@ -162,6 +174,7 @@ def away(what: str, error: OutsideError) -> Declined:
         "projection": "the read models",
         "blobs": "the blob store",
         "credentials": "the store of credentials",
+        "outside": "something that is needed for this",
     }
     return Declined(
         f"{what}_unavailable", f"{names[what]} cannot be reached ({error.kind}); {hint}", retry_after_s=RETRY_SOON_S

@@ -1,3 +1,4 @@
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,6 +7,7 @@ import pytest
 import pytest_asyncio
 from fastapi.routing import APIRoute
 
+from connectors.errors import Transient
 from services.api.answers import STATUS
 from services.api.app import build_app
 from services.api.route import Access, Route
@@ -13,7 +15,7 @@ from services.api.routes import ROUTES
 from services.commands.declined import CODES
 from services.core.access.scopes import SCOPES
 from tests.services.api.serving import MAX_BODY, Served, Wire, served, service_of
-from tests.services.commands.world import ACME, READER
+from tests.services.commands.world import ACME, READER, WAIT_S
 
 PUBLIC = {"/healthz", "/readyz", "/v1/openapi.json", "/v1/docs"}
 
@@ -220,6 +222,61 @@ async def test_a_bug_is_a_500_that_tells_nothing(here: Served) -> None:
     assert answer.status_code == 500
     assert answer.json()["code"] == "internal"
     assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/v1/agents/a_1", "/v1/_state"])
+async def test_who_is_cut_off_by_a_stop_is_told_so(here: Served, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    asked = asyncio.Event()
+
+    async def waits(*_: object, **__: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(here.world.layer.reads, "agent", waits)
+    monkeypatch.setattr(here.world.layer.pausing, "state", waits)
+    cut_off = asyncio.create_task(here.client().get(path))
+    async with asyncio.timeout(WAIT_S):
+        await asked.wait()
+        here.service.is_stopping = True
+        cut_off.cancel()
+        answer = await cut_off
+    assert (answer.status_code, answer.json()["code"]) == (503, "stopping")
+    assert "Idempotency-Key" in answer.json()["error"]
+    assert answer.headers["retry-after"] == "1"
+
+
+async def test_a_cancellation_without_a_stop_is_one(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asyncio.Event()
+
+    async def waits(*_: object, **__: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(here.world.layer.reads, "agent", waits)
+    cut_off = asyncio.create_task(here.client().get("/v1/agents/a_1"))
+    async with asyncio.timeout(WAIT_S):
+        await asked.wait()
+    cut_off.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cut_off
+
+
+async def test_what_a_request_meets_while_everything_is_closed_is_no_bug(here: Served) -> None:
+    here.world.layer.reads.agent = None  # type: ignore[assignment,method-assign]
+    here.service.is_stopping = True
+    answer = await here.client().get("/v1/agents/a_1")
+    assert (answer.status_code, answer.json()["code"]) == (503, "stopping")
+
+
+async def test_something_outside_that_is_away_is_a_503(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise Transient("password=hunter2 at 10.0.0.1", kind="timeout")
+
+    monkeypatch.setattr(here.world.layer.reads, "agent", away)
+    answer = await here.client().get("/v1/agents/a_1")
+    assert (answer.status_code, answer.json()["code"]) == (503, "outside_unavailable")
+    assert answer.headers["retry-after"] == "1"
+    assert "hunter2" not in answer.text
 
 
 async def test_answers_are_counted_by_route_and_status(here: Served) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,9 @@ import pytest
 from connectors.postgres import PostgresOptions, connect
 from projections.builds import Builds
 from redpanda.apply import apply
-from services.api.main import main
+from services.api.main import Server, _config, _end_streams, main
+from tests.services.api.serving import served
+from tests.services.commands.world import ADMIN_CALLER
 
 WAIT_S = 40.0
 FILES = "agents: { soaker: { provider: mock, model: mock-generic } }\n"
@@ -82,6 +85,34 @@ async def test_a_tier_that_leads_nowhere_ends_the_start_and_a_key_that_only_runt
         _, error = await ended({**environ, "LOOMLOG_CONFIG_FILES": str(file)}, tmp_path)
         said.append("resolves to nothing" in error)
     assert said == [True, False]
+
+
+async def test_who_is_not_answered_before_a_stop_gets_json_on_the_wire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.api.main.GRACE_S", 0.01)
+    asked = asyncio.Event()
+
+    async def waits(*_: object, **__: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with served(tmp_path) as here:
+        monkeypatch.setattr(here.world.layer.reads, "agent", waits)
+        server = Server(_config(here.service, 1_024), stopping=lambda: _end_streams(here.service))
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            host, port = listening.getsockname()
+            serving = asyncio.create_task(server.serve([listening]))
+            headers = {"Authorization": f"Bearer {ADMIN_CALLER.name}-token"}
+            async with httpx.AsyncClient(base_url=f"http://{host}:{port}", headers=headers) as client:
+                cut_off = asyncio.create_task(client.get("/v1/agents/a_1"))
+                async with asyncio.timeout(WAIT_S):
+                    await asked.wait()
+                    server.should_exit = True
+                    answer = await cut_off
+                    await serving
+    assert (answer.status_code, answer.headers["content-type"]) == (503, "application/json")
+    assert (answer.json()["code"], answer.headers["retry-after"]) == ("stopping", "1")
 
 
 @pytest.mark.integration
