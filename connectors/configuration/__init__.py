@@ -40,7 +40,7 @@ from connectors.configuration.resolve import (
 from connectors.configuration.routing import patterns_of
 from connectors.configuration.settings import SettingRow, Settings, setting_rows
 from connectors.configuration.startable import check_tiers
-from connectors.configuration.volumes import prepare_volumes
+from connectors.configuration.volumes import check_volumes, prepare_volumes
 
 __all__ = [
     "LATER_TOOLS",
@@ -73,6 +73,7 @@ __all__ = [
     "canonical_json",
     "check_names",
     "check_tiers",
+    "check_volumes",
     "definition_of",
     "is_loopback",
     "load",

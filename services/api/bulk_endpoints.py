@@ -19,11 +19,12 @@ BODY_MAX = 64 * 1024
 async def order(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, BulkBody, limit=BODY_MAX)
     said = {"action": body.action, "where": body.where}
+    after = body.cursor or ""
     if body.dry_run is not False:
-        found = await service.layer.bulk.preview(caller, body.action, body.where)
+        found = await service.layer.bulk.preview(caller, body.action, body.where, after=after)
         runs = [run_json(row) for row in found.first]
         return json_answer({**said, "dry_run": True, "matched": found.matched, "more": found.more, "runs": runs})
-    done = await service.layer.bulk.act(caller, body.action, body.where, body.reason or "", after=body.cursor or "")
+    done = await service.layer.bulk.act(caller, body.action, body.where, body.reason or "", after=after)
     results = [
         {
             "run_id": one.run_id,

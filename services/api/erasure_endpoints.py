@@ -38,7 +38,7 @@ async def erase(service: Service, caller: Caller, request: Request) -> Response:
     erasing = service.layer.erasing
     tenant = text(request, "tenant")
     if body.dry_run is not False:
-        found = await erasing.report(caller, tenant, body.subject)
+        found = await erasing.preview(caller, tenant, body.subject)
         return json_answer({**_answer(found), "dry_run": True, "deleted": {}, "retained": _retained(found)})
     if body.confirm != body.subject:
         raise Declined("confirm_mismatch", "confirm must repeat the subject; nothing was erased")

@@ -19,6 +19,7 @@ from connectors.configuration import (
     ConfigurationProblem,
     Loaded,
     Unresolved,
+    check_volumes,
     is_loopback,
     load,
     open_to_keys,
@@ -126,10 +127,21 @@ def _configuration(cli: CliSettings, working_directory: Path) -> list[Check]:
     warnings = "\n".join(str(warning) for warning in loaded.warnings)
     return [
         Check(name="configuration", state=WARN if warnings else OK, found=f"{files}: {agents}", remedy=warnings),
+        _volumes(loaded),
         _models(cli, loaded),
         *_provider_keys(cli, loaded),
         _access(cli, loaded),
     ]
+
+
+def _volumes(loaded: Loaded) -> Check:
+    volumes = loaded.configuration.volumes
+    try:
+        missing = "\n".join(str(warning) for warning in check_volumes(loaded.configuration))
+    except ConfigurationProblem as problem:
+        found = f"{counted(len(problem.problems), 'folder')} cannot be made; no runtime would start"
+        return Check(name="volumes", state=FAIL, found=found, remedy=str(problem))
+    return Check(name="volumes", state=WARN if missing else OK, found=counted(len(volumes), "volume"), remedy=missing)
 
 
 def _models(cli: CliSettings, loaded: Loaded) -> Check:

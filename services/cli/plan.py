@@ -21,6 +21,7 @@ from connectors.configuration import (
     ConfigurationProblem,
     Loaded,
     Settings,
+    check_volumes,
     is_loopback,
     load,
     read_settings,
@@ -92,6 +93,7 @@ def plan(cli: CliSettings, *, working_directory: Path, runtimes: int = 1, folder
     if overlay.exists():
         environ["LOOMLOG_CONFIG_FILES"] = _files_with(overlay, loaded)
         loaded = _load(environ, working_directory)
+    missing = _look_at_volumes(loaded)
     settings = loaded.settings
     open_mode = settings.open_mode
     if not open_mode and not settings.auth_token and not loaded.configuration.principals:
@@ -121,7 +123,10 @@ def plan(cli: CliSettings, *, working_directory: Path, runtimes: int = 1, folder
         open_mode=open_mode,
         runtimes=runtimes,
         # That the overlay replaces two paths is what it is for.
-        warnings=tuple(str(warning) for warning in loaded.warnings if not _is_about(str(overlay), str(warning))),
+        warnings=(
+            *(str(warning) for warning in loaded.warnings if not _is_about(str(overlay), str(warning))),
+            *missing,
+        ),
     )
 
 
@@ -173,6 +178,14 @@ def _load(environ: Mapping[str, str], working_directory: Path) -> Loaded:
         return load(environ, working_directory=working_directory)
     except ConfigurationProblem as problem:
         raise WrongUse(f"The configuration cannot be used:\n{problem}") from problem
+
+
+def _look_at_volumes(loaded: Loaded) -> list[str]:
+    """What is odd about the folders of volumes; the runtimes make them. Raises WrongUse when they could not."""
+    try:
+        return [str(warning) for warning in check_volumes(loaded.configuration)]
+    except ConfigurationProblem as problem:
+        raise WrongUse(f"The folders of volumes cannot be used:\n{problem}") from problem
 
 
 def _check_tokens(loaded: Loaded, environ: Mapping[str, str], working_directory: Path) -> None:

@@ -74,9 +74,6 @@ def erase_subject(
         print_json({**found, "position": answer.position or None})
         return
     out = console()
-    if not found["known"]:
-        _say_unknown(subject, tenant)
-        return
     if found["dry_run"]:
         out.print(Text(f"Nothing was erased. To do it: --reason WHY --confirm {subject}", style=ODD))
     else:

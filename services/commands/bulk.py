@@ -69,10 +69,10 @@ class Bulk:
         self._control = control
         self._clock_ms = clock_ms
 
-    async def preview(self, caller: Caller, action: str, where: str) -> Preview:
-        """What `act` would reach. Changes nothing."""
+    async def preview(self, caller: Caller, action: str, where: str, *, after: str = "") -> Preview:
+        """What `act` would reach, page after page, from `after` on. Changes nothing."""
         wanted = self._checked(caller, action, where)
-        matched, after = 0, ""
+        matched = 0
         first: list[RunRow] = []
         for _ in range(COUNTED_PAGES_MAX):
             rows, after = await self._page(caller, action, wanted, limits.LIST_MAX, after)

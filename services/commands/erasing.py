@@ -153,6 +153,12 @@ class Erasing:
             is_encrypted=keys is not None,
         )
 
+    async def preview(self, caller: Caller, tenant: str, subject: str) -> Report:
+        """What `erase` would meet. Raises Declined(not_found) as it does."""
+        found = await self.report(caller, tenant, subject)
+        _require_known(found)
+        return found
+
     async def erase(self, caller: Caller, tenant: str, subject: str, *, reason: str = "") -> Erased:
         """Cancel and erase, in this order. Raises Declined: encryption_off, not_found, cancel_pending, log_unavailable.
 
@@ -169,8 +175,7 @@ class Erasing:
             )
         reason = checked_reason(reason)
         before = await self.report(caller, tenant, subject)
-        if not before.is_known:
-            raise Declined("not_found", f"there is nothing of {subject} in {tenant}; `loomlog subjects ls` lists them")
+        _require_known(before)
         cancelled = await self._cancel_all(caller, tenant, subject, before.found)
         try:
             erasure = await keys.erase(
@@ -308,6 +313,13 @@ def _check_subject(subject: str) -> None:
 
 def _user_of(subject: str) -> str:
     return "" if subject == TENANT_ITSELF else subject
+
+
+def _require_known(found: Report) -> None:
+    if not found.is_known:
+        raise Declined(
+            "not_found", f"there is nothing of {found.subject} in {found.tenant}; `loomlog subjects ls` lists them"
+        )
 
 
 def _keys_of(keys: SubjectKeys, tenant: str, user: str) -> tuple[KeyView, ...]:

@@ -1,6 +1,8 @@
+import os
+
 import pytest
 
-from connectors.configuration import ConfigurationProblem, prepare_volumes
+from connectors.configuration import ConfigurationProblem, check_volumes, prepare_volumes
 from tests.connectors.configuration.conftest import Folder
 
 
@@ -22,3 +24,32 @@ def test_a_folder_that_cannot_be_made_stops_the_start(folder: Folder):
     with pytest.raises(ConfigurationProblem) as caught:
         prepare_volumes(configuration)
     assert [str(problem).split(": ")[0] for problem in caught.value.problems] == ["volumes.out", "volumes.too"]
+
+
+def test_a_look_says_what_making_would_say_and_makes_nothing(folder: Folder):
+    folder.write("", "file")
+    (folder.path / "dangling").symlink_to(folder.path / "nowhere")
+    text = """volumes:
+      below: {path: file/below, mode: rw}
+      file: {path: file, mode: rw}
+      link: {path: dangling, mode: rw}
+      out: {path: a/b, mode: rw}
+      source: {path: missing}
+    """
+    configuration = folder.load(text).configuration
+    told: list[list[str]] = []
+    for looked in (check_volumes, prepare_volumes):
+        with pytest.raises(ConfigurationProblem) as caught:
+            looked(configuration)
+        told.append([str(problem) for problem in caught.value.problems])
+        assert (folder.path / "a").exists() == (looked is prepare_volumes)
+    assert told[0] == told[1]
+    assert len(told[0]) == 3
+
+
+def test_a_folder_that_may_not_be_written_cannot_have_one_made_in_it(folder: Folder, monkeypatch: pytest.MonkeyPatch):
+    configuration = folder.load("volumes: {out: {path: a/b, mode: rw}, source: {path: missing}}").configuration
+    assert [str(warning).split(": ")[0] for warning in check_volumes(configuration)] == ["volumes.source"]
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(ConfigurationProblem, match=r"volumes\.out: cannot make the folder .*Permission denied"):
+        check_volumes(configuration)

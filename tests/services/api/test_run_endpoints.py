@@ -521,6 +521,8 @@ async def test_an_order_in_bulk_is_a_preview_unless_it_is_said_otherwise(here: S
     (result,) = found["results"]
     assert (result["run_id"], result["outcome"], found["next"]) == (run_id, "changed", None)
     assert result["position"].startswith("run.events/")
+    wrong = await client.post("/v1/runs/bulk", json={**body, "cursor": "nonsense"})
+    assert (wrong.status_code, "cursor" in wrong.json()["error"]) == (400, True)
     wrong = await client.post("/v1/runs/bulk", json={**body, "where": "agnet=x"})
     assert (wrong.status_code, "did you mean agent?" in wrong.json()["error"]) == (400, True)
     assert (await client.post("/v1/runs/bulk", json={**body, "action": "delete"})).status_code == 400

@@ -22,13 +22,24 @@ async def found_in(tmp_path, **environ: str) -> dict[str, Check]:
     return {check.name: check for check in await checks_of(cli, tmp_path)}
 
 
+async def test_folders_of_volumes_are_looked_at(tmp_path):
+    configured(tmp_path)
+    found = (await found_in(tmp_path))["volumes"]
+    assert (found.state, "volumes.source" in found.remedy) == (WARN, True)
+    (tmp_path / "results").write_text("in the way")
+    found = (await found_in(tmp_path))["volumes"]
+    assert (found.state, "volumes.out: cannot make the folder" in found.remedy) == (FAIL, True)
+
+
 async def test_a_machine_that_has_everything_is_well(tmp_path):
     configured(tmp_path)
+    (tmp_path / "src").mkdir()
     found = await found_in(tmp_path)
     assert {name: check.state for name, check in found.items()} == {
         "python": OK,
         "state folder": OK,
         "configuration": OK,
+        "volumes": OK,
         "models": WARN,
         "access": WARN,
         "ports": OK,

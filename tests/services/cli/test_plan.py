@@ -136,6 +136,7 @@ def test_folders_reach_the_services_as_a_file_on_top_of_the_others(tmp_path):
 
 def test_that_the_overlay_replaces_paths_is_no_warning(tmp_path):
     configured(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
     assert planned(tmp_path, folders=folders_in(tmp_path)).warnings == ()
 
 
@@ -177,6 +178,18 @@ def test_a_folder_of_files_is_not_named_a_second_time(tmp_path):
     made = planned(tmp_path, folders=folders_in(tmp_path), LOOMLOG_CONFIG_DIR=str(tmp_path / "conf.d"))
     assert made.environ["LOOMLOG_CONFIG_FILES"] == str(tmp_path / "home" / OVERLAY)
     assert made.folder("source") == str(tmp_path / "elsewhere")
+
+
+def test_a_volume_that_cannot_be_made_is_said_before_anything_starts(tmp_path):
+    (tmp_path / "results").write_text("in the way")
+    configured(tmp_path)
+    with pytest.raises(WrongUse, match=r"(?s)folders of volumes.*volumes\.out: cannot make the folder .*results"):
+        planned(tmp_path)
+
+
+def test_a_read_only_volume_that_is_missing_is_a_warning(tmp_path):
+    configured(tmp_path)
+    assert any("volumes.source: there is no folder" in warning for warning in planned(tmp_path).warnings)
 
 
 def test_volumes_the_configuration_does_not_have_are_made(tmp_path):

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from services.cli import subjects
 from services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli.fake_api import FakeApi, Scripted, refused
 
 AT = {"X-Loomlog-Position": "subject.keys/0:7"}
 COVERED = {"keys": 1, "runs": 2, "live_runs": 1, "events": 9, "frames": 5, "blobs": 0}
@@ -123,10 +123,11 @@ def test_an_erasure_needs_a_reason(fake):
     assert "--reason" in result.stderr
 
 
-def test_a_dry_run_of_somebody_unknown_says_so(fake):
-    body = {**report(known=False), "dry_run": True, "deleted": {}, "retained": {"events": "0 events stay"}}
-    fake.answers["POST", "/v1/_erasure"] = Scripted(body=body)
-    assert invoke("erase", "ivy", "--tenant", "acme").stdout.startswith("There is nothing of ivy in acme.")
+def test_a_dry_run_of_somebody_unknown_fails_as_the_erasure_would(fake):
+    fake.answers["POST", "/v1/_erasure"] = refused(404, "not_found", "there is nothing of ivy in acme")
+    result = invoke("erase", "ivy", "--tenant", "acme")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "here is nothing of ivy in acme" in result.stderr
 
 
 def test_keys_are_wrapped_anew(fake):

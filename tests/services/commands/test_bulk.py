@@ -4,6 +4,7 @@ from schemas.run_commands import PauseRun, QuarantineRun
 from schemas.run_events import RunQuarantined
 from services.commands import bulk
 from services.commands.bulk import Done
+from services.commands.declined import Declined
 from services.commands.requests import RunRequest
 from services.core.access.decide import Caller
 from tests.services.commands.world import ACME, ADMIN_CALLER, World, declined, world
@@ -36,6 +37,18 @@ async def test_a_preview_counts_and_shows_and_changes_nothing() -> None:
         found = await made.layer.bulk.preview(ADMIN_CALLER, "pause", "agent=silent")
         assert (found.matched, found.more, {row.run_id for row in found.first}) == (3, False, runs)
         assert not any(isinstance(command, PauseRun) for command in made.commands())
+
+
+async def test_a_preview_with_a_cursor_is_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "PAGE", 2)
+    async with world() as made:
+        runs = {await started(made) for _ in range(3)}
+        page = await made.layer.bulk.act(ADMIN_CALLER, "pause", "agent=silent", "why")
+        left = await made.layer.bulk.preview(ADMIN_CALLER, "pause", "agent=silent", after=page.next)
+        assert {row.run_id for row in left.first} == runs - {one.run_id for one in page.results}
+        assert left.matched == 1
+        with pytest.raises(Declined, match="cursor"):
+            await made.layer.bulk.preview(ADMIN_CALLER, "pause", "agent=silent", after="nonsense")
 
 
 async def test_an_order_reaches_every_run_of_the_filter_page_by_page_and_each_names_its_position(
