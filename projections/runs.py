@@ -209,6 +209,19 @@ def halt(before: RunRow, error: str) -> RunRow:
     return before._replace(quarantined=True, quarantine_error=error)
 
 
+def stands_still(row: RunRow) -> bool:
+    """Nothing of it is under way: paused, quarantined, over, or waiting for input, for a person or for its children.
+
+    Children are runs of their own, which stand still or do not.
+    """
+    return row.quarantined or all(place.startswith(OF_CHILDREN) for place in row.under_way.split())
+
+
+def is_paused(row: RunRow) -> bool:
+    """Whether a pause holds it where it is: before its next model call, or where it waits all the same."""
+    return row.paused or (row.pause_requested and stands_still(row))
+
+
 def frame_memory(row: RunRow) -> FrameMemory:
     """What the row knows for the next frames; the calls of the last turn are in the transcript."""
     waiting = row.memory_waiting_inputs

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from connectors.protocols import LogAppender
-from projections.runs import OF_CHILDREN, RunFilter, RunRow
+from projections.runs import RunFilter, RunRow, is_paused, stands_still
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec
 from schemas.stream_records import PauseSet
@@ -92,7 +92,7 @@ class Pausing:
         position = await self._append(caller, target, paused=True, reason=checked_reason(reason))
         while True:
             rows = await self._live(target)
-            moving = tuple(row.run_id for row in rows if not _stands_still(row))
+            moving = tuple(row.run_id for row in rows if not stands_still(row))
             if not moving or clock() - began >= timeout_s:
                 break
             await asyncio.sleep(LOOK_S)
@@ -119,7 +119,7 @@ class Pausing:
         rows = await self._live(Target())
         state = "running"
         if self._has(Target()):
-            state = "paused" if all(map(_stands_still, rows)) else "pausing"
+            state = "paused" if all(map(stands_still, rows)) else "pausing"
         return Still(state=state, paused=_count(rows)), tuple(self._board.table.entries.values())
 
     async def restore(self, caller: Caller, pause: PauseSet, *, dry_run: bool) -> str | None:
@@ -168,16 +168,8 @@ class Pausing:
         return found
 
 
-def _stands_still(row: RunRow) -> bool:
-    """Nothing of it is under way: paused, quarantined, or waiting for input, for a person or for its children.
-
-    Children are runs of their own, which stand still or do not.
-    """
-    return row.quarantined or all(place.startswith(OF_CHILDREN) for place in row.under_way.split())
-
-
 def _count(rows: Iterable[RunRow]) -> int:
-    return sum(row.paused for row in rows)
+    return sum(map(is_paused, rows))
 
 
 def _named(target: Target) -> str:

@@ -12,7 +12,7 @@ import orjson
 
 from projections.frame_shapes import rfc3339
 from projections.interrupts import InterruptRow
-from projections.runs import RunRow
+from projections.runs import RunRow, is_paused
 from projections.transcript import TranscriptRow
 from services.commands.audit_log import EventView
 
@@ -49,7 +49,7 @@ def run_json(row: RunRow) -> dict[str, Any]:
         "live": row.status == "running",
         "interactive": row.interactive,
         "parked": row.parked,
-        "paused": row.paused,
+        "paused": is_paused(row),
         "pause_requested": row.pause_requested,
         "pause_reason": row.pause_reason or None,
         "quarantined": row.quarantined,

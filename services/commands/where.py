@@ -10,7 +10,7 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from projections.runs import RunFilter, RunRow
+from projections.runs import RunFilter, RunRow, is_paused
 from services.commands import limits
 from services.commands.declined import bad_request
 
@@ -54,7 +54,7 @@ class Where:
         """Whether a live run is in the state that was asked for."""
         match self.status:
             case "paused":
-                return row.paused
+                return is_paused(row)
             case "parked":
                 return row.parked
             case "quarantined":

@@ -2,11 +2,12 @@ import asyncio
 
 import pytest
 
-from schemas.run_events import ChildrenPlanned, RunPaused, RunPauseRequested
+from schemas.run_events import ChildrenPlanned, RunPaused, RunPauseRequested, RunResumed
 from schemas.values import Spawn, ToolCall
 from services.commands.interrupts import Response
 from services.commands.pausing import Target
 from services.commands.requests import RunRequest
+from services.commands.shapes import run_json
 from services.core.access.decide import Caller
 from tests.services.commands.world import ACME, ADMIN_CALLER, IVY, World, declined, pieces_of, until, world
 
@@ -80,6 +81,25 @@ async def test_runs_that_wait_for_people_stand_still_and_stay_so_when_they_are_a
         await made.layer.control.resolve(ADMIN_CALLER, losing, 1, 0, done=True)
         now, _ = await made.layer.pausing.state(ADMIN_CALLER)
         assert (now.state, now.paused) == ("paused", 2)
+
+
+async def test_a_run_that_waits_for_people_is_shown_as_paused_and_found_so() -> None:
+    async with world() as made:
+        run_id = await start(made, "silent")
+        made.ask(run_id, {"question": "Shall I?"})
+        for is_requested in (False, True):
+            if is_requested:
+                made.happen(run_id, RunPauseRequested(scope="run"))
+            row = await made.layer.reads.run(ADMIN_CALLER, run_id)
+            assert (row.paused, run_json(row)["pause_requested"], run_json(row)["paused"]) == (
+                False,
+                is_requested,
+                is_requested,
+            )
+            found = await made.layer.bulk.preview(ADMIN_CALLER, "resume", "status=paused")
+            assert [one.run_id for one in found.first] == [run_id] * is_requested
+        made.happen(run_id, RunResumed(scope="run", remaining=0))
+        assert not run_json(await made.layer.reads.run(ADMIN_CALLER, run_id))["paused"]
 
 
 async def test_a_run_that_waits_for_its_children_stands_still_and_the_children_do_or_do_not() -> None:
