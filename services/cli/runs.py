@@ -221,6 +221,7 @@ def show(
     # The clock stands still: nothing is under way in what is stored.
     view = view_for(out, clock=lambda: 0.0)
     view.run_id, view.is_past = row["run_id"], True
+    view.made_again = frozenset(row.get("under_way") or ())
     for frame in frames:
         for line in view.take(_stored(frame)):
             out.print(line)

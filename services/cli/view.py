@@ -57,6 +57,8 @@ class RunView:
     run_id: str = "RUN"
     """Of the run, as soon as it is known."""
     is_past: bool = False
+    made_again: frozenset[str] = frozenset()
+    """Of what is over: indexes of calls that are under way now, so nobody has to say what became of them."""
     wraps: bool = False
     """Long lines of text are wrapped at `columns`; a file keeps them whole."""
     turn: int = 0
@@ -154,8 +156,11 @@ class RunView:
                 asked = _mapping(data.get("outcome_unknown"))
                 self.status = "waiting for an operator"
                 line = f"nobody knows what became of call {asked.get('call')} ({asked.get('name') or '?'})"
+                lines = [*self._end_turn(), Text(line, style=ODD)]
+                if str(asked.get("call")).rpartition(".")[2] in self.made_again:
+                    return lines
                 hint = f"loomlog runs resolve {self.run_id} --call {asked.get('call')} --as done|not-done"
-                return [*self._end_turn(), Text(line, style=ODD), *self._hinted(str(asked.get("id")), hint)]
+                return [*lines, *self._hinted(str(asked.get("id")), hint)]
             case "hook_acted" | "host_widened":
                 act = _mapping(data.get("hook_acted") or data.get("host_widening"))
                 return [Text(INDENT + one_line(hook_words(act), self.columns - len(INDENT)), style=ODD)]

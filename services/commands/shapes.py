@@ -52,6 +52,7 @@ def run_json(row: RunRow) -> dict[str, Any]:
         "paused": is_paused(row),
         "pause_requested": row.pause_requested,
         "pause_reason": row.pause_reason or None,
+        "under_way": row.under_way.split(),
         "quarantined": row.quarantined,
         "quarantine_error": row.quarantine_error or None,
         # Kept for clients that read them: an owner needs no heartbeat, its term is in the log.

@@ -143,7 +143,13 @@ def test_show_tells_what_was_said_and_done_page_by_page(fake):
 
 @pytest.mark.parametrize(
     ("state", "is_shown"),
-    [({"status": "running"}, True), ({"status": "failed"}, False), ({"status": "running", "quarantined": True}, False)],
+    [
+        ({"status": "running"}, True),
+        ({"status": "running", "under_way": ["1"]}, True),
+        ({"status": "running", "under_way": ["0"]}, False),  # it was resolved as not done, and is made again
+        ({"status": "failed"}, False),
+        ({"status": "running", "quarantined": True}, False),
+    ],
 )
 def test_show_says_how_a_call_is_settled_only_while_somebody_can(fake, state, is_shown):
     asked = {"type": "outcome_unknown", "outcome_unknown": {"call": "1.0", "id": "c1", "name": "Pay"}}

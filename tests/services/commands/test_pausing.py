@@ -102,6 +102,16 @@ async def test_a_run_that_waits_for_people_is_shown_as_paused_and_found_so() -> 
         assert not run_json(await made.layer.reads.run(ADMIN_CALLER, run_id))["paused"]
 
 
+async def test_a_call_that_is_made_again_is_shown_as_under_way() -> None:
+    async with world() as made:
+        run_id = await start(made, "silent")
+        assert run_json(await made.layer.reads.run(ADMIN_CALLER, run_id))["under_way"] == ["model"]
+        made.lose_a_call(run_id)
+        assert run_json(await made.layer.reads.run(ADMIN_CALLER, run_id))["under_way"] == []
+        await made.layer.control.resolve(ADMIN_CALLER, run_id, 1, 0, done=False)
+        assert run_json(await made.layer.reads.run(ADMIN_CALLER, run_id))["under_way"] == ["0"]
+
+
 async def test_a_run_that_waits_for_its_children_stands_still_and_the_children_do_or_do_not() -> None:
     async with world() as made:
         parent, child = [await start(made, "silent") for _ in range(2)]
