@@ -1,6 +1,6 @@
 """Files that hold what people, models and tools said: only the user who runs us may read them, whatever the umask says.
 
-Before: blobs.py, state_files.py, exports of the command line.
+Before: blobs.py, state_files.py, exports and logs of the command line.
 """
 
 import os
@@ -13,7 +13,16 @@ FOLDER_MODE = 0o700
 
 def create(path: Path) -> IO[bytes]:
     """A new file to write. Raises OSError, FileExistsError among them."""
-    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))
+    return open(path, "xb", opener=_opener)
+
+
+def extend(path: Path) -> IO[bytes]:
+    """A file to write behind what it has, unbuffered; made when there is none. One that is there keeps its mode."""
+    return open(path, "ab", buffering=0, opener=_opener)
+
+
+def _opener(name: str, flags: int) -> int:
+    return os.open(name, flags, FILE_MODE)
 
 
 def make_folders(folder: Path) -> list[Path]:

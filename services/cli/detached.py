@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from connectors import private_files
 from services.cli.failures import UNREACHABLE, WRONG_USE, Failure, Unreachable, WrongUse
 from services.cli.output import GOOD
 from services.cli.settings import CliSettings
@@ -36,7 +37,9 @@ def start_detached(cli: CliSettings, runtimes: int, out: Console) -> None:
     """Returns when everything is ready. Raises Failure with what the other process said when it ended before."""
     home = open_home(cli.home.root)
     log, errors = home.logs / "up.log", home.logs / "up-errors.log"
-    with open(log, "wb") as output, open(errors, "wb") as error_output:
+    for earlier in (log, errors):
+        earlier.unlink(missing_ok=True)
+    with private_files.extend(log) as output, private_files.extend(errors) as error_output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "services.cli.main", "up", "--runtimes", str(runtimes)],
             stdin=subprocess.DEVNULL,

@@ -21,6 +21,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from connectors.private_files import FOLDER_MODE
 from services.cli.stack.problems import NoSpace, StackProblem
 
 # What the first start needs: jars 43 MB, archive 50 MB, an empty Postgres 50 MB, Kafka's files; the rest is room to
@@ -98,7 +99,8 @@ def open_home(root: Path, *, cache: Path | None = None) -> Home:
     try:
         for folder in (home.root, home.cache, home.logs, home.kafka, home.postgres):
             folder.mkdir(parents=True, exist_ok=True)
-        home.kafka.chmod(0o700)  # what people and models said to each other
+        for folder in (home.kafka, home.logs):  # what people and models said to each other
+            folder.chmod(FOLDER_MODE)
         ignore = home.root / ".gitignore"
         if not ignore.exists():
             write_atomically(ignore, "*\n")  # whatever project it lies in, this folder is not part of it

@@ -3,7 +3,7 @@
 The child gets the file as its standard output and error, opened for appending. So it goes on writing when the
 supervisor is gone, and no output passes through our event loop. When the file has grown over its bound it is copied
 to `<name>.1` and cut to nothing in place; a line written between the two is lost, which is the price of needing no
-pipe.
+pipe. Logs quote what callers and models said, so they are for their owner only.
 
 Before: children.  After: `loomlog logs`, and the last lines in the message of a child that failed.
 """
@@ -11,7 +11,9 @@ Before: children.  After: `loomlog logs`, and the last lines in the message of a
 import os
 import shutil
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
+
+from connectors import private_files
 
 # One file and one older one per child: with eight children at most 160 MiB.
 LOG_BOUND_BYTES = 10 * 1024**2
@@ -20,10 +22,10 @@ TAIL_LINES = 15
 TAIL_BYTES = 16 * 1024
 
 
-def open_log(path: Path) -> BinaryIO:
+def open_log(path: Path) -> IO[bytes]:
     """The file to hand to a child as its output. O_APPEND is what makes `bound_log` safe."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return open(path, "ab", buffering=0)
+    private_files.make_folders(path.parent)
+    return private_files.extend(path)
 
 
 def bound_log(path: Path, *, bound_bytes: int = LOG_BOUND_BYTES) -> bool:
@@ -34,7 +36,10 @@ def bound_log(path: Path, *, bound_bytes: int = LOG_BOUND_BYTES) -> bool:
     except FileNotFoundError:
         return False
     try:
-        shutil.copyfile(path, path.with_name(path.name + ".1"))
+        older = path.with_name(path.name + ".1")
+        older.unlink(missing_ok=True)
+        with open(path, "rb") as log, private_files.create(older) as aside:
+            shutil.copyfileobj(log, aside)
     finally:
         os.truncate(path, 0)  # also when the disk is too full for the copy: the bound matters more than the old lines
     return True

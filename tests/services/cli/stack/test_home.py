@@ -16,8 +16,10 @@ def test_a_folder_is_made_with_all_its_parts(tmp_path: Path) -> None:
     assert open_home(home.root) == home
 
 
-def test_the_log_is_for_its_owner_only(tmp_path: Path) -> None:
-    assert stat.S_IMODE(open_home(tmp_path).kafka.stat().st_mode) == 0o700
+def test_the_log_and_what_processes_print_are_for_their_owner_only(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir(mode=0o755)  # of an earlier version
+    home = open_home(tmp_path)
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in (home.kafka, home.logs)] == [0o700, 0o700]
 
 
 def test_a_cache_can_be_shared(tmp_path: Path) -> None:
