@@ -59,6 +59,7 @@ from services.runtime.hand_over import order_of
 from services.runtime.kin import KinDesk
 from services.runtime.known_runs import KnownRuns
 from services.runtime.past_runs import PastRun, RunIndex
+from services.runtime.places import check_place
 from services.runtime.relatives import Relatives
 from services.runtime.resolver import Definitions
 from services.runtime.responses import Answering, Responses
@@ -127,6 +128,7 @@ class RunDesk:
         self._doorway = Doorway(door)
         self._credentials = credentials
         self._number = number
+        self._partitions = partitions
         self._known = KnownRuns(
             number=number, known_since_ms=known_since_ms, forgotten_until=forgotten_until, index=index, past=past
         )
@@ -275,6 +277,9 @@ class RunDesk:
     def prepare(
         self, record: LogRecord, command: Command, partition: Partition
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
+        """Raises ValueError for a command that does not belong here."""
+        if isinstance(command, ToARun):
+            check_place(record, command.run_id, self._partitions)
         if self._secrecy.is_on and not isinstance(command, ForkRun):  # whose a fork is tells its origin
             subject = _subject_of(command, partition)
             sealed = command if subject is None else self._secrecy.command(command, subject)

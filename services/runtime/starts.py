@@ -12,9 +12,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from connectors.partitioner import partition_of
 from connectors.protocols import LogRecord
-from schemas.ids import ID_PATTERN, hashed_token, partition_key
+from schemas.ids import hashed_token
 from schemas.run_commands import (
     ForkRun,
     ImportRun,
@@ -29,6 +28,7 @@ from services.core.run.orders import (
 )
 from services.runtime.known_runs import KnownRuns
 from services.runtime.past_runs import PastRun
+from services.runtime.places import check_place
 from services.runtime.relatives import Relatives
 from services.runtime.resolver import Definitions
 from services.runtime.spending import StartBudgets
@@ -103,7 +103,7 @@ class Starts:
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
         key = (record.key or b"").decode(errors="replace")
         run_id = command.run_id or derived_run_id(key, command.envelope.tenant, command.envelope.command_id)
-        self._check_place(key, run_id, "session", command.session_id, record)
+        self._check(record, run_id, other=command.session_id, kind="session")
         known = partition.aggregates.get(run_id)
         if known is not None:
             self._known.was_issued(run_id, command)
@@ -126,24 +126,8 @@ class Starts:
         prepared = self._start(record, command, partition)
         return prepared if isinstance(prepared, Prepared) else await prepared
 
-    def _check_place(self, key: str, run_id: str, kind: str, other: str, record: LogRecord) -> None:
-        """`other` is the session or run (`kind`) whose partition the new run must share; empty: none."""
-        if not ID_PATTERN.match(run_id):
-            raise ValueError(f"run_id {run_id!r}: expected 1 to 128 of A-Z a-z 0-9 _ -")
-        if key != partition_key(run_id):
-            raise ValueError(
-                f"the record's key is {key!r}, but the run {run_id} belongs under {partition_key(run_id)!r}"
-            )
-        if other and partition_key(other) != key:
-            raise ValueError(
-                f"the record's key is {key!r}, but the {kind} {other} belongs under {partition_key(other)!r}"
-            )
-        expected = partition_of(record.key or b"", self._partitions)
-        if record.partition != expected:
-            raise ValueError(
-                f"the record lies in partition {record.partition}, but its key belongs in {expected}: "
-                "produce with the murmur2 partitioner"
-            )
+    def _check(self, record: LogRecord, run_id: str, *, other: str = "", kind: str = "") -> None:
+        check_place(record, run_id, self._partitions, other=other, kind=kind)
         if len(record.value or b"") > MAX_COMMAND_BYTES:
             raise ValueError(f"the command has {len(record.value or b'')} bytes, at most {MAX_COMMAND_BYTES}")
 
@@ -217,7 +201,7 @@ class Starts:
         """A run that begins with what another has said up to some event."""
         key = (record.key or b"").decode(errors="replace")
         run_id = command.run_id or derived_run_id(key, command.envelope.tenant, command.envelope.command_id)
-        self._check_place(key, run_id, "run", command.origin_run_id, record)
+        self._check(record, run_id, other=command.origin_run_id, kind="run")
         if run_id in partition.aggregates or run_id in self._known.over or run_id in self._known.ending:
             return Prepared(None)
         return self._fork_from_log(record, command, run_id, partition)
@@ -237,8 +221,7 @@ class Starts:
         self, record: LogRecord, command: ImportRun, partition: Partition
     ) -> Prepared | Coroutine[Any, Any, Prepared]:
         """The next events of a run that happened elsewhere."""
-        key = (record.key or b"").decode(errors="replace")
-        self._check_place(key, command.run_id, "run", "", record)
+        self._check(record, command.run_id)
         known = partition.aggregates.get(command.run_id)
         if known is not None:
             is_theirs = known.tenant == command.envelope.tenant

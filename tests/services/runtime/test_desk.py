@@ -7,7 +7,16 @@ import pytest
 
 from connectors.errors import Transient
 from schemas.ids import hashed_token
-from schemas.run_commands import StartRun
+from schemas.run_commands import (
+    CancelTurn,
+    CloseResident,
+    CompactRun,
+    QuarantineRun,
+    ReleaseRun,
+    ResolveCall,
+    ResolveInterruption,
+    StartRun,
+)
 from schemas.run_events import RunStarted
 from schemas.values import Sampling
 from services.core.run.orders import Start
@@ -324,6 +333,30 @@ def test_a_start_in_the_wrong_partition_is_refused_with_the_right_one() -> None:
     work = DeskAtWork(partitions=64)
     with pytest.raises(ValueError, match=r"lies in partition 0, but its key belongs in .*murmur2"):
         work.prepare(started("r_tok"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        cancelling,
+        pausing,
+        resuming,
+        lambda run_id: saying(run_id, "hello"),
+        lambda run_id: CompactRun(envelope=envelope("c"), run_id=run_id),
+        lambda run_id: QuarantineRun(envelope=envelope("c"), run_id=run_id, reason="look"),
+        lambda run_id: ReleaseRun(envelope=envelope("c"), run_id=run_id),
+        lambda run_id: ResolveCall(envelope=envelope("c"), run_id=run_id, turn=1, index=0, done=True),
+        lambda run_id: ResolveInterruption(envelope=envelope("c"), run_id=run_id, interrupt_id="i", answer="a"),
+        lambda run_id: CancelTurn(envelope=envelope("c"), run_id=run_id),
+        lambda run_id: CloseResident(envelope=envelope("c"), run_id=run_id),
+    ],
+)
+def test_an_order_to_a_run_in_the_wrong_place_is_refused_with_what_was_expected(make: Any) -> None:
+    """Nobody would ever find its run there: it would be gone without a word."""
+    with pytest.raises(ValueError, match="belongs under 'tok'"):
+        DeskAtWork().prepare(make("r_tok"), key=b"other")
+    with pytest.raises(ValueError, match=r"lies in partition 0, but its key belongs in .*murmur2"):
+        DeskAtWork(partitions=64).prepare(make("r_tok"))
 
 
 # --- commands to runs under way --------------------------------------------------------------------------------------
