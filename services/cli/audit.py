@@ -45,6 +45,7 @@ from services.cli.event_log import EVENTS_TOPIC, open_ranges
 from services.cli.failures import FAILED, Failure, Unreachable, WrongUse
 from services.cli.output import console, print_json
 from services.cli.settings import CLIENT, CliSettings, cli_settings
+from services.cli.wording import counted
 from services.core.audit.verify import Report
 from services.stream.budget_family import PARTITION as BOOKS_PARTITION
 from services.stream.budget_family import topics_of
@@ -191,7 +192,7 @@ async def _verified_runs(
         run_id=wanted.run_id,
         max_unsigned_s=wanted.max_unsigned_s,
     )
-    count = await _expect(options, task)
+    count = await _expect(options, task, is_part=wanted.partition is not None)
     if wanted.partition is not None and wanted.partition >= count:
         raise WrongUse(f"--partition is {wanted.partition}; {task.records_topic} has {count}.")
     partitions: Sequence[int] = range(count) if wanted.partition is None else [wanted.partition]
@@ -215,13 +216,30 @@ def task_of_the_books(wanted: Wanted, keys: Mapping[str, PublicKey]) -> Task:
     )
 
 
-async def _expect(options: KafkaOptions, task: Task) -> int:
-    """Partitions of what is to be verified. Raises Failure when it, or what was signed about it, is not there."""
-    counts = [await topic_partitions(options, topic) for topic in (task.records_topic, task.checkpoints_topic)]
-    for topic, count in zip((task.records_topic, task.checkpoints_topic), counts, strict=True):
+async def _expect(options: KafkaOptions, task: Task, *, is_part: bool = False) -> int:
+    """Partitions of what is to be verified. Raises Failure when it, or what was signed about it, is not there.
+
+    `is_part`: of one partition only, whatever became of the others.
+    """
+    topics = (task.records_topic, task.checkpoints_topic)
+    counts = [await topic_partitions(options, topic) for topic in topics]
+    for topic, count in zip(topics, counts, strict=True):
         if not count:
             raise Failure(f"There is no topic {topic} at {options.bootstrap}. `loomlog topics apply` makes it.")
+    if not is_part and (wrong := other_partitions(task, *counts)):
+        raise Failure(wrong)
     return counts[0]
+
+
+def other_partitions(task: Task, count: int, signed: int) -> str:
+    """What is wrong with a topic of `count` partitions when the auditor signs `signed`; empty when nothing is."""
+    if count == signed:
+        return ""
+    rest = f"{signed - count} that were signed are missing" if count < signed else f"nobody signed {count - signed}"
+    return (
+        f"{task.records_topic} has {counted(count, 'partition')}, {task.checkpoints_topic} has {signed}: {rest}. "
+        "It is not the log that was signed, nor a whole copy of it; --partition N verifies one partition alone."
+    )
 
 
 async def verify_all(

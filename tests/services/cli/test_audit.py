@@ -1,5 +1,6 @@
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -120,6 +121,17 @@ def test_another_topic_of_ours_is_no_copy(monkeypatch, tmp_path, more, said):
     result, asked = invoke(monkeypatch, tmp_path, verify(story().records, []), *more)
     assert (result.exit_code, asked) == (2, [])
     assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(3, ""), (2, "copy has 2 partitions, {} has 3: 1 that were signed are missing"), (4, "nobody signed 1")],
+)
+def test_a_log_without_some_of_its_partitions_is_not_the_one_that_was_signed(count, said):
+    task = replace(command.task_of_the_books(command.Wanted(topic="copy"), {}), checkpoints_topic="signed")
+    found = command.other_partitions(task, count, 3)
+    assert said.format("signed") in found
+    assert bool(found) == bool(said)
 
 
 def test_since_is_a_time_or_how_long_ago():
