@@ -221,7 +221,9 @@ def _said(params: Mapping[str, str | int] | None) -> dict[str, str | int]:
 
 def _sentence(text: str) -> str:
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    # An id or the name of a field stays what it is: people copy it.
+    is_word = text.partition(" ")[0].rstrip(",;:").isalpha()
+    return (text[:1].upper() + text[1:] if is_word else text) + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def _is_own_machine(host: str) -> bool:

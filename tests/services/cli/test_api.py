@@ -58,6 +58,16 @@ async def test_a_refusal_is_a_sentence_with_its_code_and_details():
     )
 
 
+@pytest.mark.parametrize("said", ["r_01 cannot be forked.", "overrides.tools: 3 of them", "spawns[2]: no agent"])
+async def test_a_sentence_that_begins_with_a_name_keeps_it_as_it_is(said):
+    fake = FakeApi()
+    fake.answers["POST", "/x"] = refused(400, "bad_request", said)
+    async with fake.client() as api:
+        with pytest.raises(Refusal) as refusal:
+            await api.post("/x", {})
+    assert str(refusal.value).rstrip(".") == said.rstrip(".")
+
+
 async def test_something_that_is_away_behind_the_api_counts_as_not_reachable():
     fake = FakeApi()
     fake.answers["GET", "/x"] = refused(503, "log_unavailable", "the log cannot be reached")
