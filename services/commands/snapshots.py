@@ -4,8 +4,8 @@
     gathered    each partition once, sorted on disk (services/stream/state_gathering.py)
     written     in pieces to the folder of state files, which all replicas see; the manifest makes it exist
 
-What is in it: all runs (or a tenant's) with their payloads, the pauses wider than a run, and the limits on spending
-with what was spent under them. What is not: secrets
+What is in it: all runs (or a tenant's) with their payloads, the pauses wider than a run (in a tenant's file those that
+hold its runs, as pauses of that tenant), and the limits on spending with what was spent under them. What is not: secrets
 (they are in no event), commands that no owner has decided about, dead letters, checkpoints of the audit (they are
 signed for the partitions they lie in), read models and caches (they come back from the events).
 
@@ -195,10 +195,10 @@ class Snapshots:
     async def _write(self, out: "_Output", header: StateHeader, gathered: Gathering) -> None:
         writer = out.writer
         out.put(writer.begin(header))
-        for pause in self._board.table.entries.values():
-            if not header.tenant or pause.tenant == header.tenant:
-                out.put(writer.pause(pause))
-                out.pauses += 1
+        pauses = self._board.table
+        for pause in pauses.of_tenant(header.tenant) if header.tenant else pauses.entries.values():
+            out.put(writer.pause(pause))
+            out.pauses += 1
         for limit in stated_limits(self._books.books, self._clock_ms()):
             if not header.tenant or limit.tenant == header.tenant:
                 out.put(writer.limit(limit))

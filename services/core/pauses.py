@@ -58,6 +58,15 @@ class PauseTable:
         )
         return tuple(Pause(scope=entry.scope, reason=entry.reason, by=entry.by) for entry in entries if entry)
 
+    def of_tenant(self, tenant: str) -> tuple[PauseSet, ...]:
+        """What holds runs of that tenant, as pauses of that tenant and nobody else."""
+        own = {name: entry for name, entry in self.entries.items() if entry.tenant == tenant}
+        for entry in self.entries.values():
+            if not entry.tenant:
+                narrowed = replace(entry, scope=AGENT if entry.agent else TENANT, tenant=tenant)
+                own.setdefault((narrowed.scope, tenant, narrowed.agent), narrowed)
+        return tuple(own.values())
+
 
 def check(scope: str, tenant: str, agent: str) -> None:
     """Raises WrongPause unless the three belong together."""

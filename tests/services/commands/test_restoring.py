@@ -388,6 +388,18 @@ async def test_pauses_stand_here_before_the_first_run_goes_on_and_only_once(tmp_
         assert (await restored(here, data)).pauses == 0
 
 
+async def test_a_tenants_runs_stay_held_by_what_held_everybody(tmp_path: Path) -> None:
+    async with installation(tmp_path / "a", partitions=1) as there:
+        await there.layer.pausing.pause(ADMIN_CALLER, Target(), reason="the move", timeout_s=0)
+        await there.layer.pausing.pause(ADMIN_CALLER, Target(scope="agent", agent="helper"), reason="odd", timeout_s=0)
+        data = await file_of(there, tenant="mine")
+    async with installation(tmp_path / "b", partitions=2) as here:
+        assert (await restored(here, data)).pauses == 2
+        table = here.layer.pauses.table
+        assert [hold.reason for hold in table.holding("mine", "helper")] == ["the move", "odd"]
+        assert table.holding("theirs", "helper") == ()
+
+
 async def test_without_history_only_what_is_under_way_and_what_that_goes_on_with(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=2) as there:
         for name in ("r_old", "r_ses"):

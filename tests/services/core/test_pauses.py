@@ -62,3 +62,20 @@ def test_a_value_of_the_start_paused_switch_counts_once() -> None:
     table = after(first, said("all", paused=False), first)
     assert held(table) == []
     assert held(table.after(replace(first, switch="2"))) == ["all"]
+
+
+def test_what_holds_the_runs_of_a_tenant_is_the_same_as_pauses_of_that_tenant_alone() -> None:
+    table = after(
+        said("all", reason="all"),
+        said("agent", "", "helper", reason="helper"),
+        said("agent", "", "other", reason="other"),
+        said("agent", "acme", "other", reason="acme's other"),
+        said("tenant", "other", reason="not acme's"),
+    )
+    narrowed = after(*table.of_tenant("acme"))
+    assert [(entry.scope, entry.tenant, entry.agent, entry.reason) for entry in narrowed.entries.values()] == [
+        ("agent", "acme", "other", "acme's other"),
+        ("tenant", "acme", "", "all"),
+        ("agent", "acme", "helper", "helper"),
+    ]
+    assert narrowed.holding("other", "helper") == ()
