@@ -152,6 +152,8 @@ class Snapshots:
             async with self._files().writing(file_id) as file:
                 out = _Output(file, wanted.max_bytes)
                 await self._write(out, header, gathered)
+                if wanted.tenant and not out.runs:
+                    out.warnings.append(f"there is no run of a tenant {wanted.tenant[:80]} to put into it")
                 warnings = [*out.warnings, *islice(gathered.left_out(), limits.WARNINGS_MAX)]
                 manifest = {
                     "id": file_id,

@@ -388,6 +388,13 @@ async def test_pauses_stand_here_before_the_first_run_goes_on_and_only_once(tmp_
         assert (await restored(here, data)).pauses == 0
 
 
+async def test_a_file_of_nobody_says_so(tmp_path: Path) -> None:
+    async with installation(tmp_path / "a", partitions=1) as there:
+        manifest = await there.layer.snapshots.create(ADMIN_CALLER, Wanted(tenant="nobody"))
+        assert manifest["warnings"] == ["there is no run of a tenant nobody to put into it"]
+        assert (await there.layer.snapshots.create(ADMIN_CALLER, Wanted()))["warnings"] == []
+
+
 async def test_a_tenants_runs_stay_held_by_what_held_everybody(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
         await there.layer.pausing.pause(ADMIN_CALLER, Target(), reason="the move", timeout_s=0)
