@@ -5,9 +5,9 @@
     written     in pieces to the folder of state files, which all replicas see; the manifest makes it exist
 
 What is in it: all runs (or a tenant's) with their payloads, the pauses wider than a run (in a tenant's file those that
-hold its runs, as pauses of that tenant), and the limits on spending with what was spent under them. What is not: secrets
-(they are in no event), commands that no owner has decided about, dead letters, checkpoints of the audit (they are
-signed for the partitions they lie in), read models and caches (they come back from the events).
+hold its runs, as pauses of that tenant), and the limits on spending with what was spent under them. What is not:
+secrets (they are in no event), commands that no owner has decided about, dead letters, checkpoints of the audit (they
+are signed for the partitions they lie in), read models and caches (they come back from the events).
 
 Before: a transport. After: restoring.py, in whichever installation.
 """
