@@ -19,6 +19,7 @@ class MemoryLog:
         self._partitions = dict(topics)
         self.records: dict[tuple[str, int], list[Incoming]] = defaultdict(list)
         self.lose_acks = 0
+        self._begins: dict[tuple[str, int], int] = {}
         self.clock_ms = 0
         self._grown = asyncio.Event()
 
@@ -38,6 +39,14 @@ class MemoryLog:
         self._grown.set()
         self._grown = asyncio.Event()
 
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Records below the offset can be read no more; `records` has them still, by their offsets."""
+        self._begins[topic, partition] = offset
+
+    def begins(self, topic: str, partition: int) -> int:
+        """The first offset that can be read."""
+        return self._begins.get((topic, partition), 0)
+
     async def append(self, topic: str, partition: int, records: Sequence[Outgoing]) -> int:
         base = self.put(topic, partition, records)
         await asyncio.sleep(0)
@@ -56,13 +65,13 @@ class MemoryLog:
         return MemoryTail(self, topic, starts)
 
     async def read(self, topic: str, partition: int, start: int, end: int) -> "MemoryRange":
-        return MemoryRange(self.records[topic, partition][start:end])
+        return MemoryRange(self.records[topic, partition][max(start, self.begins(topic, partition)) : end])
 
     async def end_offset(self, topic: str, partition: int) -> int:
         return len(self.records[topic, partition])
 
     async def beginning_offset(self, topic: str, partition: int) -> int:
-        return 0
+        return self.begins(topic, partition)
 
     async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
         records = self.records[topic, partition]
@@ -113,7 +122,8 @@ class MemoryTail:
 
     def _take(self, max_records: int) -> dict[int, Sequence[LogRecord]]:
         found: dict[int, Sequence[LogRecord]] = {}
-        for partition, at in self._at.items():
+        for partition, place in self._at.items():
+            at = max(place, self._log.begins(self.topic, partition))
             records = self._log.records[self.topic, partition][at : at + max_records]
             if records and partition not in self._paused:
                 found[partition] = records
@@ -135,7 +145,7 @@ class MemoryTail:
         return {p: len(self._log.records[self.topic, p]) for p in self._at}
 
     async def beginning_offsets(self) -> Mapping[int, int]:
-        return dict.fromkeys(self._at, 0)
+        return {partition: self._log.begins(self.topic, partition) for partition in self._at}
 
     async def close(self) -> None:
         """Nothing to close."""

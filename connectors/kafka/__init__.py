@@ -10,12 +10,12 @@ producers write, so that offsets of an events partition are dense.
                     format with a request loop of our own, because its producer and consumer cost twice the CPU
     ranges.py       the past, one range at a time; group.py, assignment.py: who should own what; both on its consumer
     clients.py      starting clients, and what aiokafka's lack to outlive their brokers
-    admin.py        how many partitions a topic has
+    admin.py        how many partitions a topic has, and deleting records
 
 Not chosen: confluent-kafka (its asyncio producer cannot send headers).
 """
 
-from connectors.kafka.admin import topic_partitions
+from connectors.kafka.admin import delete_records, topic_partitions
 from connectors.kafka.appender import KafkaAppender
 from connectors.kafka.group import KafkaGroup
 from connectors.kafka.options import FETCH_MAX_WAIT_MS, FOLLOWING_WAIT_MS, MAX_BATCH_BYTES, KafkaOptions
@@ -32,6 +32,7 @@ __all__ = [
     "KafkaRanges",
     "KafkaTail",
     "RangeIterator",
+    "delete_records",
     "open_tail",
     "topic_partitions",
 ]

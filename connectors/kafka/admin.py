@@ -1,7 +1,8 @@
 """Questions to the cluster that need no client of their own for long."""
 
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.errors import KafkaError
+from aiokafka.structs import TopicPartition
 
 from connectors.errors import Transient
 from connectors.kafka.clients import start
@@ -19,3 +20,16 @@ async def topic_partitions(options: KafkaOptions, topic: str) -> int:
     finally:
         await admin.close()
     return len(found[0]["partitions"]) if found and found[0]["error_code"] == 0 else 0
+
+
+async def delete_records(options: KafkaOptions, topic: str, partition: int, *, before: int) -> None:
+    """Delete the records of a partition below an offset, for ever. Raises Transient; then they may be gone or not."""
+    admin = AIOKafkaAdminClient(**options.client_arguments())
+    await start(admin, "admin", options)
+    try:
+        await admin.delete_records({TopicPartition(topic, partition): RecordsToDelete(before)})
+    except (KafkaError, OSError) as error:
+        problem = f"delete the records of {topic}/{partition} below {before}: {type(error).__name__}: {error}"
+        raise Transient(problem, kind="unavailable") from error
+    finally:
+        await admin.close()

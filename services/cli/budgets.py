@@ -5,6 +5,7 @@
     loomlog limits set --tenant acme --hard-money 50 --soft-money 40    in the configured currency
     loomlog limits set --everybody --hard-money 500 --strict
     loomlog limits rm --user ada --tenant acme
+    loomlog limits begin-anew FILE                         books that cannot be read any more (books.py)
     loomlog usage --by tenant,model --from 2026-11-01
 
 A hard limit in money is never exceeded; one in tokens lets the call end that began below it, unless it is --strict.
@@ -14,7 +15,7 @@ Before: main.py. After: api.py.
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlencode
 
 import typer
@@ -30,7 +31,14 @@ from services.cli.wording import MICROS, money, number
 
 PATH = "/v1/_limits"
 
-limits_app = typer.Typer(cls=Commands, no_args_is_help=True, help="Limits on what is spent in a calendar month.")
+
+class LimitCommands(Commands):
+    """Those of this file, and the one that goes past the API."""
+
+    modules: ClassVar[Mapping[str, str]] = {"begin-anew": "services.cli.books:begin_anew"}
+
+
+limits_app = typer.Typer(cls=LimitCommands, no_args_is_help=True, help="Limits on what is spent in a calendar month.")
 Everybody = Annotated[bool, typer.Option("--everybody", help="The whole installation.")]
 Tenant = Annotated[str, typer.Option("--tenant", help="A tenant; your own without it.")]
 User = Annotated[str, typer.Option("--user", help="A user of the tenant.")]

@@ -28,11 +28,14 @@ from connectors.configuration import (
     usable_ids,
 )
 from connectors.errors import OutsideError
+from connectors.options import kafka_options
+from connectors.schema_registry import codec_for
 from services.cli.audit import unsigned_for_s
+from services.cli.books import read_books
 from services.cli.failures import Failure
 from services.cli.liveness import is_suspended
 from services.cli.read_models import SILENT_S
-from services.cli.settings import CliSettings
+from services.cli.settings import CLIENT, CliSettings
 from services.cli.stack.java import GET_MAVEN, find_java
 from services.cli.stack.ports import (
     KAFKA_PORT,
@@ -46,6 +49,7 @@ from services.cli.stack.problems import StackProblem
 from services.cli.status import status_of
 from services.cli.wiring import make_topics
 from services.cli.wording import counted, duration, size
+from services.stream.budget_family import topics_of
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 MINIMUM_PYTHON = (3, 11)
@@ -257,6 +261,7 @@ async def _running(cli: CliSettings) -> list[Check]:
     return [
         _children(found),
         await _topics(cli),
+        await _books(cli),
         *([await _signed(cli)] if any(child["name"] == "auditor" for child in found["children"]) else []),
         _part("api", found["api"], lambda part: f"{part['url']} is ready"),
         _read_models(found["projection"] or {"error": "nobody could be asked"}),
@@ -303,6 +308,19 @@ async def _signed(cli: CliSettings) -> Check:
             name="audit", state=FAIL, found=f"records have not been signed for {duration(waits_s)}", remedy=remedy
         )
     return Check(name="audit", state=OK, found="what is in the log is signed")
+
+
+async def _books(cli: CliSettings) -> Check:
+    """Whether limits on spending can be told; every runtime and api reads the same."""
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    try:
+        books = await read_books(options, await codec_for(cli.settings), topics_of())
+    except OutsideError as error:
+        return Check(name="books", state=FAIL, found="cannot be read now", remedy=str(error))
+    if books.broken:
+        remedy = "Runs that a limit applies to do not begin. `loomlog limits begin-anew` puts the books aside."
+        return Check(name="books", state=FAIL, found=books.broken, remedy=remedy)
+    return Check(name="books", state=OK, found=f"{counted(len(books.books.limits), 'limit')} on what is spent")
 
 
 async def _topics(cli: CliSettings) -> Check:

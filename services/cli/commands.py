@@ -23,7 +23,7 @@ from services.cli.output import BAD, error_console
 from services.cli.stack.problems import StackProblem
 
 Result = TypeVar("Result")
-QUIET = ("aiokafka", "psycopg", "httpx")
+QUIET = ("aiokafka", "psycopg", "httpx", "services.stream.budgets")
 """What these have to say reaches people as the sentence of a failure, once; they would say it on stderr many times."""
 
 

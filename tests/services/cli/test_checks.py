@@ -1,15 +1,18 @@
 import json
 import os
 import socket
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from connectors.errors import Transient
 from services.cli import checks, doctor
 from services.cli.checks import FAIL, OK, WARN, Check, checks_of
 from services.cli.failures import Failure
 from services.cli.main import app
 from services.cli.stack import home
+from services.core.budget.state import Books
 from tests.services.cli.places import CONFIGURATION, child, configured, settings_in, with_stack
 from tests.services.cli.test_read_models import PROJECTOR, lag
 
@@ -157,7 +160,10 @@ def status(**changes):
     return found | changes
 
 
-async def checked_while_running(tmp_path, monkeypatch, found, topics=()) -> dict[str, Check]:
+WELL = SimpleNamespace(broken="", books=Books())
+
+
+async def checked_while_running(tmp_path, monkeypatch, found, topics=(), books=WELL) -> dict[str, Check]:
     configured(tmp_path)
 
     async def given(cli):
@@ -169,14 +175,21 @@ async def checked_while_running(tmp_path, monkeypatch, found, topics=()) -> dict
         return list(topics)
 
     monkeypatch.setattr(checks, "status_of", given)
+
+    async def read(*_):
+        if isinstance(books, Exception):
+            raise books
+        return books
+
     monkeypatch.setattr(checks, "make_topics", made)
+    monkeypatch.setattr(checks, "read_books", read)
     cli = with_stack(settings_in(tmp_path, LOOMLOG_LISTEN_ADDR="127.0.0.1:0", **OUTSIDE), child("api"))
     return {check.name: check for check in await checks_of(cli, tmp_path)}
 
 
 async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch):
     found = await checked_while_running(tmp_path, monkeypatch, status())
-    parts = ("processes", "topics", "api", "read models", "insights")
+    parts = ("processes", "topics", "books", "api", "read models", "insights")
     assert {name: found[name].state for name in parts} == dict.fromkeys(parts, OK)
     assert "ports" not in found, "they are in use by us"
 
@@ -220,6 +233,18 @@ async def test_an_auditor_that_signs_nothing_is_noticed(tmp_path, monkeypatch, w
     check = (await checked_while_running(tmp_path, monkeypatch, status(children=children)))["audit"]
     assert check.state == state
     assert said in check.found
+
+
+@pytest.mark.parametrize(
+    ("books", "said"),
+    [
+        (SimpleNamespace(broken="the books cannot be read past x offset 7"), "offset 7"),
+        (Transient("the broker is away", kind="unavailable"), "cannot be read now"),
+    ],
+)
+async def test_books_that_stopped_are_noticed(tmp_path, monkeypatch, books, said):
+    check = (await checked_while_running(tmp_path, monkeypatch, status(), books=books))["books"]
+    assert (check.state, said in check.found) == (FAIL, True)
 
 
 async def test_topics_that_cannot_be_compared_fail(tmp_path, monkeypatch):

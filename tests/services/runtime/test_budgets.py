@@ -256,6 +256,36 @@ async def test_an_event_that_cannot_follow_ends_the_books_and_no_process() -> No
             assert late.board.books == books.board.books
 
 
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+async def test_books_whose_records_were_put_aside_begin_anew_with_the_next_owner(has_checkpoint: bool) -> None:
+    world = BudgetWorld()
+    one_turn(world)
+    async with world.owner_of_the_books("first") as host, world.runtime("a") as (_, books):
+        await world.limit(books, hard_micros=10_000)
+        world.start("r_before")
+        await until(lambda: world.ends()["RunCompleted"] == 1)
+        if has_checkpoint:
+            assert await host.checkpoints.make(host.owners[0])
+        last = world.log.records[BUDGETS.events, 0][-1]
+        envelope, _ = read_envelope(last.value or b"")
+        forged = local_codec().encode_event(replace(envelope, seq=envelope.seq + 7), BudgetMonthBegan(month="2026-01"))
+        world.log.put(BUDGETS.events, 0, [Outgoing(key=b"k", value=forged)])
+        await until(lambda: bool(books.board.broken))
+    world.start("r_waits", books_offset=len(world.log.records[BUDGETS.events, 0]))  # its sender knew of the limit
+    for topic in (BUDGETS.events, BUDGETS.commands):
+        world.log.delete_before(topic, 0, len(world.log.records[topic, 0]))
+    async with world.owner_of_the_books("second"), world.runtime("b") as (_, books):
+        assert (books.board.broken, books.board.books.limits) == ("", {})
+        await until(lambda: world.ends()["RunCompleted"] == 2)
+        await world.limit(books, hard_micros=250, used_micros=200)
+        world.start("r_beyond")
+        await until(lambda: world.ends().total() == 3)
+        assert books.board.books.accounts[ACME].used_micros == 200
+        async with world.reader_of_the_books("late") as late:
+            assert late.board.books == books.board.books
+    assert world.ends() == {"RunCompleted": 2, "RunFailed": 1}
+
+
 async def test_a_call_waits_for_books_whose_owner_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spending, "RESERVE_WAIT_S", 0.05)
     world = BudgetWorld()
