@@ -141,7 +141,7 @@ class Supervisor:
             try:
                 life = await kept.live(change)
             except NoSpace as problem:
-                if not kept.was_ready.is_set():
+                if not kept.was_tried.is_set():
                     raise
                 if not refusals:
                     self._say(f"{name} waits for space on the disk and then goes on by itself. {problem}")
@@ -220,7 +220,7 @@ class Supervisor:
             await self._write_record()
         except StackProblem as problem:
             # A full disk must not keep the rest from being stopped, nor from coming back.
-            passes = isinstance(problem, NoSpace) and kept.was_ready.is_set()
+            passes = isinstance(problem, NoSpace) and kept.was_tried.is_set()
             if not (passes or self._stopping):
                 raise
             if not self._unrecorded:

@@ -371,6 +371,30 @@ async def test_states_that_found_no_space_are_recorded_when_there_is_some(
         assert watcher.children["kafka"].state == "ready"
 
 
+async def test_a_full_disk_ends_nothing_because_of_a_child_that_is_not_needed_and_never_came_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "WITHOUT_IT_PAUSE_S", 0.02)
+    watcher = Watcher()
+    full = False
+
+    async def record(found: object) -> None:
+        if full:
+            raise NoSpace("the disk is full")
+        await watcher.record(found)  # type: ignore[arg-type] # what the supervisor gives
+
+    broken = replace(child("insights", "import sys; sys.exit('no broker')", ready=never), needed="never")
+    async with Supervisor(logs=tmp_path, record=record, say=watcher.say, first_pause_s=0.01) as supervisor:
+        assert await supervisor.start(child("kafka"), broken) == ("kafka",)
+        full = True
+        before = supervisor.children()[1].restarts
+        async with asyncio.timeout(10):
+            while supervisor.children()[1].restarts < before + 3:
+                await asyncio.sleep(0.01)
+        full = False
+        assert supervisor.children()[0].state == "ready"
+
+
 async def test_two_children_of_one_name_are_a_bug(supervise: Supervise) -> None:
     async with supervise() as (supervisor, _):
         await supervisor.start(child("api"))
