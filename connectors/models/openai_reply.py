@@ -86,7 +86,9 @@ class OpenAiTurn:
             raise self._failed(chunk.get("error") or chunk)
         self._model = foreign.text(chunk.get("model")) or self._model
         if isinstance(chunk.get("usage"), dict):
-            self._usage = _usage(chunk["usage"])
+            # Each says the whole, and one of zeros leaves out what was said before.
+            counted = _usage(chunk["usage"])
+            self._usage = counted if counted != Usage() else self._usage
         deltas: list[TextDelta] = []
         for choice in foreign.items(chunk.get("choices")):
             if foreign.count(foreign.fields(choice).get("index")) == 0:

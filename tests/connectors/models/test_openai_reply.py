@@ -200,6 +200,12 @@ def test_usage_in_every_chunk_is_the_last_one() -> None:
     assert played([*frames, openai_frame({}, "stop", usage=None), samples.DONE])[0].usage.output_tokens == 3
 
 
+def test_a_last_usage_of_zeros_takes_nothing_back() -> None:
+    frames = [openai_frame({"content": "x"}, usage={"prompt_tokens": 7, "completion_tokens": 2})]
+    zeros = openai_frame({}, "stop", usage={"prompt_tokens": 0, "completion_tokens": 0})
+    assert played([*frames, zeros, samples.DONE])[0].usage == Usage(input_tokens=7, output_tokens=2)
+
+
 def test_done_without_a_finish_reason_is_interrupted() -> None:
     with pytest.raises(Transient, match="without a finish reason") as caught:
         played([openai_frame({"content": "hi"}), samples.DONE])
