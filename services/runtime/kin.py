@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
+from schemas.ids import partition_key
 from schemas.run_commands import CancelRun, CancelTurn, CloseResident, PostInput
 from schemas.run_events import RunRefused
 from schemas.values import CommandEnvelope, LimitNotice, RunPosition
@@ -136,6 +137,9 @@ class KinDesk:
             if effect.is_new and not self._is_over(child.run_id):
                 return self._begin(parent, effect, wanted, child, partition)
             return self._missed(parent, effect, partition)
+        if partition_key(child.run_id) != partition_key(parent.id):
+            # The index would tell where it lies in its own partition, and that place means nothing in this one.
+            return [self._refused(parent, child, UNKNOWN_CHILD.format(child.run_id))]
         if live is not None:
             return self._ask(parent, live, effect, wanted, child)
         if self._is_ending(child.run_id):

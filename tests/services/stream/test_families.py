@@ -3,15 +3,17 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from schemas.ids import child_run_id
+from connectors.partitioner import partition_of
+from schemas.ids import child_run_id, partition_key
 from schemas.run_commands import CancelTurn
 from schemas.run_events import ChildRequested, RunStarted, ToolReturned
 from schemas.values import AgentDefinition, CommandEnvelope
-from services.core.run.orders import Refusal
+from services.core.run.orders import ChildrenAsked, Refusal
 from services.core.run.react import TellParent
 from services.core.run.state import Ended, Parked
 from services.runtime import known_runs
@@ -276,6 +278,34 @@ async def test_residents_are_closed_with_their_parent(world_of: Worlds) -> None:
     world.cancel_run("r_x")
     story = await over(world)
     assert ended(story, guest) == ("completed", "closed")
+
+
+@pytest.mark.parametrize("op", ["send", "poll", "cancel", "close"])
+async def test_a_run_of_another_partition_is_no_child_and_its_offsets_are_not_read_here(
+    world_of: Worlds, op: str
+) -> None:
+    """The index knows every run; where one lies means something in its own partition only."""
+    world = families(world_of(partitions=2))
+    caller, stranger = "r_x", next(name for name in map("r_y{}".format, range(9)) if not together("r_x", name))
+    place = partition_of(partition_key(caller).encode(), 2)
+    world.host("a", owns=[place])
+    world.host("b", owns=[1 - place])
+    world.start_run(stranger, agent="pair")
+    await world.finished(stranger)
+
+    def asks(effect: Any, state: Any, at_ms: int) -> Any:
+        found = family_script(effect, state, at_ms)
+        return replace(found, op=op, spawns=(), child_run_id=stranger) if isinstance(found, ChildrenAsked) else found
+
+    world.script = asks
+    world.start_run(caller, agent="keeper")
+    story = await world.finished(caller)
+    assert set(results(story, caller)) == {f"{stranger} is no sub-agent of this run"}
+
+
+def together(*runs: str) -> bool:
+    """Whether they lie in one of two partitions."""
+    return len({partition_of(partition_key(run).encode(), 2) for run in runs}) == 1
 
 
 def _depth(world: World, run_id: str) -> int:
