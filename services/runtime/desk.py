@@ -229,6 +229,7 @@ class RunDesk:
                 run_id=aggregate.id,
                 tenant=aggregate.tenant,
                 session_id=session,
+                partition=self._number,
                 first_offset=aggregate.first_offset,
                 last_offset=aggregate.last_offset,
                 ended_at_ms=self._clock_ms(),

@@ -35,6 +35,7 @@ def _past(row: AuditRow) -> PastRun:
         run_id=row.run_id,
         tenant=row.tenant,
         session_id=row.session_id,
+        partition=row.partition,
         first_offset=row.first_offset,
         last_offset=row.last_offset,
         ended_at_ms=row.ended_at_ms or 0,

@@ -74,6 +74,7 @@ class KnownRuns:
                 run_id=first.aggregate,
                 tenant=envelope.tenant,
                 session_id="" if refused else session,
+                partition=self._number,
                 first_offset=first.offset,
                 last_offset=last.offset,
                 ended_at_ms=ended.at_ms,
@@ -127,7 +128,7 @@ class KnownRuns:
         return await self.index.find_run(run_id) is not None
 
     async def position_of(self, run_id: str, tenant: str, partition: Partition) -> RunPosition | None:
-        """Where the run lies as far as it is in the log; None when this tenant has none of that id."""
+        """Where the run lies as far as it is in the log; None when this tenant has none of that id here."""
         live = partition.aggregates.get(run_id)
         if live is not None:
             if live.tenant != tenant or live.first_offset < 0:
@@ -137,7 +138,9 @@ class KnownRuns:
         if found is None:
             await self.reach_index()
             found = await self.index.find_run(run_id)
-        return found.position if found is not None and found.tenant == tenant else None
+        if found is None or (found.tenant, found.partition) != (tenant, self._number):
+            return None
+        return found.position
 
     def session_in_memory(self, command: StartRun) -> bool:
         """Whether nothing has to be looked up to continue it."""

@@ -16,6 +16,7 @@ class PastRun:
     run_id: str
     tenant: str
     session_id: str
+    partition: int
     first_offset: int
     last_offset: int
     ended_at_ms: int

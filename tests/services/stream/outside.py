@@ -100,6 +100,7 @@ class Index:
                             run_id=raw.aggregate,
                             tenant=tenant,
                             session_id=session,
+                            partition=partition,
                             first_offset=first,
                             last_offset=record.offset,
                             ended_at_ms=decoded.envelope.at_ms,
