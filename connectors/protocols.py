@@ -294,7 +294,7 @@ class Reconciler(Protocol):
 
         A ToolResult is what the lost call would have returned. DidNotHappen has to be certain, because the call is then
         made again: a request that may still be on its way somewhere is CannotTell. Raises as `call`; it is then asked
-        again, a few times.
+        again, a few times. It may wait for as long as a call may take, and a little longer.
         """
         ...
 

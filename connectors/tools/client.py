@@ -17,14 +17,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
-from connectors.tools.remote import INPUT_BYTES_MAX, SENT_SLACK_MS
-from connectors.tools.remote_calls import REQUESTS_TOPIC
+from connectors.tools.remote import INPUT_BYTES_MAX, SENT_SLACK_MS, SLACK_S, left_s
+from connectors.tools.remote_calls import REQUESTS_TOPIC, GivesUp, unless
 from schemas.stream_records import RemoteToolRequest, RemoteToolResult
 
 UNKNOWN, NOT_BEGUN = "unknown", "not_begun"
 """Outcomes of a RemoteToolResult."""
-SLACK_S = 5.0
-"""What a result may take through the log after the call's time is over."""
 LOOK_S = 2.0
 """Between two looks whether the client's connection is there. At the second one that it is not, its results have come:
 whoever ends a connection writes them first."""
@@ -35,13 +33,15 @@ class Asking(Protocol):
 
     async def ask(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult: ...
 
-    async def hear(self, topic: str, idempotency_key: str, tenant: str, since_ms: int) -> RemoteToolResult | None: ...
+    async def hear(
+        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, gives_up: GivesUp
+    ) -> RemoteToolResult | str: ...
 
 
 class ClientTool:
     """A tool of a connection (protocols Tool and Reconciler). `connection_id` empty: nobody offers it now.
 
-    `is_there` tells whether the connection can still answer.
+    `is_there` tells whether the connection of a request can still answer.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ClientTool:
         description: str = "",
         input_schema: Mapping[str, Any],
         connection_id: str,
-        is_there: Callable[[], bool],
+        is_there: Callable[[RemoteToolRequest], bool],
         timeout_s: float,
         clock_ms: Callable[[], int],
         look_s: float = LOOK_S,
@@ -101,41 +101,36 @@ class ClientTool:
         )
         asking = asyncio.ensure_future(self._calls.ask(self._topic, request))
         try:
-            result = await self._result(asking)
+            why = await unless(asking, self._gives_up(request))
+            if why is not None:
+                return _unknown(self.name, why)
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-        return _told(self.name, result) if isinstance(result, RemoteToolResult) else _unknown(self.name, result)
+        return _told(self.name, asking.result())
 
     async def reconcile(
         self, arguments: Mapping[str, Any], context: ToolContext
     ) -> ToolResult | DidNotHappen | CannotTell:
         """What became of a lost attempt, as far as the log tells in its time. Raises as `call`."""
         since_ms = max(0, context.started_at_ms - SENT_SLACK_MS)
-        try:
-            async with asyncio.timeout(self._call_s + SLACK_S):
-                found = await self._calls.hear(self._topic, _key(context), context.tenant, since_ms)
-        except TimeoutError:
-            return CannotTell(reason="neither the client nor the process that held its connection has answered")
-        if found is None:
-            return CannotTell(reason=f"no request of this call is in {self._topic}, but one may still be on its way")
+        found = await self._calls.hear(self._topic, _key(context), context.tenant, since_ms, gives_up=self._gives_up)
+        if isinstance(found, str):
+            return CannotTell(reason=found)
         if found.outcome == UNKNOWN:
             return CannotTell(reason=found.text)
         return DidNotHappen(reason=found.text) if found.outcome == NOT_BEGUN else _told(self.name, found)
 
-    async def _result(self, asking: "asyncio.Future[RemoteToolResult]") -> RemoteToolResult | str:
-        """The result, or why there will be none."""
+    async def _gives_up(self, request: RemoteToolRequest) -> str:
         misses = 0
         try:
-            async with asyncio.timeout(self._call_s + SLACK_S):
-                while not asking.done():
-                    await asyncio.wait([asking], timeout=self._look_s)
-                    misses = 0 if self._is_there() else misses + 1
-                    if misses > 1 and not asking.done():
-                        return "the process that held the client's connection is gone"
+            async with asyncio.timeout(left_s(request, self._clock_ms())):
+                while misses < 2:
+                    await asyncio.sleep(self._look_s)
+                    misses = 0 if self._is_there(request) else misses + 1
         except TimeoutError:
             return "no answer came in time"
-        return asking.result()
+        return "the process that held the client's connection is gone"
 
 
 def _key(context: ToolContext) -> str:

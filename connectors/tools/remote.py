@@ -2,12 +2,13 @@
 
 What may be done after a crash is what its effect class says, as for every tool. All attempts of a call have one
 idempotency key, and an attempt after the first sends nothing while the request before it may still be answered. A tool
-with an unsafe effect is asked as its reconciler: its result, when the request was sent; otherwise nobody can tell,
-because a sender that is only thought dead might still send it.
+with an unsafe effect is asked as its reconciler: its result, when the request was sent and is answered in its time;
+otherwise nobody can tell, because a sender that is only thought dead might still send it.
 
 Before: the runtime's tool calls. After: remote_calls.py.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +19,8 @@ from schemas.stream_records import RemoteToolRequest, RemoteToolResult
 
 INPUT_BYTES_MAX = 512 * 1024
 """Arguments as JSON; a request is one record."""
+SLACK_S = 5.0
+"""What a result may take through the log after the call's time is over."""
 SENT_SLACK_MS = 60_000
 """Clocks of brokers and runtimes may differ by so much when the past is searched."""
 
@@ -80,14 +83,23 @@ class RemoteTool:
         self, arguments: Mapping[str, Any], context: ToolContext
     ) -> ToolResult | DidNotHappen | CannotTell:
         """What the service said or will say to a lost call. Raises as `call`."""
-        found = await self._calls.hear(self._topic, context.idempotency_key, context.tenant, self._since_ms(context))
-        if found is None:
-            return CannotTell(reason=f"no request of this call is in {self._topic}, but one may still be on its way")
-        return _told(found)
+        found = await self._calls.hear(
+            self._topic, context.idempotency_key, context.tenant, self._since_ms(context), gives_up=self._gives_up
+        )
+        return CannotTell(reason=found) if isinstance(found, str) else _told(found)
+
+    async def _gives_up(self, request: RemoteToolRequest) -> str:
+        await asyncio.sleep(left_s(request, self._clock_ms()))
+        return "the time of the call is over, and no result has come"
 
     def _since_ms(self, context: ToolContext) -> int:
         """A call is not older than its run, nor than what the topic keeps."""
         return max(0, context.started_at_ms - SENT_SLACK_MS)
+
+
+def left_s(request: RemoteToolRequest, now_ms: int) -> float:
+    """How long a result of it is to be waited for, in seconds."""
+    return max(0.0, (request.deadline_ms - now_ms) / 1000 + SLACK_S)
 
 
 def _told(result: RemoteToolResult) -> ToolResult:

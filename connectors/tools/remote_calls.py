@@ -16,9 +16,9 @@ Before: remote.py. After: a microservice (docs/examples/serve_tool.py).
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from connectors.errors import Permanent, Transient, UnknownOutcome
 from connectors.partitioner import partition_of
@@ -42,12 +42,27 @@ SEND_RETRY_S = 0.1
 """Pause after an append whose outcome is unknown; the request twice is the same request. The tool's time bounds it."""
 
 
+GivesUp = Callable[[RemoteToolRequest], Awaitable[str]]
+"""Returns, with the reason, when no result of that request is to be expected any more."""
+
+
 class TimedRanges(LogRanges, Protocol):
     """Ranges that can be entered by time."""
 
     async def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
         """Offset of the first record that is not older than that; the end when all are. Raises Transient."""
         ...
+
+
+async def unless(result: "asyncio.Future[Any]", gives_up: Awaitable[str]) -> str | None:
+    """Waits for the result; what `gives_up` returns when that comes first, else None."""
+    giving_up = asyncio.ensure_future(gives_up)
+    try:
+        await asyncio.wait([result, giving_up], return_when=asyncio.FIRST_COMPLETED)
+        return None if result.done() else giving_up.result()
+    finally:
+        giving_up.cancel()
+        await asyncio.gather(giving_up, return_exceptions=True)
 
 
 def _leave(record: LogRecord, error: str) -> None:
@@ -89,15 +104,21 @@ class RemoteCalls:
                 await self._send(topic, request)
             return self._read(await result, request.idempotency_key, request.tenant)
 
-    async def hear(self, topic: str, idempotency_key: str, tenant: str, since_ms: int) -> RemoteToolResult | None:
-        """The result of a call that may have been sent, once it is there; None when no request is in its topic.
-
-        Raises as `ask`.
+    async def hear(
+        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, gives_up: GivesUp
+    ) -> RemoteToolResult | str:
+        """The result of a call that may have been sent, once it is there; otherwise why none is to be expected: no
+        request is in its topic, or what `gives_up` says, which watches over the wait. Raises as `ask`.
         """
         async with self._result(idempotency_key) as result:
-            if not result.done() and await self._sent(topic, idempotency_key, since_ms) is None:
-                return None
-            return self._read(await result, idempotency_key, tenant)
+            if not result.done():
+                request = await self._sent(topic, idempotency_key, since_ms)
+                if request is None:
+                    return f"no request of this call is in {topic}, but one may still be on its way"
+                why = await unless(result, gives_up(request))
+                if why is not None:
+                    return why
+            return self._read(result.result(), idempotency_key, tenant)
 
     async def catch_up(self) -> dict[int, int]:
         """Reads what came in the last LOOKBACK_MS; where a tail of the results goes on. Raises Transient.

@@ -12,14 +12,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from connectors.errors import Transient
 from connectors.kafka import KafkaTail, open_tail
 from connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, Tool
 from connectors.tools.client import Asking, ClientTool
-from connectors.tools.remote_calls import RemoteCalls
+from connectors.tools.remote_calls import GivesUp, RemoteCalls
 from schemas.codec import Codec
 from schemas.stream_records import RemoteToolRequest, RemoteToolResult
 from services.runtime.remote_tools import Remote, open_calls
@@ -65,8 +65,10 @@ class ResultsOnDemand:
     async def ask(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult:
         return await (await self._there()).ask(topic, request, since_ms=since_ms)
 
-    async def hear(self, topic: str, idempotency_key: str, tenant: str, since_ms: int) -> RemoteToolResult | None:
-        return await (await self._there()).hear(topic, idempotency_key, tenant, since_ms)
+    async def hear(
+        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, gives_up: GivesUp
+    ) -> RemoteToolResult | str:
+        return await (await self._there()).hear(topic, idempotency_key, tenant, since_ms, gives_up=gives_up)
 
     async def _there(self) -> RemoteCalls:
         self.want()
@@ -105,7 +107,7 @@ class ClientTools:
                 description=found.tool.description,
                 input_schema=_schema(found.tool.input_schema),
                 connection_id=found.connection_id,
-                is_there=partial(self._is_there, tenant, subject, found.connection_id),
+                is_there=self._is_there,
                 timeout_s=self._timeout_s,
                 clock_ms=self._clock_ms,
             )
@@ -119,13 +121,13 @@ class ClientTools:
             name=name,
             input_schema={"type": "object"},
             connection_id="",
-            is_there=lambda: False,
+            is_there=self._is_there,
             timeout_s=self._timeout_s,
             clock_ms=self._clock_ms,
         )
 
-    def _is_there(self, tenant: str, subject: str, connection_id: str) -> bool:
-        return self._board.table.has(tenant, subject, connection_id, self._clock_ms())
+    def _is_there(self, request: RemoteToolRequest) -> bool:
+        return self._board.table.has(request.tenant, request.subject, request.connection_id, self._clock_ms())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,8 @@ from services.stream.subject_keys import Sealer
 
 NO_ARGUMENTS = ("", "{}")
 """Arguments that need no parser, which takes a microsecond each time."""
+ASK_SLACK_S = 10.0
+"""Over the time of a call, for a tool that is asked what became of one: it may wait until a little after that time."""
 Called = TypeVar("Called", CallTool, ReconcileTool)
 
 
@@ -254,7 +256,7 @@ class ToolCalls:
             return CannotTell(reason=f"this process has no tool {effect.name} that could be asked")
         granted = self._contexts.granted(facts, tenant)
         context = replace(self._contexts.context(effect, facts, tenant, granted), credentials=credentials)
-        async with asyncio.timeout(tool.timeout_s):
+        async with asyncio.timeout(tool.timeout_s + ASK_SLACK_S):
             return await tool.reconcile(parsed(effect.input), context)
 
     # --- hooks -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from connectors.memory_log import MemoryLog
 from connectors.partitioner import partition_of
 from connectors.protocols import CannotTell, DidNotHappen, EffectClass, Outgoing, Reconciler, ToolContext, ToolResult
 from connectors.tools.client import ClientTool
-from connectors.tools.remote import INPUT_BYTES_MAX
+from connectors.tools.remote import INPUT_BYTES_MAX, SLACK_S
 from connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
 from schemas.codec import local_codec
 from schemas.stream_records import RemoteToolRequest, RemoteToolResult
@@ -29,13 +29,13 @@ class Scene:
 
     def __init__(self) -> None:
         self.log = MemoryLog({REQUESTS_TOPIC: 2, RESULTS_TOPIC: 2})
-        self.log.clock_ms = NOW
+        self.now = self.log.clock_ms = NOW
         self.is_there = True
 
     @asynccontextmanager
     async def process(self, *, connection_id: str = "h.1", timeout_s: float = 30.0) -> Any:
         """A process with the tool; leaving is its death."""
-        calls = RemoteCalls(CODEC, self.log, self.log, clock_ms=lambda: NOW, source="test")
+        calls = RemoteCalls(CODEC, self.log, self.log, clock_ms=lambda: self.now, source="test")
         tail = self.log.tail(RESULTS_TOPIC, await calls.catch_up())
         following = asyncio.create_task(calls.follow(tail))
         try:
@@ -45,9 +45,9 @@ class Scene:
                 description="Clicks.",
                 input_schema={"type": "object"},
                 connection_id=connection_id,
-                is_there=lambda: self.is_there,
+                is_there=lambda request: self.is_there and request.connection_id == "h.1",
                 timeout_s=timeout_s,
-                clock_ms=lambda: NOW,
+                clock_ms=lambda: self.now,
                 look_s=0.005,
             )
         finally:
@@ -150,7 +150,7 @@ async def test_the_death_of_the_process_with_the_connection_is_noticed_before_th
 
 
 async def test_a_call_without_any_answer_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.tools.client.SLACK_S", 0.01)
+    monkeypatch.setattr("connectors.tools.remote.SLACK_S", 0.01)
     here = Scene()
     async with here.process(timeout_s=0.01) as tool:
         async with asyncio.timeout(WAIT_S):
@@ -214,17 +214,33 @@ async def test_the_next_owner_may_call_again_when_the_call_was_not_handed_out() 
         assert await tool.reconcile({}, context()) == DidNotHappen(reason="it left")
 
 
-async def test_the_next_owner_may_not_when_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.tools.client.SLACK_S", 0.01)
+async def test_the_next_owner_may_not_when_nobody_knows() -> None:
     here = Scene()
     async with here.process() as tool:
         assert isinstance(await tool.reconcile({}, context()), CannotTell), "no request was sent, yet"
     await lost(here)
-    async with here.process(timeout_s=0.01) as tool:
-        assert isinstance(await tool.reconcile({}, context()), CannotTell), "nobody answers"
     here.answers("it left in the middle", outcome="unknown", is_error=True)
     async with here.process() as tool:
         assert await tool.reconcile({}, context()) == CannotTell(reason="it left in the middle")
+
+
+@pytest.mark.parametrize("connection_id", ["", "h.2"])
+async def test_the_next_owner_notices_too_that_the_connection_of_the_call_is_gone(connection_id: str) -> None:
+    """Nobody offers the tool now, or another connection does: what counts is the one that was asked."""
+    here = Scene()
+    await lost(here)
+    here.is_there = False
+    async with here.process(connection_id=connection_id) as tool, asyncio.timeout(WAIT_S):
+        found = await tool.reconcile({}, context())
+    assert found == CannotTell(reason="the process that held the client's connection is gone")
+
+
+async def test_the_next_owner_waits_for_the_rest_of_the_calls_time_only() -> None:
+    here = Scene()
+    await lost(here)
+    here.now += 30_000 + int(SLACK_S * 1000)
+    async with here.process() as tool, asyncio.timeout(WAIT_S):
+        assert await tool.reconcile({}, context()) == CannotTell(reason="no answer came in time")
 
 
 async def test_it_is_unsafe_and_can_be_asked() -> None:

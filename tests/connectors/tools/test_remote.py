@@ -13,11 +13,12 @@ from connectors.memory_log import MemoryLog
 from connectors.partitioner import partition_of
 from connectors.protocols import CannotTell, EffectClass, Outgoing, Reconciler, ToolContext, ToolResult
 from connectors.tools import remote_calls
-from connectors.tools.remote import INPUT_BYTES_MAX, RemoteTool
+from connectors.tools.remote import INPUT_BYTES_MAX, SLACK_S, RemoteTool
 from connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
 from schemas.codec import local_codec
 from schemas.stream_records import RemoteToolRequest, RemoteToolResult
 from tests.connectors.tools import given
+from tests.sleeps import noted_sleeps
 
 CODEC = local_codec()
 KEY = "r_one:1.0"
@@ -187,6 +188,32 @@ async def test_a_tool_with_an_effect_is_asked_and_tells_the_result_of_the_lost_c
         scene.answers("it did")
         assert await task == ToolResult(text="it did")
     assert len(scene.requests()) == 1
+
+
+async def test_nobody_can_tell_of_a_request_that_was_not_answered_in_its_time() -> None:
+    scene = Scene()
+    async with scene.process() as tool:
+        await dies_after(tool, scene.until_sent())
+    scene.pass_ms(int((TIMEOUT_S + SLACK_S) * 1000))
+    async with scene.process() as tool, asyncio.timeout(5):
+        found = await tool.reconcile({"q": "x"}, context())
+        assert found == CannotTell(reason="the time of the call is over, and no result has come")
+        scene.answers("late")
+        await until(lambda: bool(tool._calls._kept))
+        assert await tool.reconcile({"q": "x"}, context()) == ToolResult(text="late")
+    assert len(scene.requests()) == 1
+
+
+async def test_it_is_asked_until_a_little_after_the_time_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    noted_sleeps(monkeypatch, "connectors.tools.remote", slept.append)
+    scene = Scene()
+    async with scene.process() as tool:
+        await dies_after(tool, scene.until_sent())
+    scene.pass_ms(10_000)
+    async with scene.process() as tool:
+        assert isinstance(await tool.reconcile({"q": "x"}, context()), CannotTell)
+    assert slept == [TIMEOUT_S - 10 + SLACK_S]
 
 
 async def test_nobody_can_tell_of_a_request_that_is_not_in_the_log() -> None:

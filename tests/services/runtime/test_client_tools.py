@@ -9,8 +9,8 @@ import pytest
 
 from connectors.errors import Transient
 from connectors.memory_log import MemoryLog
-from connectors.protocols import Outgoing, ToolResult
-from connectors.tools.remote_calls import RemoteCalls
+from connectors.protocols import CannotTell, Outgoing, Reconciler, ToolResult
+from connectors.tools.remote_calls import GivesUp, RemoteCalls
 from schemas.codec import local_codec
 from schemas.stream_records import (
     ClientHostAlive,
@@ -29,9 +29,11 @@ from services.runtime.shelf import Shelf
 from services.runtime.tool_calls import ToolCalls
 from services.runtime.tracing import NoTracing
 from services.stream.clients import ClientBoard
+from tests.connectors.tools.test_client import context
 from tests.services.core.run.given import Run
 from tests.services.runtime.given import ToldTool
 from tests.services.runtime.test_tool_calls import Work, given
+from tests.sleeps import noted_sleeps
 
 CODEC = local_codec()
 TOPIC = "loom.client.events"
@@ -71,8 +73,10 @@ class Calls:
             outcome=self.outcome,
         )
 
-    async def hear(self, topic: str, idempotency_key: str, tenant: str, since_ms: int) -> RemoteToolResult | None:
-        return None
+    async def hear(
+        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, gives_up: GivesUp
+    ) -> RemoteToolResult | str:
+        return await gives_up(self.asked[-1]) if self.asked else "none was sent"
 
 
 class Scene:
@@ -188,7 +192,26 @@ async def test_an_unknown_outcome_is_told_as_one() -> None:
     assert order.outcome == "outcome_unknown"
 
 
+async def test_a_lost_call_is_given_up_with_the_connection_it_was_made_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted_sleeps(monkeypatch, "connectors.tools.client", lambda _: None)
+    here = Scene()
+    run = given(tools=GRANTED)
+    first = replace(OFFER, tenant="t", subject=subject_of(run), connection_id="h.3")
+    here.say(first)
+    await Calling(here).run(run, name="client__click")
+    here.say(replace(first, host="i", connection_id="i.1"), ClientLeft(connection_id="h.3", host="h", at_ms=here.now))
+    for shelf in (here.shelf.of("t", subject_of(run)), here.shelf.of("t", "nobody")):
+        tool = shelf.find("client__click")
+        assert isinstance(tool, Reconciler)
+        found = await tool.reconcile({}, replace(context(), tenant="t"))
+        assert found == CannotTell(reason="the process that held the client's connection is gone")
+
+
 # --- the reader of results -------------------------------------------------------------------------------------------
+
+
+async def never(request: RemoteToolRequest) -> str:
+    raise AssertionError(f"there is no {request}")
 
 
 async def test_results_are_read_from_the_first_call_on_and_a_broker_is_waited_for(
@@ -212,7 +235,8 @@ async def test_results_are_read_from_the_first_call_on_and_a_broker_is_waited_fo
     await asyncio.sleep(0)
     assert tries == []
     async with asyncio.timeout(5):
-        assert await results.hear("loom.tool.requests", "k", "acme", 0) is None
+        found = await results.hear("loom.tool.requests", "k", "acme", 0, gives_up=never)
+        assert isinstance(found, str)
         log.put("loom.tool.results", 0, [Outgoing(key=None, value=b"")])
         while not parked:
             await asyncio.sleep(0.001)

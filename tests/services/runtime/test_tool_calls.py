@@ -13,7 +13,7 @@ from schemas.values import BlobRef, Sampling, VolumeGrant
 from services.core.run.orders import ToolDone
 from services.core.run.react import CallTool, ReconcileTool
 from services.core.run.state import AwaitingTools
-from services.runtime import tool_results
+from services.runtime import tool_calls, tool_results
 from services.runtime.shelf import Shelf
 from services.runtime.tool_calls import ToolCalls, parsed
 from services.runtime.tool_contexts import allowed_hosts
@@ -355,8 +355,18 @@ async def test_what_a_tool_says_of_a_lost_call(says: Any, verdict: str, text: st
     assert tool.asked == [f"{RUN}:1.0"]
 
 
-async def test_a_tool_that_does_not_say_in_time_has_not_answered() -> None:
+async def test_a_tool_that_does_not_say_in_time_has_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_calls, "ASK_SLACK_S", 0.0)
     assert (await about(Asked(None, timeout_s=0.0))).verdict == "failed"
+
+
+async def test_a_tool_that_is_asked_may_take_a_little_longer_than_its_calls() -> None:
+    class Waiting(Asked):
+        async def reconcile(self, arguments: Any, context: Any) -> Any:
+            await asyncio.sleep(0.001)  # the time of the call is over meanwhile
+            return await super().reconcile(arguments, context)
+
+    assert (await about(Waiting(CannotTell(reason="no answer"), timeout_s=0.0))).verdict == "cannot_tell"
 
 
 async def test_a_tool_that_is_gone_or_cannot_be_asked_any_more_leaves_it_open() -> None:
