@@ -23,6 +23,7 @@ from services.core.run.children import PARENT_ENDED, last_words, start_of, statu
 from services.core.run.decide import decide
 from services.core.run.delegation import Child, Delegation
 from services.core.run.facts import Facts, Pause
+from services.core.run.importing import is_import
 from services.core.run.orders import Cancel, ChildTold, Close, Input, Refusal, StopTurn
 from services.core.run.react import EndChildren, Kin, SeeToChild, SeeToParent, TellParent
 from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, State
@@ -360,10 +361,11 @@ class KinDesk:
 
 
 def _is_left(parent: Aggregate, child: Aggregate) -> bool:
-    """A child whose live parent does not wait for it any more, because that turn was stopped. A resident one may live
-    between calls."""
+    """A child whose live parent does not wait for it any more, because that turn was stopped. A resident one lives
+    between calls, once the call that opened it has told of it. What a parent wants that is not told whole here yet,
+    nobody knows."""
     facts, state = _facts(child.state), parent.state
-    if facts.parent is None or facts.parent.is_resident:
+    if facts.parent is None or is_import(state) or child.id in _facts(state).residents:
         return False
     opened = open_call(state, facts.parent.turn, facts.parent.index) if isinstance(state, AwaitingTools) else None
     return opened is None

@@ -26,6 +26,7 @@ from services.core.run.evolve_questions import looked_at
 from services.core.run.facts import Losses, wishing, without_resident
 from services.core.run.state import (
     OUTCOME_UNKNOWN,
+    STOPPED,
     TOLD_BY_TOOL,
     Answer,
     AwaitingTools,
@@ -105,12 +106,18 @@ def delegated(state: State, event: ChildrenPlanned | ChildRequested | ChildRetur
             after = delegation.returned(opened.delegation, event)
     except KeyError as error:
         raise IllegalEvent(f"{type(event).__name__}: child {event.number} of {event.turn}.{event.index}") from error
-    if isinstance(event, ChildRequested) and after.op in delegation.STARTING:
+    if isinstance(event, ChildRequested) and after.op in delegation.STARTING and not event.only_look:
         residents = (*facts.residents, event.child_run_id) if after.op == delegation.OPEN else facts.residents
         facts = changed(facts, spawned=facts.spawned + 1, residents=residents)
-    elif isinstance(event, ChildReturned) and event.status in delegation.OVER:
+    elif isinstance(event, ChildReturned) and _is_over(after, event):
         facts = without_resident(facts, event.child_run_id)
     return replaced(changed(state, facts=facts), changed(opened, delegation=after))
+
+
+def _is_over(wanted: delegation.Delegation, event: ChildReturned) -> bool:
+    """A text that is refused says nothing of the child: it may have too many to answer."""
+    is_text_refused = wanted.op == delegation.SEND and event.status == delegation.REFUSED
+    return event.status in delegation.OVER and not is_text_refused
 
 
 def _lost(state: State, event: ToolReconcileRequested | ToolOutcomeAsked, at_ms: int) -> tuple[AwaitingTools, OpenCall]:
@@ -131,6 +138,15 @@ def _with_loss(state: AwaitingTools, index: int, at_ms: int) -> AwaitingTools:
     return changed(state, facts=changed(facts, losses=Losses(count=facts.losses.count + 1, at_ms=at_ms)))
 
 
+def _without_opened(state: AwaitingTools, index: int) -> AwaitingTools:
+    """A stopped call has told nobody of the child it was to open: that one is no resident, it is left behind."""
+    opened = open_at(state, index)
+    wanted = opened.delegation if opened is not None else None
+    if wanted is None or wanted.op != delegation.OPEN:
+        return state
+    return changed(state, facts=without_resident(state.facts, wanted.children[0].run_id))
+
+
 def replaced(state: AwaitingTools, opened: OpenCall) -> AwaitingTools:
     return changed(state, open=(*(item for item in state.open if item.index != opened.index), opened))
 
@@ -144,6 +160,8 @@ def tool_returned(state: State, event: ToolReturned, at_ms: int) -> AwaitingTool
         raise IllegalEvent(f"a result of tool call {event.index} of turn {event.turn}, whose question still waits")
     if event.outcome == OUTCOME_UNKNOWN and event.settled_by != TOLD_BY_TOOL:
         state = _with_loss(state, event.index, at_ms)
+    if event.outcome == STOPPED:
+        state = _without_opened(state, event.index)
     if event.asks_compaction:
         state = changed(state, facts=wishing(state.facts, is_wished=True))
     answer = _answer(

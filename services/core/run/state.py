@@ -31,6 +31,8 @@ from services.core.run.splitting import Split
 
 OUTCOME_UNKNOWN = "outcome_unknown"
 """Outcome of a call of which nobody can say what became of it."""
+STOPPED = "cancelled"
+"""Outcome of a call that was stopped with its turn."""
 TOLD_BY_TOOL = "tool"
 """ToolReturned.settled_by of an unknown outcome that the tool tells itself: no owner was lost with that call."""
 

@@ -12,7 +12,7 @@ Before: decide.py, which adds what follows. After: react.py stops the calls.
 from schemas.run_events import CommandRefused, Event, ToolReturned, TurnCancelled
 from services.core.run import interrupting, limits
 from services.core.run.orders import StopTurn
-from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, OpenCall, Parked, Paused, State
+from services.core.run.state import STOPPED, AwaitingModel, AwaitingTools, Compacting, OpenCall, Parked, Paused, State
 from services.core.run.unknown import REPEATABLE
 
 BY_OPERATOR = "cancelled by operator"
@@ -66,5 +66,5 @@ def _stopped(turn: int, opened: OpenCall) -> ToolReturned:
         attempt=opened.attempt,
         text=BY_OPERATOR + doubt,
         is_error=True,
-        outcome="cancelled",
+        outcome=STOPPED,
     )

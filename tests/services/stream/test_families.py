@@ -12,7 +12,7 @@ from connectors.partitioner import partition_of
 from schemas.ids import child_run_id, partition_key
 from schemas.run_commands import CancelTurn
 from schemas.run_events import ChildRequested, RunStarted, ToolReturned
-from schemas.values import AgentDefinition, CommandEnvelope
+from schemas.values import AgentDefinition, CommandEnvelope, Spawn
 from services.core.run.orders import ChildrenAsked, Refusal
 from services.core.run.react import TellParent
 from services.core.run.state import Ended, Parked
@@ -342,3 +342,40 @@ async def test_a_stopped_turn_ends_the_children_of_its_calls_and_the_parent_wait
     assert {ended(story, name)[0] for name in story.runs if name != "r_x"} == {"cancelled"}
     assert isinstance(story.runs["r_x"].state, Parked)
     assert results(story, "r_x") == ["cancelled by operator"]
+
+
+@pytest.mark.parametrize("owner_dies", [False, True])
+async def test_a_stopped_open_leaves_no_guest_that_nobody_knows_of(world_of: Worlds, owner_dies: bool) -> None:
+    """Its id was to come with the result of the call. One that was opened before stays."""
+    world = families(world_of())
+    hosted = world.host()
+    known, unknown = child_run_id("r_x", 1, 0, 0), child_run_id("r_x", 2, 0, 0)
+    held = asyncio.Event()
+
+    async def hold(effect: Any) -> None:
+        if effect.run_id == unknown:
+            await held.wait()
+
+    def opens(effect: Any, state: Any, at_ms: int) -> Any:
+        found = family_script(effect, state, at_ms)
+        if not isinstance(found, ChildrenAsked):
+            return found
+        return replace(found, op="open", spawns=(Spawn(agent="guest", prompt="hello"),), child_run_id="", idle_ttl_s=60)
+
+    world.on_effect, world.script = hold, opens
+    world.start_run("r_x", agent="keeper", interactive=True)
+    await world.until(lambda: world.has(unknown) and world.begun[unknown, ("model", 1, 0, 1)])
+    if owner_dies:  # before it does what the stop asks for
+        hosted.host.owners[0].carry_out = lambda *_: None  # type: ignore[method-assign]
+    envelope = CommandEnvelope(command_id="stop", tenant="t", issued_at_ms=world.now)
+    world.put(CancelTurn(envelope=envelope, run_id="r_x", reason="enough"))
+    await world.until(lambda: isinstance(world.story().runs["r_x"].state, Parked))
+    if owner_dies:
+        await hosted.kill()
+        world.host("b")
+    story = await world.finished(unknown)
+    assert ended(story, unknown) == ("cancelled", "closed")
+    assert isinstance(story.runs[known].state, Parked)
+    parent = story.runs["r_x"].state
+    assert isinstance(parent, Parked)
+    assert parent.facts.residents == (known,)

@@ -20,6 +20,7 @@ from services.core.run.orders import ChildrenAsked, ChildTold, Close, Refusal, W
 from services.core.run.react import CallTool, EndChildren, SeeToChild, SeeToParent, StopCalls, TellParent, unsettled
 from services.core.run.state import AwaitingModel, AwaitingTools, Ended
 from services.core.run.unknown import open_keys
+from tests.services.core.run.asking import stops
 from tests.services.core.run.given import (
     DEFINITION,
     ENVELOPE,
@@ -339,9 +340,9 @@ def test_how_a_run_stands_for_its_parent(finish: Any, status: str, words: str) -
 # --- resident children -----------------------------------------------------------------------------------------------
 
 
-def opened() -> Run:
+def opened(**more: Any) -> Run:
     """A run that has opened a resident child, which stands still; it is in its second turn and calls Agent again."""
-    run = at_agent(asked("open", "a", idle_ttl_s=60))
+    run = at_agent(asked("open", "a", idle_ttl_s=60), **more)
     run.give(told(status="awaiting_input", text="hello"))
     run.give(answered(run.state, "", *calls("Agent"), classes=("pure",)))
     run.effects.clear()
@@ -404,6 +405,43 @@ def test_a_resident_that_leaves_by_itself_makes_room() -> None:
     run = opened()
     assert kinds(run.give(told(status="closed"))) == ["ResidentLeft"]
     assert run.live.facts.residents == ()
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_an_open_that_is_stopped_has_opened_nothing(is_sealed: bool) -> None:
+    """The model was not told of the child. A sealed result has to be gathered after the child stands still."""
+    run = opened(interactive=True)
+    second = child_run_id(RUN, 2, 0, 0)
+    run.give(replace(asked("open", "a", is_sealed=is_sealed), turn=2))
+    assert run.live.facts.residents == (child(), second)
+    if is_sealed:
+        assert kinds(run.give(replace(told(status="awaiting_input"), child_run_id=second))) == ["ChildReturned"]
+    run.give(stops(run))
+    assert EndChildren(run_id=RUN) in run.effects
+    assert run.live.facts.residents == (child(),)
+
+
+@pytest.mark.parametrize("op", ["send", "poll", "close"])
+def test_a_resident_stays_when_a_call_that_asks_it_is_stopped(op: str) -> None:
+    run = opened(interactive=True)
+    run.give(wants(op, prompt="more", timeout_ms=500))
+    run.give(stops(run))
+    assert run.live.facts.residents == (child(),)
+
+
+def test_a_resident_that_can_take_no_further_text_stays() -> None:
+    run = opened()
+    run.give(wants("send", prompt="more"))
+    assert "ToolReturned" in kinds(run.give(told(status="refused", text="it has too many texts to answer")))
+    assert run.live.facts.residents == (child(),)
+
+
+def test_a_child_whose_opening_takes_longer_than_the_patience_counts_once() -> None:
+    run = at_agent(asked("open", "a", timeout_ms=500))
+    run.give(Woken(at_ms=NOW + 500))
+    run.give(told(status="running"))
+    assert result_of(run).outcome == "ok"
+    assert (run.live.facts.residents, run.live.facts.spawned) == ((child(),), 1)
 
 
 def test_an_idle_resident_closes() -> None:
