@@ -1,7 +1,8 @@
 """What is different about a run whose agent is a script (runtime parity 2.10).
 
     turns     each is one execution of the script from its start, so there is no bound of them but the backstop
-    texts     what is said while a script is under way waits until it has returned; it is then executed for that text
+    texts     what is said while a script is under way waits until it has returned or was stopped; it is then executed
+              for that text
     time      the run's limit has a code of its own, whether the script's process or the run's alarm noticed first
     failures  the run fails with the reason's own code instead of model_error
 
@@ -21,8 +22,8 @@ def is_code_agent(definition: AgentDefinition) -> bool:
 
 
 def is_mid_script(facts: Facts) -> bool:
-    """The script has asked for something and goes on with the answer."""
-    if not is_code_agent(facts.definition) or not facts.messages:
+    """The script has asked for something and goes on with the answer: it has not returned and was not stopped."""
+    if facts.is_turn_over or not is_code_agent(facts.definition) or not facts.messages:
         return False
     return any(isinstance(block, ToolResultBlock) for block in facts.messages[-1].blocks)
 

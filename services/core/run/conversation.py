@@ -86,10 +86,9 @@ def _said(text: str | BlobRef) -> TextBlock:
     return TextBlock(text=text) if isinstance(text, str) else TextBlock(text="", blob=text)
 
 
-def next_to_read(state: State, facts: Facts) -> Facts:
+def next_to_read(facts: Facts) -> Facts:
     """The facts as the next turn reads them. A script has not read to its end: what was said meanwhile waits for it."""
-    asked = not isinstance(state, AwaitingTools) or bool(state.asked)
-    return facts if asked and code_agents.is_mid_script(facts) else at_boundary(facts)
+    return facts if code_agents.is_mid_script(facts) else at_boundary(facts)
 
 
 def result_block(answer: Answer) -> ToolResultBlock:

@@ -53,7 +53,7 @@ def model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awai
         if (event.turn, event.attempt) != (state.turn, state.attempt + 1):
             raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after a pause before turn {state.turn}")
         return AwaitingModel(
-            facts=next_to_read(state, facts) if event.attempt == 1 else facts,
+            facts=next_to_read(facts) if event.attempt == 1 else facts,
             turn=event.turn,
             attempt=event.attempt,
             provider=event.provider,
@@ -67,7 +67,7 @@ def model_requested(state: State, event: ModelCallRequested, at_ms: int) -> Awai
     if event.turn != facts.turns + 1 or event.attempt != 1:
         raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after {facts.turns} turns")
     return _awaiting_model(
-        facts=next_to_read(state, facts),
+        facts=next_to_read(facts),
         turn=event.turn,
         attempt=1,
         provider=event.provider,
@@ -98,6 +98,7 @@ def replied(state: State, event: ModelReplied) -> AwaitingTools:
         messages=messages,
         context=counted,
         turns=event.turn,
+        is_turn_over=not event.tool_calls,
         usage=add_usage(state.facts.usage, event.usage),
         last_usage=event.usage,
         max_context_tokens=event.max_context_tokens,
@@ -155,10 +156,11 @@ def switched(state: State, event: ModelSwitched) -> AwaitingModel:
 def turn_cancelled(state: State, event: TurnCancelled) -> AwaitingTools:
     match state:
         case AwaitingTools(turn=event.turn) if len(state.answers) == len(state.asked) and not event.attempt:
-            return state
+            return changed(state, facts=changed(state.facts, is_turn_over=True))
         case AwaitingModel(turn=event.turn, attempt=event.attempt, facts=facts):
             said = event.text or event.text_blob
             blocks = (TextBlock(text=event.text, blob=event.text_blob),) if said else ()
             messages = (*facts.messages, Message(role="assistant", blocks=blocks)) if blocks else facts.messages
-            return AwaitingTools(facts=changed(facts, messages=messages, turns=event.turn), turn=event.turn, asked=())
+            facts = changed(facts, messages=messages, turns=event.turn, is_turn_over=True)
+            return AwaitingTools(facts=facts, turn=event.turn, asked=())
     raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} is cancelled and not under way")

@@ -107,6 +107,8 @@ class Facts:
     """How many of the messages came from the run this one goes on with."""
     turns: int = 0
     """Model turns that were answered or cancelled."""
+    is_turn_over: bool = False
+    """The last of these turns asked for nothing, or was cancelled: nobody goes on with results of its calls."""
     usage: Usage = NO_USAGE
     last_usage: Usage = NO_USAGE
     max_context_tokens: int = 0

@@ -1,5 +1,6 @@
 """A code agent over the real pieces of a runtime: its calls are events, and any owner goes on with them."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -11,8 +12,8 @@ import pytest_asyncio
 from connectors.models.code_js import CodeModel
 from connectors.protocols import EffectClass, ToolContext, ToolResult
 from schemas.reader import TermReader
-from schemas.run_commands import StartRun
-from schemas.run_events import ModelReplied, RunCompleted, RunFailed, ToolCallRequested, ToolReturned
+from schemas.run_commands import CancelTurn, PostInput, StartRun
+from schemas.run_events import ModelReplied, RunCompleted, RunFailed, RunParked, ToolCallRequested, ToolReturned
 from schemas.values import AgentDefinition, CommandEnvelope
 from services.core.run.orders import Refusal
 from tests.services.runtime.small_runtime import AGENT, RUN, TOPICS, Echo, OneAgent, Stage
@@ -71,7 +72,7 @@ class Scene(Stage):
     def __init__(self, model: CodeModel, definition: AgentDefinition = CODE) -> None:
         super().__init__()
         self.instead = model
-        self.tools = {"Echo": Echo(), "Broken": Broken(), "Memory": Memory()}
+        self.tools: dict[str, Echo] = {"Echo": Echo(), "Broken": Broken(), "Memory": Memory()}
         self.definitions = One(definition)
 
     def ask(self, **more: Any) -> None:
@@ -147,3 +148,49 @@ async def test_the_time_limit_of_the_request_stops_a_script(model: CodeModel) ->
     failed = scene.events()[-1]
     assert failed.code == "code_agent_timeout"
     assert sum(isinstance(event, ToolCallRequested) for event in scene.events()) == 1
+
+
+class Slow(Echo):
+    """Notes what it was called for, and does not return from `old-1`."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        self.made.append(str(arguments["text"]))
+        if self.made[-1] == "old-1":
+            await asyncio.Event().wait()
+        return await super().call(arguments, context)
+
+
+CAREFUL = """
+function run(input) {
+  const said = [];
+  for (let at = 1; at < 3; at++) {
+    try { said.push(Echo({ text: input.prompt + "-" + at })) } catch (e) { said.push(e.message) }
+  }
+  return said.join(" ");
+}
+"""
+CARELESS = 'function run(input) { return Echo({text: input.prompt + "-1"}) + " " + Echo({text: input.prompt + "-2"}) }'
+
+
+@pytest.mark.parametrize("script", [CAREFUL, CARELESS])
+async def test_a_script_whose_turn_is_stopped_makes_no_further_call_and_the_next_text_is_executed(
+    model: CodeModel, script: str
+) -> None:
+    scene = Scene(model, replace(CODE, code_body=script))
+    scene.tools["Echo"] = slow = Slow()
+
+    def envelope(name: str) -> CommandEnvelope:
+        return CommandEnvelope(command_id=name, tenant="acme", subject="someone", issued_at_ms=1)
+
+    scene.send(StartRun(envelope=envelope(RUN), agent="helper", prompt="old", run_id=RUN, interactive=True))
+    async with scene.owner("one"):
+        await scene.until(lambda: bool(slow.made))
+        scene.send(CancelTurn(envelope=envelope("stop"), run_id=RUN))
+        await scene.until(lambda: scene.has(RunParked))
+        scene.send(PostInput(envelope=envelope("say"), run_id=RUN, text="new"))
+        await scene.until(lambda: sum(isinstance(event, RunParked) for event in scene.events()) == 2)
+    assert slow.made == ["old-1", "new-1", "new-2"]
+    assert scene.final_text() == "new-1 new-2"

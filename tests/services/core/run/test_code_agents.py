@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 
 from connectors.errors import CODE_AGENT_KINDS
+from connectors.models.code_replay import recorded_since
 from schemas.conversation import TextBlock, ToolResultBlock
 from schemas.run_events import ModelCallRequested, RunFailed
 from schemas.values import AgentDefinition, BlobRef, Compaction
 from services.core.run.code_agents import is_code_agent
 from services.core.run.compacting import requested
 from services.core.run.orders import Input, Woken
-from services.core.run.state import AwaitingModel, Parked
+from services.core.run.state import AwaitingModel, Parked, Paused
+from tests.services.core.run.asking import stops
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,
@@ -35,6 +37,16 @@ def mid_script() -> Run:
     """A script has asked for a tool, and got its result."""
     run = begun(SCRIPT)
     run.give(answered(run.state, "", *calls("A")))
+    return run
+
+
+def stopped(*, at_call: bool) -> Run:
+    """A script whose turn is stopped after its first call: while the next is under way, or while it is executed."""
+    run = begun(SCRIPT, interactive=True)
+    run.give(answered(run.state, "", *calls("A")))
+    run.give(returned(run.state, 0))
+    if at_call:
+        run.give(answered(run.state, "", *calls("A", "B")[1:]))
     return run
 
 
@@ -79,6 +91,66 @@ def test_a_pause_in_the_middle_of_a_script_lets_no_text_in() -> None:
     assert isinstance(run.state, AwaitingModel)
     assert isinstance(run.state.facts.messages[-1].blocks[0], ToolResultBlock)
     assert run.state.facts.waiting_inputs == ("and then?",)
+
+
+@pytest.mark.parametrize("at_call", [True, False])
+def test_a_stopped_turn_ends_the_script_and_the_next_text_is_executed_for_itself(at_call: bool) -> None:
+    run = stopped(at_call=at_call)
+    run.give(stops(run))
+    assert isinstance(run.state, Parked)
+    run.give(says("rather this"))
+    assert texts(run) == ["go", "rather this"]
+    assert recorded_since(run.live.facts.messages) == ()
+
+
+@pytest.mark.parametrize("at_call", [True, False])
+def test_a_text_that_waits_when_the_turn_is_stopped_is_executed_for_itself(at_call: bool) -> None:
+    run = stopped(at_call=at_call)
+    run.give(says("rather this"))
+    run.give(stops(run))
+    assert texts(run) == ["go", "rather this"]
+    assert run.live.facts.waiting_inputs == ()
+
+
+@pytest.mark.parametrize("at_call", [True, False])
+@pytest.mark.parametrize("is_parked", [True, False])
+def test_a_pause_after_a_stopped_turn_does_not_bring_the_script_back(at_call: bool, is_parked: bool) -> None:
+    run = stopped(at_call=at_call)
+    if is_parked:
+        run.give(stops(run))
+        run.give(pause())
+        run.give(says("rather this"))
+    else:
+        run.give(pause())
+        run.give(says("rather this"))
+        run.give(stops(run))
+    assert isinstance(run.state, Paused)
+    run.give(resume())
+    assert texts(run) == ["go", "rather this"]
+
+
+def test_the_script_of_the_text_after_a_stop_goes_on_from_its_own_results() -> None:
+    run = stopped(at_call=True)
+    run.give(stops(run))
+    run.give(says("rather this"))
+    run.give(answered(run.state, "", *calls("C")))
+    run.give(says("and then?"))
+    run.give(returned(run.state, 0, "of C"))
+    assert texts(run) == ["go", "rather this"]
+    assert [call.text for call in recorded_since(run.live.facts.messages)] == ["of C"]
+    run.give(answered(run.state, "done"))
+    assert texts(run) == ["go", "rather this", "done", "and then?"]
+
+
+def test_a_script_that_returned_nothing_is_not_executed_again_after_a_pause_or_for_the_next_text() -> None:
+    run = begun(SCRIPT, interactive=True)
+    run.give(answered(run.state, "", *calls("A")))
+    run.give(returned(run.state, 0))
+    run.give(answered(run.state, ""))
+    run.give(pause())
+    run.give(says("and then?"))
+    run.give(resume())
+    assert texts(run) == ["go", "and then?"]
 
 
 def test_agents_with_a_model_read_texts_at_the_next_turn() -> None:
