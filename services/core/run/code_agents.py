@@ -2,7 +2,7 @@
 
     turns     each is one execution of the script from its start, so there is no bound of them but the backstop
     texts     what is said while a script is under way waits until it has returned or was stopped; it is then executed
-              for that text
+              for that text, and for the next of them after it
     time      the run's limit has a code of its own, whether the script's process or the run's alarm noticed first
     failures  the run fails with the reason's own code instead of model_error
 

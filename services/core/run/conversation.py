@@ -87,8 +87,13 @@ def _said(text: str | BlobRef) -> TextBlock:
 
 
 def next_to_read(facts: Facts) -> Facts:
-    """The facts as the next turn reads them. A script has not read to its end: what was said meanwhile waits for it."""
-    return facts if code_agents.is_mid_script(facts) else at_boundary(facts)
+    """The facts as the next turn reads them. A script is executed for one text, and to its end: all others wait."""
+    if not code_agents.is_code_agent(facts.definition):
+        return at_boundary(facts)
+    if code_agents.is_mid_script(facts):
+        return facts
+    one, others = facts.waiting_inputs[:1], facts.waiting_inputs[1:]
+    return changed(at_boundary(changed(facts, waiting_inputs=one)), waiting_inputs=others)
 
 
 def result_block(answer: Answer) -> ToolResultBlock:

@@ -142,6 +142,27 @@ def test_the_script_of_the_text_after_a_stop_goes_on_from_its_own_results() -> N
     assert texts(run) == ["go", "rather this", "done", "and then?"]
 
 
+def test_texts_that_wait_together_are_executed_one_after_the_other() -> None:
+    run = begun(SCRIPT)
+    run.give(says("second"))
+    run.give(says("third"))
+    run.give(answered(run.state, "done"))
+    assert texts(run) == ["go", "done", "second"]
+    run.give(answered(run.state, "done too"))
+    assert texts(run) == ["go", "done", "second", "done too", "third"]
+    assert kinds(run.give(answered(run.state, "done as well"))) == ["ModelReplied", "RunCompleted"]
+
+
+def test_of_texts_that_wait_the_first_is_executed_after_a_stop_and_then_the_next() -> None:
+    run = stopped(at_call=True)
+    run.give(says("second"))
+    run.give(says("third"))
+    run.give(stops(run))
+    assert texts(run) == ["go", "second"]
+    run.give(answered(run.state, "done"))
+    assert texts(run) == ["go", "second", "done", "third"]
+
+
 def test_a_script_that_returned_nothing_is_not_executed_again_after_a_pause_or_for_the_next_text() -> None:
     run = begun(SCRIPT, interactive=True)
     run.give(answered(run.state, "", *calls("A")))
