@@ -76,6 +76,8 @@ def planned(state: AwaitingTools, order: ChildrenAsked) -> list[Event]:
         is_sealed=order.is_sealed,
         is_looked_at=order.is_looked_at,
     )
+    if order.op == delegation.SEND and _texts_for(state, order.child_run_id):
+        return [*acts, plan]  # it goes out when the child has answered the one before it
     begun = delegation.planned(plan, order.at_ms)
     width = max(1, state.facts.definition.max_concurrent_children)
     first = delegation.next_waiting(begun, width)
@@ -132,6 +134,7 @@ def told(state: State, order: ChildTold) -> list[Event]:
     if isinstance(state, AwaitingTools):
         for opened in state.open:
             events += _call_told(state, opened, order)
+        events += _next_text(state, order.child_run_id, events)
     if not events and order.status in delegation.OVER and order.child_run_id in state.facts.residents:
         return [ResidentLeft(child_run_id=order.child_run_id, status=order.status)]
     return events
@@ -173,6 +176,33 @@ def _call_told(state: AwaitingTools, opened: OpenCall, order: ChildTold) -> list
         duration_ms=max(0, order.at_ms - wanted.began_at_ms),
     )
     return [returned, result]
+
+
+def _texts_for(state: AwaitingTools, child_run_id: str) -> list[tuple[OpenCall, Delegation]]:
+    """The calls with a text for that child which it has not answered, in the order of the turn.
+
+    They go out one at a time: a child stands still only when it has answered all it has heard, so of two texts only the
+    second would have an answer.
+    """
+    calls = sorted(state.open, key=lambda call: call.index)
+    return [
+        (call, call.delegation)
+        for call in calls
+        if call.delegation is not None
+        and call.delegation.op == delegation.SEND
+        and not delegation.is_complete(call.delegation)
+        and call.delegation.children[0].run_id == child_run_id
+    ]
+
+
+def _next_text(state: AwaitingTools, child_run_id: str, events: list[Event]) -> list[Event]:
+    """The next text for a child that has just answered one, or is over."""
+    answered = [event.index for event in events if isinstance(event, ChildReturned)]
+    left = [(call, wanted) for call, wanted in _texts_for(state, child_run_id) if call.index not in answered]
+    if not answered or not left or any(delegation.running(wanted) for _, wanted in left):
+        return []
+    opened, wanted = left[0]
+    return [_request(state, opened, wanted, wanted.children[0])]
 
 
 def _is_answer(wanted: Delegation, child: Child, order: ChildTold, text: str) -> bool:

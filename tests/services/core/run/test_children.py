@@ -372,6 +372,84 @@ def test_a_text_is_answered_by_a_child_that_has_heard_it() -> None:
     assert "ToolReturned" in kinds(run.give(told(status="awaiting_input", heard=(text_id(RUN, 2, 0),))))
 
 
+def sending(*, first: str = "send", **more: Any) -> Run:
+    """A run that calls Agent twice in its second turn: `first`, and then a text for the same resident child."""
+    run = at_agent(asked("open", "a"))
+    run.give(told(status="awaiting_input", text="hello"))
+    run.give(answered(run.state, "", *calls("Agent", "Agent"), classes=("pure", "pure")))
+    run.give(wants(first, prompt="one", **more))
+    run.effects.clear()
+    return run
+
+
+def heard(*indexes: int, text: str = "", **more: Any) -> ChildTold:
+    """The child stands still after these texts."""
+    return told(status="awaiting_input", text=text, heard=tuple(text_id(RUN, 2, index) for index in indexes), **more)
+
+
+def outputs(run: Run) -> list[tuple[int, str]]:
+    """Index and output of the results of the second turn, in the order they came in."""
+    found = [event for event in run.events if isinstance(event, ToolReturned) and event.turn == 2]
+    return [(event.index, json.loads(event.text)["output"]) for event in found]
+
+
+def test_a_second_text_of_a_turn_waits_until_the_child_has_answered_the_first() -> None:
+    run = sending()
+    assert kinds(run.give(replace(wants("send", prompt="two"), index=1))) == ["ChildrenPlanned"]
+    assert run.effects == []
+    assert kinds(run.give(heard(0, text="of one"))) == ["ChildReturned", "ToolReturned", "ChildRequested"]
+    assert run.effects == [SeeToChild(run_id=RUN, turn=2, index=1, number=0, is_new=True)]
+    assert run.give(heard(0, text="of one")) == []
+    assert kinds(run.give(heard(0, 1, text="of two"))) == ["ChildReturned", "ToolReturned", "ModelCallRequested"]
+    assert outputs(run) == [(0, "of one"), (1, "of two")]
+
+
+def test_of_three_texts_of_a_turn_each_waits_for_the_one_before_it() -> None:
+    run = at_agent(asked("open", "a"))
+    run.give(told(status="awaiting_input", text="hello"))
+    run.give(answered(run.state, "", *calls("Agent", "Agent", "Agent"), classes=("pure",) * 3))
+    for index in range(3):
+        run.give(replace(wants("send", prompt=str(index)), index=index))
+    for index in range(3):
+        requests = [event for event in run.events if isinstance(event, ChildRequested) and event.turn == 2]
+        assert [event.index for event in requests] == [*range(index + 1)]
+        run.give(heard(*range(index + 1), text=f"of {index}"))
+    assert outputs(run) == [(0, "of 0"), (1, "of 1"), (2, "of 2")]
+
+
+def test_the_next_text_goes_out_though_the_first_answer_has_to_be_fetched() -> None:
+    run = sending()
+    run.give(replace(wants("send", prompt="two"), index=1))
+    run.give(heard(0, text="x" * (limits.INLINE_RESULT_BYTES + 1)))
+    assert [type(effect) for effect in run.effects] == [CallTool, SeeToChild]
+
+
+def test_the_next_text_goes_out_when_the_patience_with_the_first_is_over() -> None:
+    run = sending(timeout_ms=500)
+    run.give(replace(wants("send", prompt="two"), index=1))
+    assert kinds(run.give(Woken(at_ms=NOW + 500))) == ["ChildRequested"]
+    assert kinds(run.give(told(status="running", text="so far"))) == ["ChildReturned", "ToolReturned", "ChildRequested"]
+
+
+@pytest.mark.parametrize("first", ["poll", "cancel"])
+def test_a_text_waits_for_no_call_that_sends_none(first: str) -> None:
+    run = sending(first=first)
+    assert kinds(run.give(replace(wants("send", prompt="two"), index=1))) == ["ChildrenPlanned", "ChildRequested"]
+
+
+def test_a_text_for_another_child_waits_for_nobody() -> None:
+    run = sending()
+    other = replace(wants("send", prompt="two"), index=1, child_run_id=child(7))
+    assert kinds(run.give(other)) == ["ChildrenPlanned", "ChildRequested"]
+
+
+def test_after_a_lost_owner_only_the_text_that_is_under_way_is_seen_to() -> None:
+    run = sending()
+    run.give(replace(wants("send", prompt="two"), index=1))
+    assert run.give(recover()) == []
+    assert unsettled(run.state) == (SeeToChild(run_id=RUN, turn=2, index=0, number=0, is_new=False),)
+
+
 def test_patience_that_is_over_asks_how_the_child_stands() -> None:
     run = opened()
     run.give(wants("send", prompt="more", timeout_ms=500))
