@@ -148,6 +148,8 @@ def _call_told(state: AwaitingTools, opened: OpenCall, order: ChildTold) -> list
     text = text_id(state.facts.run_id, state.turn, opened.index)
     if child is None or not _is_answer(wanted, child, order, text):
         return []
+    if wanted.op == delegation.SEND and order.status in delegation.OVER and text not in order.heard:
+        order = _not_delivered(order)
     returned = ChildReturned(
         turn=state.turn,
         index=opened.index,
@@ -176,6 +178,15 @@ def _call_told(state: AwaitingTools, opened: OpenCall, order: ChildTold) -> list
         duration_ms=max(0, order.at_ms - wanted.began_at_ms),
     )
     return [returned, result]
+
+
+def _not_delivered(order: ChildTold) -> ChildTold:
+    """As a refusal: what a child that is over said last answers something else."""
+    if order.status == delegation.REFUSED:
+        return order
+    why = f": {order.text}" if order.status in ("failed", "cancelled") and order.text else ""
+    text = f"not delivered: the sub-agent {order.child_run_id} is over ({order.status}{why}); open another one"
+    return changed(order, status=delegation.REFUSED, text=text, text_blob=None)
 
 
 def _texts_for(state: AwaitingTools, child_run_id: str) -> list[tuple[OpenCall, Delegation]]:

@@ -27,7 +27,8 @@ STARTING = frozenset({SPAWN, PARALLEL_SPAWN, OPEN})
 WAITING, RUNNING, DONE = "waiting", "running", "done"
 """How far a child of a call is."""
 REFUSED, PARKED, CLOSED = "refused", "awaiting_input", "closed"
-"""What becomes of a child, besides the statuses of runs: it never began, it waits for more, it was closed."""
+"""What becomes of a child, besides the statuses of runs: it never began, or was over before it heard the text; it waits
+for more; it was closed."""
 OVER = frozenset({"completed", "failed", "cancelled", REFUSED, CLOSED})
 """Statuses after which nothing more comes from a child."""
 

@@ -76,3 +76,11 @@ def texts_for(*prompts: str) -> list[dict[str, Any]]:
 async def test_two_texts_of_a_turn_have_each_their_own_answer() -> None:
     _, answers = await results([OPEN], texts_for("one", "two"))
     assert [json.loads(answer.text)["output"] for answer in answers] == ["ok one", "ok two"]
+
+
+async def test_a_text_for_a_closed_child_is_not_delivered_and_that_is_an_error() -> None:
+    *_, (answer,) = await results([OPEN], texts_for("one"), [{"op": "close"}], texts_for("two"))
+    assert answer.is_error
+    assert answer.text.startswith("not delivered: the sub-agent r_")
+    assert "closed" in answer.text
+    assert "ok" not in answer.text

@@ -471,6 +471,40 @@ def test_a_poll_without_patience_looks_once() -> None:
     assert "ToolReturned" in kinds(run.give(told(status="running")))
 
 
+@pytest.mark.parametrize("status", ["closed", "completed", "failed", "cancelled"])
+def test_a_text_for_a_child_that_is_over_is_not_delivered_and_that_is_an_error(status: str) -> None:
+    run = opened()
+    run.give(wants("send", prompt="more"))
+    run.give(told(status=status, text="ok hi"))
+    result = run.events[-2]
+    assert isinstance(result, ToolReturned)
+    assert (result.is_error, result.outcome) == (True, "error")
+    assert result.text.startswith(f"not delivered: the sub-agent {child()} is over ({status}")
+    assert run.live.facts.residents == ()
+
+
+def test_a_failed_child_that_could_not_be_sent_a_text_says_why_and_one_that_is_closed_says_no_old_answer() -> None:
+    found = {}
+    for status in ("failed", "closed"):
+        run = opened()
+        run.give(wants("send", prompt="more"))
+        run.give(told(status=status, text="the last words"))
+        result = run.events[-2]
+        assert isinstance(result, ToolReturned)
+        found[status] = "the last words" in result.text
+    assert found == {"failed": True, "closed": False}
+
+
+def test_the_answer_of_a_child_that_was_closed_after_it_is_the_result() -> None:
+    run = opened()
+    run.give(wants("send", prompt="more"))
+    run.give(told(status="closed", text="ok more", heard=(text_id(RUN, 2, 0),)))
+    result = run.events[-2]
+    assert isinstance(result, ToolReturned)
+    assert not result.is_error
+    assert json.loads(result.text) == {"child_run_id": child(), "state": "closed", "output": "ok more"}
+
+
 def test_a_close_waits_for_the_end() -> None:
     run = opened()
     run.give(wants("close"))
