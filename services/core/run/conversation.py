@@ -29,13 +29,16 @@ from services.core.run.state import (
 )
 
 NO_RESULT = "no result: the run ended before this call returned; the call may or may not have had its effect"
+NOT_YET = "not returned yet"
+"""Only shown: nothing goes on with a conversation whose calls are open."""
 _result = maker(ToolResultBlock)
 
 
 def conversation(state: State) -> tuple[Message, ...]:
     """The conversation so far, closed so that any provider accepts it: every call has a result.
 
-    A run that ended in the middle of its tool calls leaves calls without results; they get an error result here.
+    A run that ended in the middle of its tool calls leaves calls without results; they get an error result here. Those
+    of a run that is under way are said not to have returned.
     """
     match state:
         case Absent(history=history):
@@ -43,9 +46,9 @@ def conversation(state: State) -> tuple[Message, ...]:
         case Refused():
             return ()
         case AwaitingTools(facts=facts, answers=answers):
-            return at_boundary(changed(facts, messages=closed(facts.messages, answers))).messages
+            return at_boundary(changed(facts, messages=closed(facts.messages, answers, is_over=False))).messages
         case Ended(facts=facts, answers=answers):
-            return closed(facts.messages, answers)
+            return closed(facts.messages, answers, is_over=True)
         case AwaitingModel(facts=facts) | Parked(facts=facts) | Paused(facts=facts) | Compacting(facts=facts):
             # Texts that wait for the next turn have been said: only a fork looks at a run that is under way.
             return at_boundary(facts).messages
@@ -106,7 +109,7 @@ def result_block(answer: Answer) -> ToolResultBlock:
     )
 
 
-def closed(messages: tuple[Message, ...], answers: tuple[Answer, ...]) -> tuple[Message, ...]:
+def closed(messages: tuple[Message, ...], answers: tuple[Answer, ...], *, is_over: bool) -> tuple[Message, ...]:
     """With a result for every call of the last message: what is in, and for the rest that it is not known."""
     if not messages or messages[-1].role != "assistant":
         return messages
@@ -115,7 +118,10 @@ def closed(messages: tuple[Message, ...], answers: tuple[Answer, ...]) -> tuple[
         return messages
     found = {answer.index: result_block(answer) for answer in answers}
     results = tuple(
-        found.get(index) or ToolResultBlock(tool_use_id=call.id, name=call.name, text=NO_RESULT, is_error=True)
+        found.get(index)
+        or ToolResultBlock(
+            tool_use_id=call.id, name=call.name, text=NO_RESULT if is_over else NOT_YET, is_error=is_over
+        )
         for index, call in enumerate(calls)
     )
     return (*messages, Message(role="user", blocks=results))

@@ -95,6 +95,12 @@ def test_a_call_without_a_result_is_said_to_be_unknown_and_never_said_not_to_hav
     assert "may or may not have had its effect" in text
 
 
+def test_a_call_of_a_run_that_is_under_way_has_not_returned_yet_and_that_is_no_error() -> None:
+    run = at_tools("A", "B")
+    run.give(returned(run.state, 1, "result 1"))
+    assert results(run.state) == [("not returned yet", False), ("result 1", False)]
+
+
 def test_a_result_in_the_blob_store_is_kept_with_its_reference() -> None:
     ref = BlobRef(sha256="0" * 64, size_bytes=3)
     run = at_tools("A", "B")
