@@ -24,6 +24,11 @@ ABOUT = (
     '{"code", "error"}.'
 )
 NO_CONTENT = 204
+COMING_BACK = (
+    "The id of the last frame that had one: the stream goes on after it. Drop the text that came without an id since "
+    "then: it was a preview of a turn that was not in the log yet, and comes again. After a retry or provider_fallback "
+    "frame the text begins again as well."
+)
 TEXT = {"type": "string"}
 MAYBE_TEXT = {"type": ["string", "null"]}
 NUMBER = {"type": "integer"}
@@ -435,7 +440,9 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
             {"name": "Idempotency-Key", "in": "header", "required": False, "schema": TEXT, "description": says}
         )
     if route.path.endswith("/stream"):
-        found.append({"name": "Last-Event-ID", "in": "header", "required": False, "schema": TEXT})
+        found.append(
+            {"name": "Last-Event-ID", "in": "header", "required": False, "schema": TEXT, "description": COMING_BACK}
+        )
     return found
 
 

@@ -36,14 +36,20 @@ RUN_ROUTES: tuple[Route, ...] = (
         streams=True,
         takes_key=True,
         takes_position=True,
-        query=(Query(name="ids", says="1: frames carry their id, so that Last-Event-ID can resume."),),
+        query=(
+            Query(
+                name="ids",
+                says="1: frames carry their id, so that Last-Event-ID can resume; previews of text have none.",
+            ),
+        ),
     ),
     Route(
         method="GET",
         path=f"{RUN}/stream",
         access=RUNS_READ,
         handler=run_endpoints.follow,
-        says="The events of a run from any place in it, then as they happen. Also takes Last-Event-ID.",
+        says="The events of a run from any place in it, then as they happen. Also takes Last-Event-ID: drop the text "
+        "that came without an id since the last frame with one.",
         streams=True,
         takes_position=True,
         query=(Query(name="from_seq", says="Frames after this place."),),

@@ -28,6 +28,12 @@ def test_every_reference_leads_somewhere() -> None:
         assert name in found["components"]["schemas"]
 
 
+def test_streams_say_what_a_client_that_comes_back_has_to_drop() -> None:
+    parameters = document("1.2.3")["paths"]["/v1/runs/{run_id}/stream"]["get"]["parameters"]
+    (header,) = [parameter for parameter in parameters if parameter["name"] == "Last-Event-ID"]
+    assert "without an id" in header["description"]
+
+
 def test_operation_ids_are_unique() -> None:
     found = [op["operationId"] for path in document("1")["paths"].values() for op in path.values()]
     assert len(found) == len(set(found))
