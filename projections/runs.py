@@ -65,7 +65,7 @@ from schemas.values import Envelope, ImportOrigin, Usage
 
 CANCELLED = "cancelled"
 """The stop reason of a cancel that named none."""
-NOT_PAUSED = {"paused": False, "pause_requested": False, "pause_reason": ""}
+NOT_PAUSED = {"paused": False, "pause_requested": False, "pause_reason": "", "pauses": ""}
 MODEL, COMPACTION = "model", "compaction"
 """In RunRow.under_way."""
 OF_CHILDREN = "@"
@@ -115,6 +115,8 @@ class RunRow(NamedTuple):
     """Something holds it; it stands still from its next model call on."""
     pause_reason: str
     """Of the first that holds it."""
+    pauses: str
+    """What holds it, in the order it was asked for: JSON array of scope and reason; empty for nothing."""
     quarantined: bool
     """A record of it could not be handled; what is shown ends before that."""
     quarantine_error: str
@@ -222,6 +224,11 @@ def is_paused(row: RunRow) -> bool:
     return row.paused or (row.pause_requested and stands_still(row))
 
 
+def pause_scopes(row: RunRow) -> frozenset[str]:
+    """The scopes of what holds it: run, agent, tenant, all."""
+    return frozenset(scope for scope, _ in _pauses(row.pauses))
+
+
 def frame_memory(row: RunRow) -> FrameMemory:
     """What the row knows for the next frames; the calls of the last turn are in the transcript."""
     waiting = row.memory_waiting_inputs
@@ -286,13 +293,12 @@ def _evolve(values: dict[str, Any], envelope: Envelope, event: Event) -> None:
             _summarised(values, event)
             values["under_way"] = ""
         case RunPauseRequested():
-            if not values["pause_requested"]:
-                values |= {"pause_requested": True, "pause_reason": event.reason}
+            _held(values, [*_pauses(values["pauses"]), (event.scope, event.reason)])
         case RunPaused():
             values |= {"paused": True, "parked": False, "under_way": ""}
         case RunResumed():
-            if event.remaining == 0:
-                values |= NOT_PAUSED
+            left = [(scope, reason) for scope, reason in _pauses(values["pauses"]) if scope != event.scope]
+            _held(values, left if event.remaining else [])
         case RunQuarantined():
             values |= {"quarantined": True, "quarantine_error": event.error}
         case RunReleased():
@@ -387,6 +393,18 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "memory_retry_reason": "",
         "memory_waiting_inputs": "",
     }
+
+
+def _pauses(column: str) -> list[tuple[str, str]]:
+    """Scope and reason of each pause."""
+    return [(scope, reason) for scope, reason in orjson.loads(column)] if column else []
+
+
+def _held(values: dict[str, Any], pauses: list[tuple[str, str]]) -> None:
+    if not pauses:
+        values |= NOT_PAUSED
+        return
+    values |= {"pause_requested": True, "pause_reason": pauses[0][1], "pauses": orjson.dumps(pauses).decode()}
 
 
 def _place_in_tree(run_id: str, event: RunStarted) -> dict[str, Any]:

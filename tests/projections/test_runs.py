@@ -182,7 +182,9 @@ def test_a_run_is_paused_from_its_boundary_until_nothing_holds_it():
     held = [*asked, RunPaused(turn=2), RunPauseRequested(scope="all", reason="deploy")]
     assert pausing(row_of(*held)) == (True, True, "look")
     half = [*held, RunResumed(scope="run", remaining=1)]
-    assert row_of(*half).paused
+    assert pausing(row_of(*half)) == (True, True, "deploy")
+    again = [*half, RunPauseRequested(scope="run", reason="once more"), RunResumed(scope="all", remaining=1)]
+    assert pausing(row_of(*again)) == (True, True, "once more")
     free = row_of(*half, RunResumed(scope="all"))
     assert free.status == "running"
     assert pausing(free) == (False, False, "")
