@@ -37,7 +37,7 @@ async def pause_all(service: Service, caller: Caller, request: Request) -> Respo
 async def resume_all(service: Service, caller: Caller, request: Request) -> Response:
     body = await json_body(request, ResumeBody, limit=BODY_MAX, optional=True)
     found = await service.layer.pausing.resume(caller, _target(body))
-    answer = {"state": found.state, "resumed_runs_count": found.paused}
+    answer = {"state": found.state, "resumed_runs_count": found.resumed}
     return json_answer(answer, headers={POSITION_HEADER: found.position})
 
 

@@ -56,7 +56,8 @@ def resume(tenant: Tenant = "", agent: Agent = "", as_json: Json = False) -> Non
     if as_json:
         print_json({**found, "position": answer.position or None})
         return
-    said = f"{_named(tenant, agent)} is resumed, {counted(found['resumed_runs_count'], 'paused run')} before"
+    goes_on = counted(found["resumed_runs_count"], "run goes", "runs go")
+    said = f"{_named(tenant, agent)} is resumed, {goes_on} on"
     console().print(Text.assemble(said, ("  event ", DIM), answer.position))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from connectors.protocols import LogAppender
-from projections.runs import RunFilter, RunRow, is_paused, stands_still
+from projections.runs import RunFilter, RunRow, is_paused, pause_scopes, stands_still
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec
 from schemas.stream_records import PauseSet
@@ -26,6 +26,7 @@ from services.commands.requests import checked_reason
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN
 from services.core.pauses import ALL, WrongPause, check
+from services.core.run.pausing import RUN_SCOPE
 from services.stream.pauses import PauseBoard
 
 LOOK_S = 0.1
@@ -52,6 +53,8 @@ class Still:
     state: str
     paused: int
     moving: tuple[str, ...] = ()
+    resumed: int = 0
+    """Runs that go on."""
     position: str = ""
     duration_ms: int = 0
 
@@ -105,13 +108,13 @@ class Pausing:
         )
 
     async def resume(self, caller: Caller, target: Target) -> Still:
-        """Lift a pause; other ones still hold. `paused` counts the runs that stood still. Raises not_paused."""
+        """Lift a pause; other ones still hold, and what they hold is not counted as resumed. Raises not_paused."""
         demand(caller, ADMIN)
         if not self._has(target):
             raise Declined("not_paused", f"{_named(target)} is not paused")
         rows = await self._live(target)
         position = await self._append(caller, target, paused=False, reason="")
-        return Still(state="running", paused=_count(rows), position=position)
+        return Still(state="running", paused=_count(rows), resumed=sum(map(self._goes_on, rows)), position=position)
 
     async def state(self, caller: Caller) -> tuple[Still, tuple[PauseSet, ...]]:
         """Of the whole installation, and everything that is paused."""
@@ -138,6 +141,12 @@ class Pausing:
         except WrongPause as error:
             raise bad_request(str(error)) from error
         return self._board.table.has(target.scope, target.tenant, target.agent)
+
+    def _goes_on(self, row: RunRow) -> bool:
+        """Whether nothing holds a paused run any more that the lifted pause held."""
+        if not is_paused(row) or row.quarantined or RUN_SCOPE in pause_scopes(row):
+            return False
+        return not self._board.table.holding(row.tenant, row.agent)
 
     async def _append(self, caller: Caller, target: Target, *, paused: bool, reason: str) -> str:
         """The place of the record, once it is in the log and in our own table."""

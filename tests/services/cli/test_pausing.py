@@ -42,7 +42,7 @@ def test_a_pause_and_its_end_name_what_they_mean_and_show_their_position(fake, a
     assert result.stdout.splitlines()[0] == f"{named} is paused, 2 paused runs  event control.events/0:7"
     assert fake.bodies("/v1/_pause") == [{**target, "reason": "deploy", "timeout_ms": 50}]
     result = invoke("resume", *arguments)
-    assert result.stdout == f"{named} is resumed, 2 paused runs before  event control.events/0:7\n"
+    assert result.stdout == f"{named} is resumed, 2 runs go on  event control.events/0:7\n"
     assert fake.bodies("/v1/_resume") == [target]
 
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from schemas.run_events import ChildrenPlanned, RunPaused, RunPauseRequested, RunResumed
+from schemas.run_events import ChildrenPlanned, RunPaused, RunPauseRequested, RunQuarantined, RunResumed
 from schemas.values import Spawn, ToolCall
 from services.commands.interrupts import Response
 from services.commands.pausing import Target
@@ -66,7 +66,7 @@ async def test_a_pause_waits_until_the_runs_stand_still() -> None:
         assert (found.state, found.paused, found.moving) == ("paused", 1, ())
         now, _ = await made.layer.pausing.state(ADMIN_CALLER)
         assert (now.state, now.paused) == ("paused", 1)
-        assert (await made.layer.pausing.resume(ADMIN_CALLER, ALL)).paused == 1
+        assert (await made.layer.pausing.resume(ADMIN_CALLER, ALL)).resumed == 1
 
 
 async def test_runs_that_wait_for_people_stand_still_and_stay_so_when_they_are_answered() -> None:
@@ -141,6 +141,29 @@ async def test_pausing_twice_and_resuming_what_is_not_paused_are_refused() -> No
         again = made.layer.pausing.pause(ADMIN_CALLER, ALL, reason="", timeout_s=0.0)
         assert (await declined(again)).code == "already_pausing"
         assert await pause(made, ACME_ONLY) == "paused"
+
+
+async def test_a_resume_counts_the_runs_that_go_on_and_not_those_that_something_else_holds() -> None:
+    async with world() as made:
+        free, own, broken = [await start(made, "silent") for _ in range(3)]
+        await pause(made)
+        for run_id in (free, own, broken):
+            made.happen(run_id, RunPauseRequested(scope="all"), RunPaused(turn=1))
+        made.happen(own, RunPauseRequested(scope="run"))
+        made.happen(broken, RunQuarantined(error="bad fold", record_offset=1, record_topic="t"))
+        assert (await made.layer.pausing.state(ADMIN_CALLER))[0].paused == 3
+        assert (await made.layer.pausing.resume(ADMIN_CALLER, ALL)).resumed == 1
+
+
+async def test_a_resume_of_something_narrow_counts_nothing_while_something_wider_is_paused() -> None:
+    async with world() as made:
+        run_id = await start(made, "silent")
+        await pause(made)
+        await pause(made, Target(scope="agent", agent="silent"))
+        made.happen(run_id, RunPauseRequested(scope="all"), RunPauseRequested(scope="agent"), RunPaused(turn=1))
+        assert (await made.layer.pausing.resume(ADMIN_CALLER, Target(scope="agent", agent="silent"))).resumed == 0
+        made.happen(run_id, RunResumed(scope="agent", remaining=1))
+        assert (await made.layer.pausing.resume(ADMIN_CALLER, ALL)).resumed == 1
 
 
 async def test_what_does_not_say_what_to_pause_is_a_bad_request() -> None:
