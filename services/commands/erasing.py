@@ -25,6 +25,7 @@ from projections.transcript import TranscriptRow
 from schemas.values import BlobRef
 from services.commands import limits
 from services.commands.authentication import demand
+from services.commands.barrier import not_yet
 from services.commands.control import Control
 from services.commands.declined import RETRY_SOON_S, Declined, away, bad_request
 from services.commands.follow import Sources
@@ -160,7 +161,9 @@ class Erasing:
         return found
 
     async def erase(self, caller: Caller, tenant: str, subject: str, *, reason: str = "") -> Erased:
-        """Cancel and erase, in this order. Raises Declined: encryption_off, not_found, cancel_pending, log_unavailable.
+        """Cancel and erase, in this order; while a run of it is under way nothing is erased.
+
+        Raises Declined: encryption_off, not_found, cancel_pending, not_yet, log_unavailable.
 
         A subject of which nothing is known is refused: its name is mistyped, and a success would say that the one who
         was meant is erased. Doing it again does no harm: what is left of an earlier one that was broken off is done.
@@ -217,18 +220,23 @@ class Erasing:
         return keys
 
     async def _cancel_all(self, caller: Caller, tenant: str, subject: str, found: Examined) -> tuple[str, ...]:
-        """Every live run of the subject, so that nothing more is said under a key that is about to go."""
+        """Every live run of the subject, so that nothing more is said under a key that is about to go.
+
+        Roots first: a cancel goes down a tree, whereas a parent whose child is cancelled before it goes on with that
+        result, and asks its model again. Raises Declined: cancel_pending, not_yet; then nothing is erased.
+        """
         cancelled: list[str] = []
         halted: set[str] = set()
         for _ in range(CANCEL_ROUNDS_MAX):
-            rows = await self._runs_of(caller, tenant, subject, Examined(), statuses=frozenset({"running"}))
-            rows = [row for row in rows if row.run_id not in halted]
+            rows = await self._live(caller, tenant, subject, halted)
             if not rows:
                 return tuple(cancelled)
-            for row in rows:
+            for row in sorted(rows, key=lambda row: row.depth):
                 try:
                     stopped = await self._control.cancel_run(caller, row.run_id, REASON)
                 except Declined as declined:
+                    if declined.code == "not_found":
+                        continue  # it ended meanwhile; the next look shows it
                     if declined.code != "run_quarantined":
                         raise
                     # It stands still and stays so; what it has said is erased like the rest.
@@ -237,7 +245,23 @@ class Erasing:
                 else:
                     if stopped.cancelled:
                         cancelled.append(row.run_id)
+        rows = await self._live(caller, tenant, subject, halted)
+        if rows:
+            raise Declined(
+                "cancel_pending",
+                f"nothing was erased: {len(rows)} runs of {subject} in {tenant} are still under way, {rows[0].run_id} "
+                f"first, after {CANCEL_ROUNDS_MAX} rounds of cancelling; stop what starts them, then erase again",
+                retry_after_s=RETRY_SOON_S,
+            )
         return tuple(cancelled)
+
+    async def _live(self, caller: Caller, tenant: str, subject: str, halted: set[str]) -> list[RunRow]:
+        """The runs under way, also those that began a moment ago. Raises Declined: not_yet."""
+        lag = await self._sources.barrier.own_writes(None, timeout_s=limits.POSITION_WAIT_S)
+        if lag:
+            raise not_yet("nothing was erased, because the read models do not know every run that is under way", lag)
+        rows = await self._runs_of(caller, tenant, subject, Examined(), statuses=frozenset({"running"}))
+        return [row for row in rows if row.run_id not in halted]
 
     async def _runs_of(
         self,

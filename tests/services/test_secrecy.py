@@ -22,13 +22,14 @@ from connectors.protocols import (
     Outgoing,
     Reply,
     TextDelta,
+    Tool,
     ToolContext,
     ToolResult,
 )
 from schemas.conversation import TextBlock, ToolResultBlock
 from schemas.ids import partition_key
 from schemas.run_commands import ForkRun, PostInput, StartRun
-from schemas.values import CommandEnvelope, ContentBlock, RunPosition, Segment, ToolCall, Usage
+from schemas.values import AgentDefinition, CommandEnvelope, ContentBlock, RunPosition, Segment, ToolCall, Usage
 from services.commands.audit_log import EventQuery
 from services.commands.erasing import TENANT_ITSELF
 from services.commands.forks import ForkRequest
@@ -57,7 +58,7 @@ from tests.services.commands.world import (
     until_type,
     world,
 )
-from tests.services.runtime.small_runtime import SmallRuntime, running
+from tests.services.runtime.small_runtime import AGENT, SmallRuntime, running
 
 USER = "ivy"
 PROMPT, PAGE, META, CONTEXT = "prompt-aardvark", "page-badger", "meta-cormorant", "context-dormouse"
@@ -133,7 +134,10 @@ class Answering:
 class Stage:
     """A command layer and a runtime over one log, each with its own idea of the keys."""
 
-    def __init__(self, made: World, model: Talker, tool: Answering, runtime_keys: SubjectKeys) -> None:
+    def __init__(
+        self, made: World, model: Talker, tool: Answering, runtime_keys: SubjectKeys, runtime: SmallRuntime
+    ) -> None:
+        self.runtime = runtime
         self.world = made
         self.layer = made.layer
         self.model = model
@@ -156,9 +160,12 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def stage() -> AsyncIterator[Stage]:
+async def stage(
+    model: Any = None, *, agent: AgentDefinition = AGENT, tools: Mapping[str, Tool] | None = None
+) -> AsyncIterator[Stage]:
+    """`model` instead of a Talker, `tools` beside the one that answers."""
     async with world(owner=False, encrypted=True) as made:
-        model, tool = Talker(), Answering()
+        model, tool = model or Talker(), Answering()
         runtime_keys = made.keys_of_a_process()
         commands = made.log.tail(TOPICS.commands, dict.fromkeys(range(PARTITIONS), 0))
         commands.pause(range(PARTITIONS))
@@ -168,19 +175,20 @@ async def stage() -> AsyncIterator[Stage]:
             commands,
             partitions=PARTITIONS,
             topics=Topics.of("run"),
-            model=model,  # type: ignore[arg-type]  # it wants what streams
+            model=model,
             tracing=NO_TRACING,
             name="one",
             secrecy=Secrecy(runtime_keys),
             blobs=made.blobs,
             previews_topic=TOPICS.previews,
-            tools={"Echo": tool},
+            tools={"Echo": tool, **(tools or {})},
+            agent=agent,
         )
         following = asyncio.create_task(runtime_keys.follow(made.log.tail(TOPICS.subjects, {0: 0})))
         previews = asyncio.create_task(runtime.previews.run())
         try:
             async with running(runtime):
-                yield Stage(made, model, tool, runtime_keys)
+                yield Stage(made, model, tool, runtime_keys, runtime)
         finally:
             following.cancel()
             previews.cancel()
