@@ -1,4 +1,5 @@
-"""Which parts of a request are user content. What is not named here stays readable: ids, names, roles, limits, reasons.
+"""Which parts of a request, and of what is told of a run, are user content. What is not named here stays readable: ids,
+names, roles, limits, reasons.
 
 Before: a client's request in services/commands, a command of a microservice in services/runtime. After: the log.
 """
@@ -8,14 +9,25 @@ from dataclasses import replace
 
 from connectors.protocols import LogRecord
 from connectors.sealing import has_tokens
-from schemas.codec import Codec, Undecodable
-from schemas.run_commands import Command, ForkRun, PostInput, ResolveCall, ResolveInterruption, StartRun
+from schemas.codec import Codec, Record, Undecodable
+from schemas.run_commands import Command, ForkRun, ImportRun, PostInput, ResolveCall, ResolveInterruption, StartRun
+from schemas.run_events import (
+    ChildrenPlanned,
+    ContextCompacted,
+    InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
+    ModelReplied,
+    PersonNotified,
+    RunStarted,
+    TurnCancelled,
+)
 from schemas.values import ContentBlock, Segment
 from services.stream.subject_keys import Seal, SubjectKeys
 
 WithContent = StartRun | ForkRun | PostInput | ResolveCall | ResolveInterruption
 """Commands that bring content. Results that are handed over were sealed by whoever got them; an import keeps the bytes
-it had, because the hash of its history is over them."""
+it had, because the hash of its history is over them: where there is a key, one in clear is refused (is_in_clear)."""
 
 
 def sealed_segments(segments: Iterable[Segment], seal: Seal) -> tuple[Segment, ...]:
@@ -60,7 +72,8 @@ def texts_in(command: Command) -> list[str]:
     match command:
         case StartRun():
             said = [command.prompt, *_texts(command.segments)]
-            return [*said, *command.metadata.values(), *command.payload_metadata.values()]
+            given = (command.metadata, command.payload_metadata, command.parent_context)
+            return [*said, *(value for values in given for value in values.values())]
         case ForkRun():
             return [command.prompt, *_texts(command.segments)]
         case PostInput():
@@ -73,14 +86,48 @@ def texts_in(command: Command) -> list[str]:
             return []
 
 
+def texts_told(event: Record) -> list[str]:
+    """What persons and models have said in an event.
+
+    Results of tools are left out: they are sealed where the reply that asked for them is, and older logs have in clear
+    what the core says instead of one.
+    """
+    match event:
+        case RunStarted():
+            given = (event.metadata, event.payload_metadata, event.parent_context)
+            return [*_texts(event.segments), *(value for values in given for value in values.values())]
+        case InputReceived() | TurnCancelled():
+            return [event.text]
+        case ModelReplied():
+            said = [event.text, event.reasoning, event.reasoning_signature]
+            return [*said, *(call.input for call in event.tool_calls)]
+        case ContextCompacted():
+            return [event.summary]
+        case InterruptionOpened():
+            return [event.question, event.context, *event.options]
+        case InterruptionClosed():
+            return [event.answer]
+        case PersonNotified():
+            return [event.message, event.context]
+        case ChildrenPlanned():
+            return [event.prompt, *(spawn.prompt for spawn in event.spawns)]
+        case _:
+            return []
+
+
+def is_in_clear(event: Record) -> bool:
+    """Whether anybody can read what was said in it: no key seals it, so no erasure takes it back."""
+    return _any_in_clear(texts_told(event))
+
+
 def letters_value(
     keys: SubjectKeys, codec: Codec, commands_topic: str, *, never: str = ""
 ) -> Callable[[LogRecord], bytes | None]:
     """The value of a record as a dead letter may hold it, which is kept for a year: without a word in clear.
 
-    A command in clear is sealed when it says whose it is and that subject has a key. Otherwise, and when nobody can
-    read what it says, it stays in its topic alone, which keeps it for 14 days; the letter says where it lies. So does
-    every record of the topic `never`: it holds content that nobody seals.
+    A start in clear is sealed when its subject has a key. Otherwise it stays in its topic alone, which keeps it for 14
+    days, as do every other command in clear, a run that is told here in clear, and what nobody can read; the letter
+    says where it lies. So does every record of the topic `never`: it holds content that nobody seals.
     """
 
     def kept(record: LogRecord) -> bytes | None:
@@ -92,8 +139,11 @@ def letters_value(
             command = codec.decode(record.value).record
         except Undecodable:
             return None
-        in_clear = [text for text in texts_in(command) if text and not has_tokens(text)]
-        if not in_clear:
+        try:
+            told = [codec.decode(value).record for value in command.events] if isinstance(command, ImportRun) else []
+        except Undecodable:
+            return None
+        if not _any_in_clear(texts_in(command)) and not any(map(is_in_clear, told)):
             return record.value
         if not isinstance(command, StartRun):
             return None
@@ -104,6 +154,10 @@ def letters_value(
         return codec.encode(sealed_command(command, keys.unsealed(tenant, command.user_id, sealer)))
 
     return kept
+
+
+def _any_in_clear(texts: Iterable[str]) -> bool:
+    return any(text and not has_tokens(text) for text in texts)
 
 
 def _sealed_block(block: ContentBlock, seal: Seal) -> ContentBlock:

@@ -1,11 +1,18 @@
 """What is content in a command, and what a dead letter may hold of it."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+
 from connectors.memory_log import MemoryLog
 from connectors.protocols import Incoming
 from schemas.codec import local_codec
-from schemas.run_commands import CancelRun, PostInput, StartRun
-from schemas.values import CommandEnvelope, ContentBlock, Segment
-from services.stream.sealed_content import letters_value, sealed_command, texts_in
+from schemas.run_commands import CancelRun, ImportRun, PostInput, StartRun
+from schemas.run_events import InputReceived, RunPauseRequested
+from schemas.values import CommandEnvelope, ContentBlock, Envelope, ImportOrigin, Segment
+from services.stream.sealed_content import WithContent, letters_value, sealed_command, texts_in
 from tests.services.stream.test_subject_keys import TOPIC, keys_over
 
 COMMANDS = "loom.run.commands"
@@ -66,3 +73,68 @@ async def test_a_letter_holds_what_has_no_content_and_nothing_that_cannot_be_tol
     assert kept(record(b"\x00\x00")) is None
     assert kept(record(codec.encode(PostInput(envelope=ENVELOPE, run_id="r_1", text=SAID)))) is None
     assert kept(record(b"\x00\x00", "loom.run.events")) == b"\x00\x00"
+
+
+def filled(kind: Callable[..., Any]) -> Any:
+    """A command of that kind with a text of its own in every field that can hold one."""
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for one in fields(kind):  # type: ignore[arg-type]  # every record is a dataclass
+        hint = hints[one.name]
+        if hint is str:
+            values[one.name] = f"{one.name} of it"
+        elif hint in (int, bool):
+            values[one.name] = hint(1)
+        elif get_origin(hint) in (dict, Mapping) or hint is Mapping:
+            values[one.name] = {"name": f"{one.name} of it"}
+        elif Segment in get_args(hint):
+            blocks = [ContentBlock(type="trusted-text", text=f"{one.name} text", data=f"{one.name} data")]
+            values[one.name] = (Segment(role="user", content=tuple(blocks)),)
+    return kind(**{"envelope": ENVELOPE, **values})
+
+
+@pytest.mark.parametrize("kind", get_args(WithContent))
+def test_what_is_sealed_of_a_command_is_what_is_looked_for_in_it(kind: Callable[..., Any]) -> None:
+    sealed: list[str] = []
+
+    def seal(text: str, untrusted: bool) -> str:
+        sealed.append(text)
+        return text
+
+    command = filled(kind)
+    sealed_command(command, seal)
+    assert sorted(sealed) == sorted(texts_in(command))
+    assert sealed
+
+
+async def test_a_letter_never_holds_a_start_with_a_word_in_clear() -> None:
+    keys, codec = keys_over(MemoryLog({TOPIC: 1})), local_codec()
+    await keys.sealer("acme", "ivy")
+    start = StartRun(envelope=ENVELOPE, agent="helper", user_id="ivy", parent_context={"channel": SAID})
+    value = letters_value(keys, codec, COMMANDS)(record(codec.encode(start)))
+    assert value is not None
+    assert SAID.encode() not in value
+
+
+async def test_a_letter_holds_a_run_that_is_told_here_only_when_all_of_it_is_sealed() -> None:
+    keys, codec = keys_over(MemoryLog({TOPIC: 1})), local_codec()
+    kept = letters_value(keys, codec, COMMANDS)
+    sealer = await keys.sealer("acme", "ivy")
+    envelope = Envelope(term=1, seq=1, aggregate="r_1", tenant="acme", at_ms=1, prev=bytes(16))
+
+    def told(*events: Any) -> bytes:
+        values = tuple(codec.encode_event(envelope, event) for event in events)
+        origin = ImportOrigin(
+            topic="there",
+            partition=0,
+            first_offset=1,
+            tenant="acme",
+            events=len(events),
+            tail_digest="ab",
+            bundle_sha256="cd",
+        )
+        return codec.encode(ImportRun(envelope=ENVELOPE, run_id="r_1", origin=origin, first_seq=1, events=values))
+
+    sealed = told(InputReceived(text=sealer.text(SAID)), RunPauseRequested(scope="run", reason="late", by="op"))
+    assert kept(record(sealed)) == sealed
+    assert kept(record(told(InputReceived(text=sealer.text(SAID)), InputReceived(text=SAID)))) is None
