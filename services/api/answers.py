@@ -50,6 +50,7 @@ STATUS: Mapping[str, int] = {
     "agent_gone": 409,
     "nothing_to_compact": 409,
     "keys_missing": 409,
+    "content_in_clear": 409,
     "already_quarantined": 409,
     "not_quarantined": 409,
     "interrupt_expired": 410,

@@ -313,6 +313,9 @@ class RestoreBody(Body):
     sealed: bool | None = Field(
         None, description="Also take in live runs whose keys are not here; they end as cancelled."
     )
+    in_clear: bool | None = Field(
+        None, description="Also take in content in clear where it is encrypted; it stays readable."
+    )
 
 
 def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:

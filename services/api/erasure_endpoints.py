@@ -55,6 +55,7 @@ async def erase(service: Service, caller: Caller, request: Request) -> Response:
                 "blobs": before.found.blobs_encrypted,
             },
             "cancelled_runs": list(erased.cancelled),
+            "tier2_uncovered": _in_clear(before),
             "retained": _retained(before),
         },
         headers={POSITION_HEADER: erased.position},
@@ -108,18 +109,24 @@ def _answer(found: Report) -> dict[str, Any]:
 
 
 def _in_clear(found: Report) -> dict[str, Any]:
+    """What no erasure makes unreadable, because no key seals it."""
     counts = {"frames": found.found.frames_in_clear, "blobs": found.found.blobs_in_clear}
-    return {"counts": counts, "total": sum(counts.values())}
+    return {"counts": counts, "total": found.found.in_clear, "runs": found.found.runs_in_clear}
 
 
 def _retained(found: Report) -> dict[str, str]:
     """What stays, and why."""
     kept = {
-        "events": f"{found.found.events} events stay in the log, so that its chain verifies; their content is sealed"
+        "events": f"{found.found.events} events stay in the log, so that its chain verifies; what is sealed in them "
+        "nobody can open without its key"
     }
-    in_clear = _in_clear(found)["total"]
-    if in_clear:
-        kept["in_clear"] = f"{in_clear} texts were written before encryption was switched on and stay readable"
+    examined = found.found
+    if examined.in_clear:
+        told = f", {examined.imported_in_clear} of them taken in from a file" if examined.imported_in_clear else ""
+        kept["in_clear"] = (
+            f"{examined.in_clear} texts in {examined.runs_in_clear} runs{told} lie in clear and stay readable: no key "
+            "seals them, so an erasure cannot take them back"
+        )
     if not found.is_encrypted:
         kept["everything"] = "content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set"
     return kept

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from connectors.errors import OutsideError
 from services.api.answers import POSITION_HEADER, json_answer
 from services.api.bodies import ForkBody, fork_request
-from services.api.reading import json_body, spooled, text, whole
+from services.api.reading import flag, json_body, spooled, text, whole
 from services.api.run_endpoints import position_of, run_stream
 from services.api.service import Service
 from services.commands import limits
@@ -91,7 +91,7 @@ async def take_in(service: Service, caller: Caller, request: Request) -> Respons
     imports = service.layer.imports
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
         await spooled(request, cast("IO[bytes]", file), limit=limits.IMPORT_FILE_BYTES_MAX)
-        found = await imports.take_in(caller, cast("IO[bytes]", file))
+        found = await imports.take_in(caller, cast("IO[bytes]", file), in_clear=flag(request, "in_clear"))
     runs = [{"run_id": run.run_id, "imported": run.added} for run in found.runs]
     answer = {"run_id": runs[-1]["run_id"], "imported": runs[-1]["imported"], "runs": runs}
     return json_answer(answer, headers={POSITION_HEADER: found.position})

@@ -62,6 +62,9 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         handler=history_endpoints.take_in,
         says="Take in an exported run; the body is the file. The same file again adds nothing.",
         answer="Imported",
+        query=(
+            Query(name="in_clear", says="1: also take in content in clear where it is encrypted; it stays readable."),
+        ),
     ),
     Route(
         method="POST",

@@ -46,6 +46,7 @@ KEEPING_ROUTES: tuple[Route, ...] = (
         query=(
             Query(name="dry_run", says="1: check it and say what would be added."),
             Query(name="sealed", says="1: also take in live runs whose keys are not here; they end as cancelled."),
+            Query(name="in_clear", says="1: also take in content in clear where it is encrypted; it stays readable."),
         ),
     ),
     Route(

@@ -82,18 +82,19 @@ async def remove_snapshot(service: Service, caller: Caller, request: Request) ->
 async def restore_snapshot(service: Service, caller: Caller, request: Request) -> Response:
     """Of the stored file, or of the document in the body."""
     body = await json_body(request, RestoreBody, limit=service.max_request_bytes, optional=True)
-    restoring, dry_run, sealed = service.layer.restoring, bool(body.dry_run), bool(body.sealed)
+    restoring = service.layer.restoring
+    how = {"dry_run": bool(body.dry_run), "sealed": bool(body.sealed), "in_clear": bool(body.in_clear)}
     _, kept = await service.layer.snapshots.open(caller, request.path_params["snapshot_id"])
     with closing(kept) as file:
         if body.document is None:
-            return _answer(await restoring.restore(caller, file, dry_run=dry_run, sealed=sealed), body)
+            return _answer(await restoring.restore(caller, file, **how), body)
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as sent:
         try:
             for piece in StateWriter().rewrite(body.document):
                 sent.write(piece)
         except BrokenState as error:
             raise Declined("restore_failed", f"the document cannot be restored: {error}; nothing was told") from error
-        found = await restoring.restore(caller, cast("IO[bytes]", sent), dry_run=dry_run, sealed=sealed)
+        found = await restoring.restore(caller, cast("IO[bytes]", sent), **how)
         return _answer(found, body)
 
 
@@ -102,9 +103,8 @@ async def restore_snapshot_file(service: Service, caller: Caller, request: Reque
     restoring = service.layer.restoring
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
         await spooled(request, cast("IO[bytes]", file), limit=limits.STATE_FILE_BYTES_MAX)
-        found = await restoring.restore(
-            caller, cast("IO[bytes]", file), dry_run=flag(request, "dry_run"), sealed=flag(request, "sealed")
-        )
+        how = {name: flag(request, name) for name in ("dry_run", "sealed", "in_clear")}
+        found = await restoring.restore(caller, cast("IO[bytes]", file), **how)
     return _answer(found, None)
 
 

@@ -238,10 +238,13 @@ def import_run(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="What `runs export` wrote.")
     ],
+    in_clear: Annotated[
+        bool, typer.Option("--in-clear", help="Also content in clear where it is encrypted; it stays readable.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Take in an exported run with all it goes on with; the same file again adds nothing."""
-    answer, position = run(_import(file))
+    answer, position = run(_import(file, in_clear=in_clear))
     if as_json:
         print_json({**answer, "position": position or None})
         return
@@ -252,7 +255,8 @@ def import_run(
     out.print(Text.assemble(("event ", DIM), position))
 
 
-async def _import(file: Path) -> tuple[Mapping[str, Any], str]:
+async def _import(file: Path, *, in_clear: bool) -> tuple[Mapping[str, Any], str]:
+    params = {"in_clear": 1} if in_clear else None
     async with api_of_here() as api:
-        answer = await api.send_file("/v1/runs/import", file, timeout_s=IMPORT_TIMEOUT_S)
+        answer = await api.send_file("/v1/runs/import", file, params=params, timeout_s=IMPORT_TIMEOUT_S)
         return answer.value, answer.position

@@ -119,6 +119,9 @@ def restore(
     sealed: Annotated[
         bool, typer.Option("--sealed", help="Also live runs whose keys are not here; they end as cancelled.")
     ] = False,
+    in_clear: Annotated[
+        bool, typer.Option("--in-clear", help="Also content in clear where it is encrypted; it stays readable.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Take in a state. What is here already is left as it is; runs that were under way go on here."""
@@ -126,10 +129,8 @@ def restore(
     is_file = path.is_file()
     if not is_file and not ID.fullmatch(source):
         raise WrongUse(f"{source} is neither a file here nor the id of a snapshot (snap_...).")
-    restoring = (
-        _restore_file(path, dry_run=dry_run, sealed=sealed) if is_file else _restore_kept(source, dry_run, sealed)
-    )
-    found = run(restoring).value
+    how = {"dry_run": dry_run, "sealed": sealed, "in_clear": in_clear}
+    found = run(_restore_file(path, how) if is_file else _restore_kept(source, how)).value
     if as_json:
         print_json(found)
     else:
@@ -167,14 +168,13 @@ async def _delete(path: str) -> None:
         await api.delete(path)
 
 
-async def _restore_file(path: Path, *, dry_run: bool, sealed: bool = False) -> Answer:
-    params = {name: 1 for name, is_on in (("dry_run", dry_run), ("sealed", sealed)) if is_on}
+async def _restore_file(path: Path, how: Mapping[str, bool]) -> Answer:
+    params = {name: 1 for name, is_on in how.items() if is_on}
     async with api_of_here() as api:
         return await api.send_file(f"{SNAPSHOTS}/restore", path, params=params, timeout_s=LONG_S)
 
 
-async def _restore_kept(snapshot_id: str, dry_run: bool, sealed: bool) -> Answer:
-    how = {"dry_run": dry_run, "sealed": sealed}
+async def _restore_kept(snapshot_id: str, how: Mapping[str, bool]) -> Answer:
     async with api_of_here() as api:
         return await api.post(f"{SNAPSHOTS}/{snapshot_id}/restore", how, timeout_s=LONG_S)
 

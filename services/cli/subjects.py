@@ -62,7 +62,8 @@ def erase_subject(
     confirm: Annotated[str, typer.Option("--confirm", help="The subject again; without it nothing is erased.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Cancel what is under way for a subject and make its content unreadable, everywhere and for ever."""
+    """Cancel what is under way for a subject and make its content unreadable, everywhere and for ever. Exits 1 when
+    some of it lies in clear and stays readable."""
     if confirm and not reason:
         raise WrongUse("Why is it erased? --reason WHY is kept with the erasure, for whoever asks for proof of it.")
     body: dict[str, Any] = {"subject": subject, "dry_run": not confirm}
@@ -70,17 +71,26 @@ def erase_subject(
     body |= {"confirm": confirm} if confirm else {}
     answer = run(_post(tenant, body))
     found = answer.value
+    in_clear = 0 if found["dry_run"] else found["tier2_uncovered"]["total"]
     if as_json:
         print_json({**found, "position": answer.position or None})
-        return
-    out = console()
+    else:
+        _show_erasure(subject, tenant, answer, in_clear)
+    if in_clear:
+        raise typer.Exit(FAILED)
+
+
+def _show_erasure(subject: str, tenant: str, answer: Answer, in_clear: int) -> None:
+    out, found = console(), answer.value
     if found["dry_run"]:
         out.print(Text(f"Nothing was erased. To do it: --reason WHY --confirm {subject}", style=ODD))
     else:
         deleted = found["deleted"]
-        said = f"{subject} of {tenant} is erased: {counted(deleted['keys'], 'key')}, "
-        said += f"{counted(deleted['frames'], 'text')} unreadable"
-        out.print(Text.assemble((said, GOOD), ("  event ", DIM), answer.position))
+        did = f"{counted(deleted['keys'], 'key')}, {counted(deleted['frames'], 'text')} unreadable"
+        said = f"{subject} of {tenant} is erased: {did}"
+        if in_clear:
+            said = f"{subject} of {tenant} is not erased: {counted(in_clear, 'text')} can still be read. Done: {did}"
+        out.print(Text.assemble((said, BAD if in_clear else GOOD), ("  event ", DIM), answer.position))
         for run_id in found["cancelled_runs"]:
             out.print(f"cancelled {run_id}")
     for why in found["retained"].values():
@@ -155,7 +165,7 @@ def _show(found: Mapping[str, Any]) -> None:
     if not found["encrypted"]:
         out.print(Text("Content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set.", style=ODD))
     if found["tier2_uncovered"]["total"]:
-        out.print(Text(f"{counted(uncovered['frames'], 'text')} in clear, which cannot be erased", style=ODD))
+        out.print(Text(f"{counted(sum(uncovered.values()), 'text')} in clear, which cannot be erased", style=ODD))
     _show_problems(found)
 
 

@@ -61,6 +61,7 @@ CODES = frozenset(
         "snapshot_version_unknown",
         "restore_failed",
         "keys_missing",
+        "content_in_clear",
         "already_pausing",
         "not_paused",
         "run_busy",

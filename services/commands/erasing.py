@@ -3,9 +3,9 @@
     report    what there is of a subject, what an erasure makes unreadable, and what lies in clear and stays so
     erase     cancel what is under way, append the erasure; from then on every copy reads [erased], also in backups
 
-The log keeps its bytes, so its chain still verifies and replays give the same states. What was written before
-encryption was switched on cannot be taken back this way; it is counted and said, never passed over. A count that is
-missing was not looked at, which is not the same as zero.
+The log keeps its bytes, so its chain still verifies and replays give the same states. What lies in clear
+(written before encryption was switched on, or taken in so) cannot be taken back this way; it is counted and said, never
+passed over. A count that is missing was not looked at, which is not the same as zero.
 
 A subject is the user_id of runs; TENANT_ITSELF stands for the runs of a tenant that name no user.
 
@@ -74,9 +74,18 @@ class Examined:
     frames_in_clear: int = 0
     blobs_encrypted: int = 0
     blobs_in_clear: int = 0
+    runs_in_clear: int = 0
+    """Those with any of these."""
+    imported_in_clear: int = 0
+    """Those of them that were taken in from a file."""
     sessions: set[str] = field(default_factory=set)
     truncated: bool = False
     errors: list[str] = field(default_factory=list)
+
+    @property
+    def in_clear(self) -> int:
+        """Texts that no key seals."""
+        return self.frames_in_clear + self.blobs_in_clear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +153,11 @@ class Erasing:
             found.live_runs += row.status == "running"
             found.events += row.last_seq
             found.sessions.add(row.session_id)
+            in_clear = found.in_clear
             left = await self._examine(row, found, left)
+            if found.in_clear > in_clear:
+                found.runs_in_clear += 1
+                found.imported_in_clear += bool(row.imported_from)
         return Report(
             tenant=tenant,
             subject=subject,

@@ -1,6 +1,7 @@
 """Taking in a run that happened elsewhere, from its bundle.
 
-    checked     the bundle is whole, every run in it folds without drift; nothing is written before that is known
+    checked     the bundle is whole, every run in it folds without drift, and where content is encrypted nothing in it
+                is new and in clear, unless that is wanted; nothing is written before that is known
     kept        payloads go to the blob store, where the same bytes are the same blob
     published   the runs in their order, oldest first, each in parts that fit one append
     told        the owner has appended the end of each; a run that is here already is left as it is
@@ -26,11 +27,12 @@ from services.commands.declined import RETRY_LATER_S, Declined, bad_request
 from services.commands.follow import Sources
 from services.commands.publisher import Publisher
 from services.commands.subscription import Subscription
-from services.commands.telling import Part, Telling, written_here
+from services.commands.telling import WHY_IN_CLEAR, Part, Telling, written_here
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_CREATE, TENANT
 from services.stream.bundle import BlobPart, BrokenBundle, BundledEvent, BundleReader, Header
 from services.stream.bundle_replay import replay_bundle
+from services.stream.sealed_content import is_in_clear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class _Known:
     tenant: str
     events: int = 0
     tail_digest: str = ""
+    is_in_clear: bool = False
+    """Anything was said in it in clear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,10 @@ class Imports:
         self._telling = Telling(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
         self._busy = 0
 
-    async def take_in(self, caller: Caller, file: IO[bytes]) -> Imported:
-        """Everything in the bundle. `file` can be read from its beginning more than once. Raises Declined."""
+    async def take_in(self, caller: Caller, file: IO[bytes], *, in_clear: bool = False) -> Imported:
+        """Everything in the bundle. `file` can be read from its beginning more than once. Raises Declined, also
+        content_in_clear: runs in clear are taken in where content is encrypted only with `in_clear`.
+        """
         demand(caller, RUNS_CREATE)
         if caller.is_isolated:
             raise Declined(
@@ -92,10 +98,12 @@ class Imports:
             raise Declined("backpressure", f"{self._busy} imports are under way here", retry_after_s=RETRY_LATER_S)
         self._busy += 1
         try:
-            checked = await asyncio.to_thread(_checked, file)
+            looks = self._sources.content.keys is not None and not in_clear
+            checked = await asyncio.to_thread(_checked, file, looks_for_clear=looks)
             wanted = [run.run_id for run in checked.header.runs]
             here = {run_id: position for run_id in wanted if (position := await self._here(caller, run_id))}
             missing = [run_id for run_id in wanted if run_id not in here]
+            _require_sealed([run_id for run_id in missing if checked.runs[run_id].is_in_clear])
             if missing:
                 await self._keep_blobs(file)
                 here |= await self._publish(caller, file, checked, frozenset(missing))
@@ -182,7 +190,12 @@ class Imports:
         await self._telling.send(caller.tenant, caller.subject, run_id, origin, part)
 
 
-def _checked(file: IO[bytes]) -> _Checked:
+def _require_sealed(in_clear: list[str]) -> None:
+    if in_clear:
+        raise Declined("content_in_clear", f"{len(in_clear)} runs of the bundle, {in_clear[0]} first, {WHY_IN_CLEAR}")
+
+
+def _checked(file: IO[bytes], *, looks_for_clear: bool) -> _Checked:
     """The first pass: everything is folded and nothing may differ. Raises BrokenBundle."""
     runs: dict[str, _Known] = {}
     last: list[BundleReader] = []
@@ -192,6 +205,8 @@ def _checked(file: IO[bytes]) -> _Checked:
         if isinstance(item, BundledEvent):
             envelope, _ = read_envelope(item.event.value)
             known = runs.setdefault(item.run_id, _Known(first_offset=item.event.offset, tenant=envelope.tenant))
+            if looks_for_clear and not known.is_in_clear:
+                known.is_in_clear = is_in_clear(reader.codec.decode(item.event.value).record)
             known.events += 1
             known.tail_digest = digest(item.event.value).hex()
 

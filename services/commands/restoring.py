@@ -1,7 +1,8 @@
 """Restoring a state file into this installation, whatever its partition counts are.
 
     checked     the whole file, before anything of it is told (services/stream/state_checking.py), and whether what was
-                said in runs under way can be read here: without its keys a run would only fail
+                said in runs under way can be read here: without its keys a run would only fail. Where content is
+                encrypted, a file with content in clear is refused, unless that is wanted
     paused      what stands paused in it and not here, before the first run could go on
     limited     what may be spent in it, where nothing is said here, before the first run could spend
     kept        payloads, where the same bytes are the same blob
@@ -32,7 +33,7 @@ from services.commands.declined import RETRY_LATER_S, Declined, away
 from services.commands.follow import Sources
 from services.commands.pausing import Pausing
 from services.commands.publisher import Publisher
-from services.commands.telling import Part, Telling, written_here
+from services.commands.telling import WHY_IN_CLEAR, Part, Telling, written_here
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN
 from services.core.run.forking import origin_of
@@ -113,12 +114,14 @@ class Restoring:
         self._busy = False
 
     async def restore(
-        self, caller: Caller, file: IO[bytes], *, dry_run: bool = False, sealed: bool = False
+        self, caller: Caller, file: IO[bytes], *, dry_run: bool = False, sealed: bool = False, in_clear: bool = False
     ) -> Restored:
         """Take in a state file; `file` can be read from its beginning more than once. Raises Declined:
-        snapshot_version_too_new, snapshot_version_unknown, restore_failed, keys_missing, import_pending.
+        snapshot_version_too_new, snapshot_version_unknown, restore_failed, keys_missing, content_in_clear,
+        import_pending.
 
-        `sealed`: runs under way whose keys are not here are taken in as well, and end here as cancelled.
+        `sealed`: runs under way whose keys are not here are taken in as well, and end here as cancelled. `in_clear`: so
+        are runs in clear where content is encrypted; they stay readable for good.
         """
         demand(caller, ADMIN)
         if self._busy:
@@ -127,6 +130,11 @@ class Restoring:
         try:
             checked = await asyncio.to_thread(check_state, file, bytes_max=limits.STATE_BYTES_MAX)
             unreadable = await _unreadable(checked, self._content, takes_sealed=sealed)
+            if checked.runs_in_clear and self._content.keys is not None and not in_clear:
+                raise Declined(
+                    "content_in_clear",
+                    f"{checked.runs_in_clear} runs of the file, {checked.first_in_clear} first, {WHY_IN_CLEAR}",
+                )
             work = _Work(self._telling, self._pausing, self._budgets, caller, checked, unreadable, dry_run=dry_run)
             return await work.through(file)
         except TooNewState as error:

@@ -25,6 +25,11 @@ from services.commands.publisher import Publisher
 from services.commands.subscription import Subscription
 from services.stream.bundle import BrokenBundle
 
+WHY_IN_CLEAR = (
+    "hold what was said in clear, and content is encrypted here: no erasure could take it back. Leave them where they "
+    "are, or take them in as they are, readable for good, with in_clear=1 (--in-clear). Nothing was told"
+)
+"""Of runs that are refused (content_in_clear)."""
 OVER = frozenset({"completed", "failed", "cancelled"})
 
 

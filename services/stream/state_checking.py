@@ -21,6 +21,7 @@ from services.core.run.forking import origin_of
 from services.core.run.replaying import Folding
 from services.core.run.state import Ended, Refused
 from services.stream.bundle import BlobPart, blob_refs
+from services.stream.sealed_content import is_in_clear
 from services.stream.state_reading import StateReader, check_digest
 from services.stream.statefile import BrokenState, StatedEvent, StatedLimit, StatedRun, StateHeader
 
@@ -47,6 +48,9 @@ class CheckedState:
     blobs: int = 0
     sealed: dict[str, SealedRun] = field(default_factory=dict)
     """By run id; runs in clear are not in it."""
+    runs_in_clear: int = 0
+    """Those in which anything was said in clear."""
+    first_in_clear: str = ""
 
 
 def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
@@ -80,7 +84,7 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
                     blob = hashlib.sha256()
             case StatedRun():
                 if current is not None:
-                    current.check_end(found.sealed)
+                    current.check_end(found)
                 current = _Run(item, reader, keys_of_blobs)
                 if tenant and item.tenant != tenant:
                     raise BrokenState(f"{item.run_id} belongs to another tenant than the file")
@@ -92,7 +96,7 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
                 found.events += 1
                 current.take(item)
     if current is not None:
-        current.check_end(found.sealed)
+        current.check_end(found)
     found.sha256 = reader.sha256
     return found
 
@@ -108,6 +112,7 @@ class _Run:
         self._keys_of_blobs = keys_of_blobs
         self._key_ids: set[str] = set()
         self._origin = ""
+        self._in_clear = False
 
     def take(self, item: StatedEvent) -> None:
         entry = self._folding.take(item.event)
@@ -116,22 +121,26 @@ class _Run:
         if entry is None or entry.tenant != self._head.tenant:
             raise BrokenState(f"{self._head.run_id}: an event belongs to another tenant than the run")
         self._key_ids |= _key_ids_in(item.event.value)
+        self._in_clear = self._in_clear or is_in_clear(entry.event)
         if self._keys_of_blobs:
             for ref in blob_refs(entry.event):
                 self._key_ids |= self._keys_of_blobs.get(ref.sha256, set())
         if entry.seq == 1 and (before := origin_of(entry.event)) is not None:
             self._origin = before.run_id
 
-    def check_end(self, sealed: dict[str, SealedRun]) -> None:
+    def check_end(self, found: CheckedState) -> None:
         head, folding = self._head, self._folding
         if (head.events, head.tail_digest) != (folding.seq, folding.tail.hex()):
             raise BrokenState(f"{head.run_id} has {folding.seq} events, not the {head.events} that its head promises")
         if isinstance(folding.state, Refused) or head.is_over != isinstance(folding.state, Ended):
             raise BrokenState(f"{head.run_id} is {type(folding.state).__name__}, which its head does not say")
-        before = sealed.get(self._origin)
+        before = found.sealed.get(self._origin)
         key_ids = self._key_ids if before is None else self._key_ids | before.key_ids
         if key_ids:
-            sealed[head.run_id] = SealedRun(is_over=head.is_over, key_ids=frozenset(key_ids))
+            found.sealed[head.run_id] = SealedRun(is_over=head.is_over, key_ids=frozenset(key_ids))
+        if self._in_clear:
+            found.runs_in_clear += 1
+            found.first_in_clear = found.first_in_clear or head.run_id
 
 
 def _key_ids_in(data: bytes) -> set[str]:

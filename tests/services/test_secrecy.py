@@ -28,6 +28,7 @@ from connectors.protocols import (
 )
 from schemas.conversation import TextBlock, ToolResultBlock
 from schemas.ids import partition_key
+from schemas.reader import TermReader
 from schemas.run_commands import ForkRun, PostInput, StartRun
 from schemas.values import AgentDefinition, CommandEnvelope, ContentBlock, RunPosition, Segment, ToolCall, Usage
 from services.commands.audit_log import EventQuery
@@ -44,7 +45,7 @@ from services.runtime.tracing import NO_TRACING
 from services.stream.bundle_replay import replay_bundle
 from services.stream.family import Topics
 from services.stream.past import Past
-from services.stream.sealed_content import texts_in
+from services.stream.sealed_content import is_in_clear, texts_in
 from services.stream.subject_keys import ERASED, SubjectKeys
 from tests.services.commands.world import (
     ACME,
@@ -151,6 +152,15 @@ class Stage:
         self.world.project()
         return in_log + repr(self.world.twin.tables).encode() + b"\n".join(self.world.blobs.blobs.values())
 
+    def events(self) -> list[Any]:
+        """Every event of every run."""
+        found = []
+        for partition in range(PARTITIONS):
+            reader = TermReader()
+            raws = [reader.read(one.offset, one.value) for one in self.world.log.records[TOPICS.events, partition]]
+            found += [raw.decode().record for raw in raws if raw is not None]
+        return found
+
     def put(self, command: Any) -> None:
         """A command as a microservice sends it."""
         key = partition_key(command.run_id)
@@ -188,7 +198,9 @@ async def stage(
         previews = asyncio.create_task(runtime.previews.run())
         try:
             async with running(runtime):
-                yield Stage(made, model, tool, runtime_keys, runtime)
+                made_here = Stage(made, model, tool, runtime_keys, runtime)
+                yield made_here
+                assert not [event for event in made_here.events() if is_in_clear(event)]
         finally:
             following.cancel()
             previews.cancel()

@@ -25,7 +25,8 @@ async def test_a_subject_is_reported_then_erased_then_proved(here: Served) -> No
     assert found["tier1_covered"]["counts"] == {
         "keys": 1, "runs": 1, "live_runs": 0, "events": 4, "frames": 1, "blobs": 0
     }  # fmt: skip
-    assert found["tier2_uncovered"] == {"counts": {"frames": 1, "blobs": 0}, "total": 1}, "its owner here seals nothing"
+    in_clear = {"counts": {"frames": 1, "blobs": 0}, "total": 1, "runs": 1}
+    assert found["tier2_uncovered"] == in_clear, "its owner here seals nothing"
     assert found["tier3_residue"] == {"rows": 1, "scopes": 0, "sessions_examined": 1, "truncated": False}
     assert [key["erased"] for key in found["keys"]] == [False]
 
@@ -39,7 +40,9 @@ async def test_a_subject_is_reported_then_erased_then_proved(here: Served) -> No
     done = await client.post(PLACE, json={"subject": "ivy", "dry_run": False, "confirm": "ivy", "reason": "asked"})
     assert done.json()["deleted"] == {"keys": 1, "frames": 1, "blobs": 0}
     assert done.headers["x-loomlog-position"] == "subject.keys/0:1"
+    assert done.json()["tier2_uncovered"] == in_clear
     assert set(done.json()["retained"]) == {"events", "in_clear"}
+    assert done.json()["retained"]["in_clear"].startswith("1 texts in 1 runs lie in clear and stay readable: no key ")
 
     after = (await client.get(f"{PLACE}&subject=ivy")).json()
     assert after["tier1_covered"]["counts"]["keys"] == 0
@@ -90,3 +93,19 @@ async def test_where_nothing_is_encrypted_nothing_can_be_erased_and_that_is_said
         assert "keys" not in found["tier1_covered"]["counts"], "the topic of keys was not looked at"
         refused = await made.client().post(PLACE, json={"subject": "ivy", "dry_run": False, "confirm": "ivy"})
         assert (refused.status_code, refused.json()["code"]) == (503, "encryption_off")
+
+
+async def test_what_was_taken_in_in_clear_is_said_to_stay_and_nobody_goes_on_with_it(tmp_path: Path) -> None:
+    for name in ("there", "here"):
+        (tmp_path / name).mkdir()
+    async with served(tmp_path / "there") as there, served(tmp_path / "here", encrypted=True) as here:
+        run = (await there.run(prompt="in clear", caller=IVY))[1].data["run_id"]
+        data = (await there.client().get(f"/v1/runs/{run}/export")).content
+        taken_in = await here.client(ACME).post("/v1/runs/import?in_clear=1", content=data)
+        assert taken_in.status_code == 200, taken_in.text
+        assert (await here.client(IVY).post(f"/v1/runs/{run}/fork", json={"at": 1})).status_code == 200
+        erased = await here.client().post(PLACE, json={"subject": "ivy", "dry_run": False, "confirm": "ivy"})
+        assert erased.json()["tier2_uncovered"]["runs"] >= 1
+        assert "1 of them taken in from a file" in erased.json()["retained"]["in_clear"]
+        refused = await here.client(IVY).post(f"/v1/runs/{run}/fork", json={"at": 1})
+        assert (refused.status_code, refused.json()["code"]) == (410, "content_erased")

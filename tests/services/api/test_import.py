@@ -174,3 +174,20 @@ async def test_without_an_owner_it_is_pending_and_comes_later(tmp_path: Path, tw
         assert (answer.status_code, answer.json()["code"]) == (503, "import_pending")
         assert len(imports(deaf)) == 1
         assert json.loads(answer.text)["run_id"]
+
+
+async def test_where_content_is_encrypted_a_run_in_clear_is_taken_in_only_when_that_is_wanted(tmp_path: Path) -> None:
+    for name in ("there", "here"):
+        (tmp_path / name).mkdir()
+    async with served(tmp_path / "there") as there, served(tmp_path / "here", encrypted=True) as here:
+        run = await run_id(there, prompt="in clear")
+        data = await exported(there, run)
+        refused = await taken_in(here, data)
+        assert (refused.status_code, refused.json()["code"]) == (409, "content_in_clear")
+        assert f"1 runs of the bundle, {run} first" in refused.json()["error"]
+        assert "--in-clear" in refused.json()["error"]
+        assert imports(here) == []
+        answer = await here.client().post("/v1/runs/import?in_clear=1", content=data)
+        assert (answer.status_code, answer.json()["imported"]) == (200, True)
+        again = await taken_in(here, data)
+        assert (again.status_code, again.json()["imported"]) == (200, False), "nothing new comes with it"

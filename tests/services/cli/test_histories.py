@@ -147,8 +147,8 @@ async def test_an_exported_file_is_taken_in_elsewhere_and_twice_is_once(
     async with served(tmp_path / "other") as other:
         transport = httpx.ASGITransport(app=other.app)
         monkeypatch.setattr(histories, "api_of_here", lambda: Api("http://test", "shared-token", transport=transport))
-        first, position = await histories._import(path)
-        again, same = await histories._import(path)
+        first, position = await histories._import(path, in_clear=False)
+        again, same = await histories._import(path, in_clear=False)
     assert (first["runs"], again["imported"]) == ([{"run_id": run, "imported": True}], False)
     assert position == same
     assert position.startswith("run.events/")

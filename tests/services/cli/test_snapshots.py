@@ -103,11 +103,17 @@ def test_a_restore_shows_every_position_it_wrote(fake: FakeApi) -> None:
     )
     failed = invoke("snapshot", "restore", "snap_1_0123abcd", "--dry-run")
     assert (failed.exit_code, "r_x is not restored: taken" in failed.stdout) == (1, True)
-    assert fake.bodies("/v1/_snapshots/snap_1_0123abcd/restore")[1] == {"dry_run": True, "sealed": False}
+    assert fake.bodies("/v1/_snapshots/snap_1_0123abcd/restore")[1] == {
+        "dry_run": True, "sealed": False, "in_clear": False
+    }  # fmt: skip
     fake.answers["POST", "/v1/_snapshots/snap_1_0123abcd/restore"] = Scripted(body={**RESTORED, "runs_sealed": 2})
     sealed = invoke("snapshot", "restore", "snap_1_0123abcd", "--sealed")
     assert (sealed.exit_code, "2 runs cannot be read here: keys are missing or erased" in sealed.stdout) == (0, True)
-    assert fake.bodies("/v1/_snapshots/snap_1_0123abcd/restore")[2] == {"dry_run": False, "sealed": True}
+    assert fake.bodies("/v1/_snapshots/snap_1_0123abcd/restore")[2] == {
+        "dry_run": False, "sealed": True, "in_clear": False
+    }  # fmt: skip
+    invoke("snapshot", "restore", "snap_1_0123abcd", "--in-clear")
+    assert fake.bodies("/v1/_snapshots/snap_1_0123abcd/restore")[3]["in_clear"] is True
 
 
 def test_what_is_no_file_and_no_id_is_wrong_use(fake: FakeApi) -> None:
@@ -135,7 +141,7 @@ async def test_an_export_is_checked_and_restores(here: Served, tmp_path: Path) -
     path = tmp_path / "state.gz"
     found = await snapshots._export(snapshot_id, path)
     assert (found.runs, found.events, sorted(p.name for p in tmp_path.glob("state*"))) == (1, 4, ["state.gz"])
-    answer = await snapshots._restore_file(path, dry_run=True)
+    answer = await snapshots._restore_file(path, {"dry_run": True})
     assert answer.value["runs_skipped"] == 1
 
 
@@ -145,7 +151,7 @@ async def test_a_damaged_file_is_refused_with_a_sentence(here: Served, tmp_path:
     await snapshots._export(snapshot_id, path)
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(Refusal, match="cut short"):
-        await snapshots._restore_file(path, dry_run=False)
+        await snapshots._restore_file(path, {"dry_run": False})
 
 
 async def test_an_export_that_breaks_off_leaves_no_file(

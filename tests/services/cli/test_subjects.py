@@ -87,6 +87,19 @@ def test_an_erasure_shows_what_it_did_and_where_it_is_recorded(fake):
     assert json.loads(as_json)["position"] == "subject.keys/0:7"
 
 
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_nobody_is_called_erased_of_whom_a_text_stays_readable(fake, more):
+    done = {"dry_run": False, "deleted": {"keys": 1, "frames": 5, "blobs": 0}, "cancelled_runs": []}
+    body = {**report(in_clear=2), **done, "retained": {"in_clear": "2 texts in 1 runs lie in clear"}}
+    fake.answers["POST", "/v1/_erasure"] = Scripted(body=body, headers=AT)
+    result = invoke("erase", "ivy", "--tenant", "acme", "--reason", "asked", "--confirm", "ivy", *more)
+    assert result.exit_code == 1
+    if not more:
+        first, second = result.stdout.splitlines()[:2]
+        assert first.startswith("ivy of acme is not erased: 2 texts can still be read. Done: 1 key, 5 texts unreadable")
+        assert second == "2 texts in 1 runs lie in clear"
+
+
 @pytest.mark.parametrize(
     ("found", "code"),
     [

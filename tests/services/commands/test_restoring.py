@@ -74,8 +74,8 @@ async def file_of(there: Installation, **wanted: Any) -> bytes:
         return file.read()
 
 
-async def restored(here: Installation, data: bytes, *, dry_run: bool = False) -> Restored:
-    return await here.layer.restoring.restore(ADMIN_CALLER, io.BytesIO(data), dry_run=dry_run)
+async def restored(here: Installation, data: bytes, *, dry_run: bool = False, in_clear: bool = True) -> Restored:
+    return await here.layer.restoring.restore(ADMIN_CALLER, io.BytesIO(data), dry_run=dry_run, in_clear=in_clear)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -196,11 +196,28 @@ async def test_what_nobody_can_read_ends_here_where_that_is_wanted_or_was_erased
     else:
         keys = keys_over(MemoryLog({TOPIC: 1}))
     async with installation(tmp_path / "b", partitions=1, keys=keys) as here:
-        found = await here.layer.restoring.restore(ADMIN_CALLER, io.BytesIO(data), sealed=not is_erased)
+        found = await here.layer.restoring.restore(ADMIN_CALLER, io.BytesIO(data), sealed=not is_erased, in_clear=True)
         assert (found.runs, found.live_runs, found.sealed_runs) == (3, 0, 2)
         state = (await here.states())["r_tok-2"][1]
         assert isinstance(state, Ended)
         assert state.status == "cancelled"
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_content_in_clear_is_refused_where_content_is_encrypted_unless_it_is_wanted(
+    dry_run: bool, tmp_path: Path
+) -> None:
+    log = MemoryLog({TOPIC: 1})
+    data = await sealed_file(tmp_path / "a", keys_over(log), live=False)
+    async with installation(tmp_path / "b", partitions=1, keys=keys_over(log)) as here:
+        with pytest.raises(Declined) as caught:
+            await restored(here, data, dry_run=dry_run, in_clear=False)
+        assert caught.value.code == "content_in_clear"
+        assert "2 runs of the file, " in caught.value.message
+        assert await here.states() == {}
+        assert (await restored(here, data, dry_run=dry_run)).runs == 2
+    async with installation(tmp_path / "c", partitions=1) as here:
+        assert (await restored(here, data, in_clear=False)).runs == 2, "there all is in clear"
 
 
 async def test_keys_of_payloads_are_looked_for_too(tmp_path: Path) -> None:
