@@ -185,6 +185,12 @@ class RunDesk:
     def closed(self) -> None:
         self._doorway.closed()
 
+    def as_kept(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
+        if not self._secrecy.is_on:
+            return events
+        facts = getattr(aggregate.state, "facts", None)
+        return events if facts is None else self._secrecy.results(events, aggregate.tenant, facts.user_id)
+
     def decided(self, aggregate: Aggregate, event: Any) -> None:
         self._doorway.decided(aggregate, event)
         if type(event) not in NOTED:

@@ -1,7 +1,7 @@
 """User content on its way in and out of a runtime. In clear it is here only while a call is made.
 
     in    commands of microservices, before they are decided; replies of models and results of tools, before they
-          become orders
+          become orders; results that the core puts in words, before they are appended
     out   the conversation a model is sent, the arguments and the metadata a tool is given
 
 Without a key everything stays as it is, and each way costs one `if`.
@@ -9,13 +9,14 @@ Without a key everything stays as it is, and each way costs one `if`.
 Before: services/stream/subject_keys.py. After: desk.py, model_calls.py, tool_calls.py, deltas.py.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from connectors.sealing import key_ids_in
+from connectors.sealing import has_tokens, key_ids_in
 from schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from schemas.run_commands import Command, ForkRun, PostInput, ResolveCall, StartRun
+from schemas.run_events import ToolReturned
 from services.stream.sealed_content import sealed_command, texts_in
 from services.stream.subject_keys import Sealer, SubjectKeys
 
@@ -74,6 +75,19 @@ class Secrecy:
         sealer = await keys.sealer(tenant, subject)
         return sealed_command(command, keys.unsealed(tenant, subject, sealer))
 
+    def results(self, events: Sequence[Any], tenant: str, subject: str) -> Sequence[Any]:
+        """The events with the results that the core has put in words itself sealed like those that tools gave.
+
+        They hold nothing of a person, but nobody could tell that later of a text in clear. As they are while the
+        subject has no key.
+        """
+        if self._keys is None or not any(map(_is_in_clear, events)):
+            return events
+        sealer = self._keys.at_hand(tenant, subject)
+        if sealer is None:
+            return events
+        return [replace(event, text=sealer.text(event.text)) if _is_in_clear(event) else event for event in events]
+
     async def text(self, text: str, tenant: str) -> str:
         """The text in clear, for a tool. Raises Transient; Permanent when it cannot be read here."""
         if self._keys is None:
@@ -109,6 +123,11 @@ class Secrecy:
                 return replace(block, data=await self.text(block.data, tenant))
             case ToolUseBlock():
                 return replace(block, input=await self.text(block.input, tenant))
+
+
+def _is_in_clear(event: Any) -> bool:
+    """A result without a token; of one around a token the rest are ids and names."""
+    return type(event) is ToolReturned and bool(event.text) and not has_tokens(event.text)
 
 
 IN_CLEAR = Secrecy()

@@ -7,7 +7,7 @@ Before: loom.budget.commands. After: intake.py has it decided, budgets.py reads.
 """
 
 import zlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from connectors.protocols import LogRecord
@@ -154,6 +154,9 @@ class BudgetDesk:
 
     def standing(self, aggregate: Aggregate) -> None:
         return None
+
+    def as_kept(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
+        return events
 
     def decided(self, aggregate: Aggregate, event: Any) -> None: ...
 

@@ -120,6 +120,10 @@ _due, _outgoing = maker(Due), maker(Outgoing)  # at each event; see schemas/maki
 class Watcher(Protocol):
     """What a family wants to know of its partition as decisions are made and become durable. Does nothing itself."""
 
+    def as_kept(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
+        """The events of a decision as the log may hold them."""
+        ...
+
     def decided(self, aggregate: Aggregate, event: Any) -> None:
         """An event was decided; it is not durable yet."""
 
@@ -194,9 +198,12 @@ class Partition:
 
         Raises whatever a broken rule raises, and DecisionTooLarge; nothing has changed then.
         """
-        events = self._family.decide(aggregate.state, order)
+        events: Sequence[Any] = self._family.decide(aggregate.state, order)
         if not events:
             return False
+        times = self._family.times(order)
+        if not times:  # a history that is told again stays as it is
+            events = self._watcher.as_kept(aggregate, events)
         self.append(
             aggregate,
             events,
@@ -204,7 +211,7 @@ class Partition:
             cause_id=cause_id,
             command_offset=command_offset,
             result=order if is_result else None,
-            times=self._family.times(order),
+            times=times,
         )
         return True
 

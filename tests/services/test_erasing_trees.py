@@ -9,6 +9,7 @@ from connectors.tools.agent import Agent
 from connectors.tools.interruption import Interruption
 from projections.runs import RunFilter
 from schemas.conversation import ToolResultBlock
+from schemas.run_events import RunCompleted
 from schemas.values import InterruptionTerms, ToolCall, Usage
 from services.commands.control import Stopped
 from services.commands.requests import RunRequest
@@ -83,6 +84,16 @@ async def test_a_tree_is_cancelled_from_its_root_so_no_parent_goes_on_with_what_
         rows = [await on.layer.reads.run(IVY, run_id) for run_id in (root, child)]
         assert [row.status for row in rows] == ["cancelled", "cancelled"]
         assert len(model.requests) == asked
+
+
+async def test_a_subject_whose_sub_agent_was_cancelled_can_be_erased_whole() -> None:
+    async with stage(Delegating(), agent=TREE, tools=TOOLS) as on:
+        _, child = await waiting_tree(on)
+        await on.layer.control.cancel_run(ADMIN_CALLER, child, "not needed")
+        await until(lambda: any(isinstance(event, RunCompleted) for event in on.events()))
+        await on.layer.erasing.erase(ADMIN_CALLER, "acme", "ivy")
+        report = await on.layer.erasing.report(ADMIN_CALLER, "acme", "ivy")
+        assert (report.found.frames_in_clear, report.found.live_runs) == (0, 0)
 
 
 async def test_nothing_is_erased_while_runs_of_the_subject_go_on_beginning() -> None:

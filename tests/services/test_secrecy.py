@@ -26,10 +26,12 @@ from connectors.protocols import (
     ToolContext,
     ToolResult,
 )
+from connectors.sealing import has_tokens
 from schemas.conversation import TextBlock, ToolResultBlock
 from schemas.ids import partition_key
 from schemas.reader import TermReader
 from schemas.run_commands import ForkRun, PostInput, StartRun
+from schemas.run_events import ToolReturned
 from schemas.values import AgentDefinition, CommandEnvelope, ContentBlock, RunPosition, Segment, ToolCall, Usage
 from services.commands.audit_log import EventQuery
 from services.commands.erasing import TENANT_ITSELF
@@ -200,6 +202,8 @@ async def stage(
             async with running(runtime):
                 made_here = Stage(made, model, tool, runtime_keys, runtime)
                 yield made_here
+                results = [event.text for event in made_here.events() if isinstance(event, ToolReturned) and event.text]
+                assert all(map(has_tokens, results))
                 assert not [event for event in made_here.events() if is_in_clear(event)]
         finally:
             following.cancel()

@@ -1,5 +1,6 @@
 """A partition without a broker, and records of a log made by hand."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,9 @@ class Watch:
     in_log: list[Decision] = field(default_factory=list)
     over: list[tuple[RawEvent, RawEvent]] = field(default_factory=list)
     live: list[str] = field(default_factory=list)
+
+    def as_kept(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
+        return events
 
     def decided(self, aggregate: Aggregate, event: Any) -> None:
         self.decisions.append((aggregate.id, type(event).__name__))
