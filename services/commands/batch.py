@@ -87,13 +87,14 @@ class Batches:
     async def _first_begun(self, caller: Caller, wanted: Sequence[RunRequest]) -> dict[int, Accepted | Declined]:
         """Starts under the key of the batch, by place, up to the first that is not refused.
 
-        Raises Declined(idempotency_key_reused) when the key was that of another batch.
+        Raises Declined when the key was that of another batch (idempotency_key_reused), or that of one of which nobody
+        can tell that any more (content_erased).
         """
         begun: dict[int, Accepted | Declined] = {}
         for place, request in enumerate(wanted):
             if request.batch_sha256:
                 begun[place] = found = await self._begin(caller, request)
-                if isinstance(found, Declined) and found.code == "idempotency_key_reused":
+                if isinstance(found, Declined) and found.code in ("idempotency_key_reused", "content_erased"):
                     raise found
                 if isinstance(found, Accepted) or found.code == "run_pending":
                     break

@@ -30,6 +30,7 @@ from services.commands.items import Piece
 from services.commands.projection import Projection, scope_of
 from services.core.access.decide import Caller, Owner, reach, sees
 from services.core.access.scopes import ADMIN, RUNS_READ
+from services.core.subjects import Erasure
 
 CURSOR = re.compile(r"[A-Za-z0-9_-]*\Z")
 CURSOR_MAX = 1_024
@@ -238,24 +239,29 @@ class Reads:
         return sum(row.last_seq for row in page.rows)
 
     async def _check_not_erased(self, row: RunRow) -> None:
-        """Raises Declined(content_erased) when a key of what the run began with is: it would go on with no words.
-
-        So is a run without any key that its subject began before an erasure: it lies in clear, and is not to be used.
-        """
-        keys = self._sources.content.keys
-        if keys is None or not (erasures := keys.table.erasures_of(row.tenant, row.user_id)):
-            return
-        frames = await self._projection.frames(row.tenant, row.run_id, from_seq=-1, limit=limits.REPLAY_PAGE)
-        key_ids = {key_id for frame in frames for key_id in key_ids_in(f"{frame.event} {frame.payload or ''}")}
-        found = [erasure for key_id in key_ids if (erasure := keys.table.erasure_of(key_id, row.tenant)) is not None]
-        if not key_ids:
-            found = [erasure for erasure in erasures if row.started_at_ms <= erasure.record.at_ms]
-        if found:
+        """Raises Declined(content_erased) when what the run began with is: it would go on with no words."""
+        erasure = await self.erasure_of(row)
+        if erasure is not None:
             raise Declined(
                 "content_erased",
                 f"nobody can go on with {row.run_id}: what was said in it is erased (erasure "
-                f"{found[0].record.erasure_id}); start a new run",
+                f"{erasure.record.erasure_id}); start a new run",
             )
+
+    async def erasure_of(self, row: RunRow) -> Erasure | None:
+        """The erasure that took a key of what the run began with.
+
+        Or the first one since its subject began it, when it has no key: it lies in clear, and is not to be used.
+        """
+        keys = self._sources.content.keys
+        if keys is None or not (erasures := keys.table.erasures_of(row.tenant, row.user_id)):
+            return None
+        frames = await self._projection.frames(row.tenant, row.run_id, from_seq=-1, limit=limits.REPLAY_PAGE)
+        key_ids = {key_id for frame in frames for key_id in key_ids_in(f"{frame.event} {frame.payload or ''}")}
+        if not key_ids:
+            return next((one for one in erasures if row.started_at_ms <= one.record.at_ms), None)
+        found = (keys.table.erasure_of(key_id, row.tenant) for key_id in key_ids)
+        return next((erasure for erasure in found if erasure is not None), None)
 
     async def _newest_of(self, caller: Caller, session_id: str) -> RunRow | None:
         page = await self._projection.runs(scope_of(reach(caller)), RunFilter(session_id=session_id), limit=1)

@@ -168,6 +168,7 @@ class Runs:
         """Publishes the order and waits for what its owner decides. Raises Declined."""
         content, who = self._sources.content, launch.who
         if content.keys is not None:
+            await self._check_not_erased(launch)
             launch = replace(
                 launch,
                 seal=await content.seal(who.tenant, who.user_id),
@@ -203,6 +204,30 @@ class Runs:
         except BaseException:
             subscription.close()
             raise
+
+    async def _check_not_erased(self, launch: Launch) -> None:
+        """Before its subject is given a fresh key, under which no digest of before can be compared.
+
+        Raises Declined(content_erased) when the run that the request started is erased.
+        """
+        keys, who, run_id = self._sources.content.keys, launch.who, launch.names.run_id
+        if keys is None or not launch.digest or not keys.table.erasures_of(who.tenant, who.user_id):
+            return
+        try:
+            await self._sources.barrier.own_writes(self._sources.partition_of(run_id))
+            row = await self._sources.projection.run(who.tenant, run_id)
+            erasure = None if row is None else await self._reads.erasure_of(row)
+        except Declined as declined:
+            if declined.code != "projection_unavailable":
+                raise
+            return  # as when nothing is known of an earlier run
+        if erasure is not None:
+            raise Declined(
+                "content_erased",
+                f"this Idempotency-Key started {run_id}, and what was said in it is erased (erasure "
+                f"{erasure.record.erasure_id}); use a new key to ask again",
+                details={"run_id": run_id},
+            )
 
     async def _keep_credentials(self, launch: Launch) -> None:
         """Before the order is in the log: from then on an owner may need them. Raises Declined."""

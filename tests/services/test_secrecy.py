@@ -469,6 +469,25 @@ async def test_an_idempotent_request_is_recognised_although_its_digest_tells_not
         assert other.code == "idempotency_key_reused"
 
 
+async def test_an_idempotent_request_of_before_an_erasure_is_said_to_be_erased() -> None:
+    async with stage() as on:
+        request = replace(REQUEST, idempotency_key="k1")
+        run_id, _ = await ran(on, request)
+        last = (await on.layer.reads.run(IVY, run_id)).last_seq
+        fork = ForkRequest(at_seq=last, prompt="and now?", idempotency_key="k2")
+        forked = await on.layer.forks.fork(IVY, run_id, fork)
+        await pieces_of(forked.stream)
+        await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
+        for repeated in (on.layer.runs.start(IVY, request), on.layer.forks.fork(IVY, run_id, fork)):
+            found = await declined(repeated)
+            assert (found.code, run_id in found.message) == ("content_erased", True)
+        assert "use a new key" in (await declined(on.layer.runs.start(IVY, replace(request, prompt="else")))).message
+        report = await on.layer.erasing.report(ADMIN_CALLER, "acme", USER)
+        assert all(key.erasure for key in report.keys), "nobody gave her a fresh key"
+        again = await on.layer.runs.start(IVY, replace(request, idempotency_key="k3"))
+        await pieces_of(again.stream)
+
+
 async def test_forks_and_further_runs_of_a_session_go_on_with_what_was_said() -> None:
     async with stage() as on:
         accepted = await on.layer.runs.start(IVY, REQUEST)
