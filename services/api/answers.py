@@ -79,6 +79,7 @@ STATUS: Mapping[str, int] = {
     "provider_unavailable": 503,
     "probe_unavailable": 503,
     "log_unavailable": 503,
+    "keys_unavailable": 503,
     "projection_unavailable": 503,
     "blobs_unavailable": 503,
     "starting": 503,

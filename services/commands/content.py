@@ -21,10 +21,17 @@ from projections.interrupts import InterruptRow
 from projections.masking import masked
 from projections.runs import RunRow
 from projections.transcript import TranscriptRow
-from services.commands.declined import away
-from services.stream.subject_keys import Seal, SubjectKeys
+from services.commands.declined import RETRY_SOON_S, Declined, away
+from services.stream.subject_keys import NewerKey, Seal, SubjectKeys
 
 Shown = TypeVar("Shown")
+
+
+def keys_away(error: OutsideError) -> Declined:
+    """Why a key of a subject cannot be had: the log does not answer, or this process has an old key-encryption key."""
+    if isinstance(error, NewerKey):
+        return Declined("keys_unavailable", str(error), retry_after_s=RETRY_SOON_S)
+    return away("log", error)
 
 
 class Content:
@@ -40,7 +47,7 @@ class Content:
         try:
             sealer = await self.keys.sealer(tenant, subject)
         except OutsideError as error:
-            raise away("log", error) from error
+            raise keys_away(error) from error
         return lambda text, untrusted: sealer.untrusted(text) if untrusted else sealer.text(text)
 
     async def digest(self, tenant: str, subject: str, digest: str) -> str:
@@ -50,7 +57,7 @@ class Content:
         try:
             return (await self.keys.sealer(tenant, subject)).key.digest(digest)
         except OutsideError as error:
-            raise away("log", error) from error
+            raise keys_away(error) from error
 
     async def know(self, value: Any) -> None:
         """Makes sure that what is known of the keys in a value is up to date. Raises Declined."""
@@ -59,7 +66,7 @@ class Content:
         try:
             await self.keys.know(*_strings(value))
         except OutsideError as error:
-            raise away("log", error) from error
+            raise keys_away(error) from error
 
     async def shown(self, value: Shown, tenant: str) -> Shown:
         """The value with every text in it in clear; hashes in it are those of what is stored. Raises Declined."""

@@ -86,6 +86,7 @@ CODES = frozenset(
         "provider_list_failed",
         "probe_unavailable",
         "log_unavailable",
+        "keys_unavailable",
         "projection_unavailable",
         "blobs_unavailable",
         "credentials_unavailable",

@@ -26,6 +26,7 @@ from schemas.values import BlobRef
 from services.commands import limits
 from services.commands.authentication import demand
 from services.commands.barrier import not_yet
+from services.commands.content import keys_away
 from services.commands.control import Control
 from services.commands.declined import RETRY_SOON_S, Declined, away, bad_request
 from services.commands.follow import Sources
@@ -219,7 +220,7 @@ class Erasing:
         try:
             return await keys.wrap_anew()
         except OutsideError as error:
-            raise away("log", error) from error
+            raise keys_away(error) from error
 
     # --- shared ------------------------------------------------------------------------------------------------------
 

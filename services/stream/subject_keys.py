@@ -52,6 +52,10 @@ class WrongKey(Exception):
     """The key-encryption key is not the one this log was written with. The text says what to do."""
 
 
+class NewerKey(Transient):
+    """A data key is wrapped by a key-encryption key that this process does not have. The text says what to do."""
+
+
 Seal = Callable[[str, bool], str]
 """A text and whether it is untrusted, as what goes into the log instead."""
 
@@ -209,8 +213,8 @@ class SubjectKeys:
     def _is_ours(self, key: SubjectKeyMade) -> bool:
         return key.key_id in self._open or key.wrapped_by in self._wrapping.keys
 
-    def _newer(self, key: SubjectKeyMade) -> Transient:
-        return Transient(
+    def _newer(self, key: SubjectKeyMade) -> NewerKey:
+        return NewerKey(
             f"the key {key.key_id} is wrapped by {key.wrapped_by}, which this process was not started with: restart it "
             "with the new LOOMLOG_ENCRYPTION_KEY",
             kind="unavailable",
@@ -353,9 +357,14 @@ class SubjectKeys:
         return Erasure(record=record, offset=offset)
 
     async def wrap_anew(self) -> int:
-        """Wraps every data key that an earlier key-encryption key wrapped under the current one; how many."""
+        """Wraps every data key that an earlier key-encryption key wrapped under the current one; how many.
+
+        Raises Transient, also when a newer one than this process has wrapped one of them; then none is wrapped.
+        """
         await self.catch_up()
         old = [key for key in self.table.all_keys() if key.wrapped_by != self._wrapping.current]
+        if (newer := next((key for key in old if key.wrapped_by not in self._wrapping.keys), None)) is not None:
+            raise self._newer(newer)
         for key in old:
             await self._appender.append(self.topic, PARTITION, [self._record_of(self._data_key(key), key.at_ms)])
         await self.catch_up()

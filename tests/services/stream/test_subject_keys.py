@@ -183,6 +183,9 @@ async def test_a_process_that_was_not_restarted_yet_waits_for_the_new_key_encryp
     assert old.opened(after, "acme") == UNREADABLE
     await new.wrap_anew()
     await old.catch_up()
+    with pytest.raises(Transient, match="restart it with the new"):
+        await old.wrap_anew()
+    assert {key.wrapped_by for key in old.table.all_keys()} == {name_of(NEXT_KEK)}, "it does not wrap them back"
     assert old.opened_for_model(before, "acme") == "before", "what it has unwrapped it goes on with"
 
 
