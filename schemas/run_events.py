@@ -129,7 +129,9 @@ class ChildReturned:
     agent: str = ''
     """Its agent."""
     status: str = 'completed'
-    """completed, failed, cancelled or refused; of a resident child also running, awaiting_input or closed."""
+    """completed, failed, cancelled or refused; of a resident child also running, awaiting_input, undelivered or
+    closed.
+    """
     text: str = ''
     """Its last words, or why it has none."""
     text_blob: BlobRef | None = None

@@ -186,7 +186,7 @@ def _not_delivered(order: ChildTold) -> ChildTold:
         return order
     why = f": {order.text}" if order.status in ("failed", "cancelled") and order.text else ""
     text = f"not delivered: the sub-agent {order.child_run_id} is over ({order.status}{why}); open another one"
-    return changed(order, status=delegation.REFUSED, text=text, text_blob=None)
+    return changed(order, status=delegation.UNDELIVERED, text=text, text_blob=None)
 
 
 def _texts_for(state: AwaitingTools, child_run_id: str) -> list[tuple[OpenCall, Delegation]]:

@@ -26,10 +26,10 @@ STARTING = frozenset({SPAWN, PARALLEL_SPAWN, OPEN})
 """Operations that begin runs; the others ask a resident child."""
 WAITING, RUNNING, DONE = "waiting", "running", "done"
 """How far a child of a call is."""
-REFUSED, PARKED, CLOSED = "refused", "awaiting_input", "closed"
-"""What becomes of a child, besides the statuses of runs: it never began, or was over before it heard the text; it waits
-for more; it was closed."""
-OVER = frozenset({"completed", "failed", "cancelled", REFUSED, CLOSED})
+REFUSED, UNDELIVERED, PARKED, CLOSED = "refused", "undelivered", "awaiting_input", "closed"
+"""What becomes of a child, besides the statuses of runs: it never began, or takes no text now; it was over before it
+heard the text; it waits for more; it was closed."""
+OVER = frozenset({"completed", "failed", "cancelled", REFUSED, UNDELIVERED, CLOSED})
 """Statuses after which nothing more comes from a child."""
 
 
@@ -150,7 +150,7 @@ def result(delegation: Delegation, texts: Sequence[str]) -> tuple[str, bool]:
     if delegation.op == PARALLEL_SPAWN:
         found = [_entry(child, text) for child, text in zip(delegation.children, texts, strict=True)]
         return json.dumps({"results": found}, ensure_ascii=False), False
-    if first.status == REFUSED:
+    if first.status in (REFUSED, UNDELIVERED):
         return texts[0], True
     is_error = first.status in ("failed", "cancelled")
     if delegation.op == SPAWN:
