@@ -15,9 +15,10 @@ Before: a transport has spooled the file. After: telling.py, and the owner of ea
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO
 
+from connectors.sealing import has_tokens
 from schemas.codec import Undecodable, digest, read_envelope
 from schemas.ids import ID_PATTERN
 from schemas.values import ImportOrigin
@@ -30,7 +31,7 @@ from services.commands.subscription import Subscription
 from services.commands.telling import WHY_IN_CLEAR, Part, Telling, written_here
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_CREATE, TENANT
-from services.stream.bundle import BlobPart, BrokenBundle, BundledEvent, BundleReader, Header
+from services.stream.bundle import BlobPart, BrokenBundle, BundledEvent, BundleReader, Header, blob_refs
 from services.stream.bundle_replay import replay_bundle
 from services.stream.sealed_content import is_in_clear
 
@@ -61,6 +62,8 @@ class _Known:
     tail_digest: str = ""
     is_in_clear: bool = False
     """Anything was said in it in clear."""
+    payloads: set[str] = field(default_factory=set)
+    """Hashes of what it has in the blob store, while that is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +202,25 @@ def _checked(file: IO[bytes], *, looks_for_clear: bool) -> _Checked:
     """The first pass: everything is folded and nothing may differ. Raises BrokenBundle."""
     runs: dict[str, _Known] = {}
     last: list[BundleReader] = []
+    looked_at: set[str] = set()
 
     def seen(item: BundledEvent | BlobPart, reader: BundleReader) -> None:
         last[:] = [reader]
         if isinstance(item, BundledEvent):
             envelope, _ = read_envelope(item.event.value)
             known = runs.setdefault(item.run_id, _Known(first_offset=item.event.offset, tenant=envelope.tenant))
-            if looks_for_clear and not known.is_in_clear:
-                known.is_in_clear = is_in_clear(reader.codec.decode(item.event.value).record)
             known.events += 1
             known.tail_digest = digest(item.event.value).hex()
+            if looks_for_clear and not known.is_in_clear:
+                event = reader.codec.decode(item.event.value).record
+                known.is_in_clear = is_in_clear(event)
+                known.payloads |= {ref.sha256 for ref in blob_refs(event)}
+        elif looks_for_clear and item.ref.sha256 not in looked_at:
+            # A sealed payload is one token from its first byte on.
+            looked_at.add(item.ref.sha256)
+            if not has_tokens(item.data.decode("latin-1")):
+                for known in runs.values():
+                    known.is_in_clear = known.is_in_clear or item.ref.sha256 in known.payloads
 
     file.seek(0)
     found = replay_bundle(file, through_bytes=False, bytes_max=limits.IMPORT_BYTES_MAX, seen=seen)

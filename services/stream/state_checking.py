@@ -2,13 +2,14 @@
 
 First the digest of the whole, without looking into it; then the counts, the hash of every payload, and of every run
 that its events are dense, chained, legal and those its head promises. Nothing is kept but the run that is being folded,
-so a file may be larger than memory; of sealed content the ids of its keys are remembered, which are not in the file.
+so a file may be larger than memory; of sealed content the ids of its keys are remembered, which are not in the file,
+and of payloads in clear their hashes.
 
 Before: state_reading.py. After: services/commands/restoring.py, the command line.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -64,6 +65,7 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
     tenant = reader.header.tenant
     blob = hashlib.sha256()
     keys_of_blobs: dict[str, set[str]] = {}
+    blobs_in_clear: set[str] = set()
     current: _Run | None = None
     for item in reader:
         match item:
@@ -79,13 +81,15 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
                     keys_of_blobs.setdefault(item.ref.sha256, set()).update(key_ids)
                 if item.is_last:
                     found.blobs += 1
+                    if item.ref.sha256 not in keys_of_blobs:
+                        blobs_in_clear.add(item.ref.sha256)
                     if blob.hexdigest() != item.ref.sha256:
                         raise BrokenState(f"the payload {item.ref.sha256} hashes to {blob.hexdigest()}: altered")
                     blob = hashlib.sha256()
             case StatedRun():
                 if current is not None:
                     current.check_end(found)
-                current = _Run(item, reader, keys_of_blobs)
+                current = _Run(item, reader, keys_of_blobs, blobs_in_clear)
                 if tenant and item.tenant != tenant:
                     raise BrokenState(f"{item.run_id} belongs to another tenant than the file")
                 found.runs += 1
@@ -104,12 +108,19 @@ def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
 class _Run:
     """The run that is being folded. What it goes on with is left out: which events are legal does not depend on it."""
 
-    def __init__(self, head: StatedRun, reader: StateReader, keys_of_blobs: Mapping[str, set[str]]) -> None:
+    def __init__(
+        self,
+        head: StatedRun,
+        reader: StateReader,
+        keys_of_blobs: Mapping[str, set[str]],
+        blobs_in_clear: Collection[str],
+    ) -> None:
         if not ID_PATTERN.match(head.run_id):
             raise BrokenState(f"the file names a run {head.run_id[:80]!r}, which is no id")
         self._head = head
         self._folding = Folding(head.run_id, codec=reader.codec, through_bytes=False)
         self._keys_of_blobs = keys_of_blobs
+        self._blobs_in_clear = blobs_in_clear
         self._key_ids: set[str] = set()
         self._origin = ""
         self._in_clear = False
@@ -122,9 +133,10 @@ class _Run:
             raise BrokenState(f"{self._head.run_id}: an event belongs to another tenant than the run")
         self._key_ids |= _key_ids_in(item.event.value)
         self._in_clear = self._in_clear or is_in_clear(entry.event)
-        if self._keys_of_blobs:
+        if self._keys_of_blobs or self._blobs_in_clear:
             for ref in blob_refs(entry.event):
                 self._key_ids |= self._keys_of_blobs.get(ref.sha256, set())
+                self._in_clear = self._in_clear or ref.sha256 in self._blobs_in_clear
         if entry.seq == 1 and (before := origin_of(entry.event)) is not None:
             self._origin = before.run_id
 

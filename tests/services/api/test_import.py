@@ -191,3 +191,18 @@ async def test_where_content_is_encrypted_a_run_in_clear_is_taken_in_only_when_t
         assert (answer.status_code, answer.json()["imported"]) == (200, True)
         again = await taken_in(here, data)
         assert (again.status_code, again.json()["imported"]) == (200, False), "nothing new comes with it"
+
+
+async def test_nor_is_one_whose_payload_is_in_clear(tmp_path: Path) -> None:
+    for name in ("there", "here"):
+        (tmp_path / name).mkdir()
+    async with served(tmp_path / "there") as there, served(tmp_path / "here", encrypted=True) as here:
+        world = there.world
+        ref = await world.blobs.put(b"long " * 20_000, "text/plain")
+        block = ContentBlock(type="trusted-text", blob=ref)
+        run = "r_" + world.token()
+        world.tenants[run] = "acme"
+        first = started(run, segments=(Segment(role="user", content=(block,)),))
+        world.happen(run, first, requested(1), replied(1, text=""), completed())
+        refused = await taken_in(here, await exported(there, run))
+        assert (refused.status_code, refused.json()["code"]) == (409, "content_in_clear")

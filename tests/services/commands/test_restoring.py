@@ -235,6 +235,25 @@ async def test_keys_of_payloads_are_looked_for_too(tmp_path: Path) -> None:
             await restored(here, data)
 
 
+async def test_a_payload_in_clear_is_content_in_clear(tmp_path: Path) -> None:
+    log = MemoryLog({TOPIC: 1})
+    sealer = await keys_over(log).sealer("t", "")
+    for data, is_refused in ((b"long " * 100, True), (sealer.text("long " * 100).encode(), False)):
+        async with installation(tmp_path / f"a{is_refused}", partitions=1) as there:
+            block = ContentBlock(type="trusted-text", blob=await there.blobs.put(data, "text/plain"))
+            there.world.on_effect = stopped
+            there.world.start_run("r_tok", prompt="", segments=(Segment(role="user", content=(block,)),))
+            await there.world.until(lambda world=there.world: world.has("r_tok"))
+            await there.world.close()
+            file = await file_of(there)
+        async with installation(tmp_path / f"b{is_refused}", partitions=1, keys=keys_over(log)) as here:
+            if is_refused:
+                with pytest.raises(Declined, match="1 of the 1 runs of the file, r_tok first"):
+                    await restored(here, file, in_clear=False)
+            else:
+                assert (await restored(here, file, in_clear=False)).live_runs == 1
+
+
 # --- the same file again ---------------------------------------------------------------------------------------------
 
 
