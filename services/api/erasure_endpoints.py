@@ -122,7 +122,7 @@ def _retained(found: Report) -> dict[str, str]:
     }
     examined = found.found
     if examined.in_clear:
-        told = f", {examined.imported_in_clear} of them taken in from a file" if examined.imported_in_clear else ""
+        told = f" ({examined.imported_in_clear} of them taken in from a file)" if examined.imported_in_clear else ""
         kept["in_clear"] = (
             f"{examined.in_clear} texts in {examined.runs_in_clear} runs{told} lie in clear and stay readable: no key "
             "seals them, so an erasure cannot take them back"

@@ -106,7 +106,10 @@ class Imports:
             wanted = [run.run_id for run in checked.header.runs]
             here = {run_id: position for run_id in wanted if (position := await self._here(caller, run_id))}
             missing = [run_id for run_id in wanted if run_id not in here]
-            _require_sealed([run_id for run_id in missing if checked.runs[run_id].is_in_clear])
+            in_clear_here = [run_id for run_id in missing if checked.runs[run_id].is_in_clear]
+            if in_clear_here:
+                found = f"{len(in_clear_here)} of the {len(wanted)} runs of the bundle, {in_clear_here[0]} first"
+                raise Declined("content_in_clear", f"{found}, {WHY_IN_CLEAR}")
             if missing:
                 await self._keep_blobs(file)
                 here |= await self._publish(caller, file, checked, frozenset(missing))
@@ -191,11 +194,6 @@ class Imports:
             bundle_sha256=checked.sha256,
         )
         await self._telling.send(caller.tenant, caller.subject, run_id, origin, part)
-
-
-def _require_sealed(in_clear: list[str]) -> None:
-    if in_clear:
-        raise Declined("content_in_clear", f"{len(in_clear)} runs of the bundle, {in_clear[0]} first, {WHY_IN_CLEAR}")
 
 
 def _checked(file: IO[bytes], *, looks_for_clear: bool) -> _Checked:

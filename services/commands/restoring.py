@@ -131,10 +131,10 @@ class Restoring:
             checked = await asyncio.to_thread(check_state, file, bytes_max=limits.STATE_BYTES_MAX)
             unreadable = await _unreadable(checked, self._content, takes_sealed=sealed)
             if checked.runs_in_clear and self._content.keys is not None and not in_clear:
-                raise Declined(
-                    "content_in_clear",
-                    f"{checked.runs_in_clear} runs of the file, {checked.first_in_clear} first, {WHY_IN_CLEAR}",
+                found = (
+                    f"{checked.runs_in_clear} of the {checked.runs} runs of the file, {checked.first_in_clear} first"
                 )
+                raise Declined("content_in_clear", f"{found}, {WHY_IN_CLEAR}")
             work = _Work(self._telling, self._pausing, self._budgets, caller, checked, unreadable, dry_run=dry_run)
             return await work.through(file)
         except TooNewState as error:

@@ -184,7 +184,7 @@ async def test_where_content_is_encrypted_a_run_in_clear_is_taken_in_only_when_t
         data = await exported(there, run)
         refused = await taken_in(here, data)
         assert (refused.status_code, refused.json()["code"]) == (409, "content_in_clear")
-        assert f"1 runs of the bundle, {run} first" in refused.json()["error"]
+        assert f"1 of the 1 runs of the bundle, {run} first" in refused.json()["error"]
         assert "--in-clear" in refused.json()["error"]
         assert imports(here) == []
         answer = await here.client().post("/v1/runs/import?in_clear=1", content=data)

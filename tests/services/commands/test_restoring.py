@@ -213,7 +213,7 @@ async def test_content_in_clear_is_refused_where_content_is_encrypted_unless_it_
         with pytest.raises(Declined) as caught:
             await restored(here, data, dry_run=dry_run, in_clear=False)
         assert caught.value.code == "content_in_clear"
-        assert "2 runs of the file, " in caught.value.message
+        assert "2 of the 2 runs of the file, " in caught.value.message
         assert await here.states() == {}
         assert (await restored(here, data, dry_run=dry_run)).runs == 2
     async with installation(tmp_path / "c", partitions=1) as here:
