@@ -28,7 +28,7 @@ from projections import audit, cursors, interrupts, problems, runs, steps, trans
 from projections.history import Cursor
 from projections.tables import metadata
 
-VERSION = 8
+VERSION = 9
 """Of the tables and the fold. Raise it whenever the same events give other rows; the projector then rebuilds."""
 PREFIX = "loom"
 TABLES = (

@@ -113,7 +113,8 @@ def _fold_run(
         stepped = steps.apply(before.frames.calls, events)
         changes.steps.extend(stepped[key] for key in sorted(stepped))
         if run is not None:
-            spent.extend(usage.apply(run.user_id, run.agent, events))
+            if not is_told_elsewhere(run):
+                spent.extend(usage.apply(run.user_id, run.agent, events))
             asked = interrupts.apply(run, events)
             changes.interrupts.extend(asked[key] for key in sorted(asked))
     left = items[len(events) :]
@@ -123,3 +124,8 @@ def _fold_run(
         if problem is not None and run is not None:
             run = runs.halt(run, problem.error)
     return Known(audit=place, run=run, frames=memory)
+
+
+def is_told_elsewhere(run: runs.RunRow) -> bool:
+    """Whether what was spent in the run is what a file says that was spent somewhere else."""
+    return run.told_events > 0 and not run.restored

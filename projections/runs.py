@@ -145,6 +145,8 @@ class RunRow(NamedTuple):
     """Topic, partition and offset where it began elsewhere; empty for a run of this log."""
     told_events: int
     """How many events of it are told again here; 0 for a run of this log, and for one that was restored and goes on."""
+    restored: bool
+    """It was a run of an installation whose state was restored here; of other imports the user is hearsay."""
     parent_run_id: str
     """The run that started it; empty for a run of its own."""
     root_run_id: str
@@ -383,6 +385,7 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "forked_from_seq": event.forked_from.seq if event.forked_from else 0,
         "imported_from": _place(event.imported_from) if event.imported_from else "",
         "told_events": event.imported_from.events if event.imported_from else 0,
+        "restored": bool(event.imported_from and event.imported_from.restored),
         **_place_in_tree(at.envelope.aggregate, event),
         "traceparent": event.traceparent,
         "metadata": _json_object(event.metadata),

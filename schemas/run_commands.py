@@ -191,6 +191,8 @@ class ForkRun:
     """
     operator_key_restricted: bool = False
     """Its principal may not spend the operator's provider keys; neither may the fork."""
+    user_id: str = ''
+    """End user of a fork of a run that was imported and not restored. Every other fork has the user of its origin."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -211,6 +213,7 @@ class ForkRun:
             "credentials": self.credentials,
             "books_offset": self.books_offset,
             "operator_key_restricted": self.operator_key_restricted,
+            "user_id": self.user_id,
         }
 
     @classmethod
@@ -233,6 +236,7 @@ class ForkRun:
             credentials=tuple(value["credentials"]),
             books_offset=value["books_offset"],
             operator_key_restricted=value["operator_key_restricted"],
+            user_id=value["user_id"],
         )
 
 

@@ -660,6 +660,10 @@ class ImportOrigin:
     """
     bundle_sha256: str
     """Hash of the content of the bundle it came in, hex."""
+    restored: bool = False
+    """It came in a state file that an administrator restored, and was a run of that installation: what it says of
+    its definition and its user holds here too. Of others both are only told.
+    """
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -670,6 +674,7 @@ class ImportOrigin:
             "events": self.events,
             "tail_digest": self.tail_digest,
             "bundle_sha256": self.bundle_sha256,
+            "restored": self.restored,
         }
 
     @classmethod
@@ -682,6 +687,7 @@ class ImportOrigin:
             events=value["events"],
             tail_digest=value["tail_digest"],
             bundle_sha256=value["bundle_sha256"],
+            restored=value["restored"],
         )
 
 

@@ -13,6 +13,7 @@ from services.api.bodies import (
 )
 from services.api.route import CURSOR, LIMIT, RUN, STATUS, TENANT, WHOLE, Query, Route
 from services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from services.core.access.scopes import TENANT as TENANT_SCOPE
 
 HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
@@ -58,7 +59,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/runs/import",
-        access=RUNS_CREATE,
+        access=TENANT_SCOPE,
         handler=history_endpoints.take_in,
         says="Take in an exported run; the body is the file. The same file again adds nothing.",
         answer="Imported",

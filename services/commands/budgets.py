@@ -36,6 +36,7 @@ from services.core.access.scopes import ADMIN, RUNS_READ, TENANT
 from services.core.budget import state
 from services.core.budget.amounts import account_at
 from services.core.budget.decide import wrong_account
+from services.core.budget.limits import AMOUNT_MAX
 from services.core.budget.months import day_of, first_day, month_of
 from services.core.budget.state import Account, Limit, account_key
 from services.stream.budget_clerk import BudgetClerk, ClerkBusy
@@ -185,12 +186,14 @@ class Budgets:
             raise away("log", error) from error
         await self._sources.barrier.all_of(ends, timeout_s=self._spent_wait_s)
         within: Scope = EVERY_TENANT if scope == state.OPERATOR else tenant
-        return await self._sources.projection.spent_since(
+        tokens, micros = await self._sources.projection.spent_since(
             within,
             first_day(month_of(self._clock_ms())),
             user_id=scope_id if scope == state.USER else None,
             currency=currency,
         )
+        # What answers say is not ours: a sum that no limit could have must not keep a limit from being set.
+        return min(max(0, tokens), AMOUNT_MAX), min(max(0, micros), AMOUNT_MAX)
 
     async def passed(self, token: str) -> None:
         """Wait for the limit whose position it is, as another of our processes answered with it; what is started here

@@ -29,11 +29,11 @@ from services.commands.declined import RETRY_LATER_S, Declined, bad_request, ref
 from services.commands.follow import RunStream
 from services.commands.items import EventItem
 from services.commands.names import names_of_continuation, names_of_fork
-from services.commands.reads import Reads
+from services.commands.reads import Reads, owner_of
 from services.commands.requests import AGENT_NAME, RunRequest, checked_reason
 from services.commands.runs import Accepted, Launch, Runs
-from services.core.access.decide import Caller, Owner, identity
-from services.core.access.scopes import RUNS_CREATE
+from services.core.access.decide import Caller, identity
+from services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from services.core.run.compacting import BUSY, COMPACT, COPY, NO_GAIN, NOTHING
 
 LIVE, MARKER, NOOP = "live", "marker", "noop"
@@ -99,6 +99,7 @@ class Compactions:
         compact_pending.
         """
         demand(caller, RUNS_CREATE)
+        demand(caller, RUNS_READ)  # the new session tells all that this one has said
         if not AGENT_NAME.match(agent):
             raise bad_request("agent is required: the name of the agent that goes on with the session")
         head = await self._reads.session(caller, session_id)
@@ -106,7 +107,7 @@ class Compactions:
         if origin is None:
             raise Declined("session_busy", f"session_busy: the session {session_id} has just begun; wait for its run")
         events = await self._reads.events_of_session(origin.tenant, session_id)
-        who = identity(caller, user_id="", session=Owner(tenant=origin.tenant, user_id=origin.user_id))
+        who = identity(caller, user_id="", session=owner_of(origin))
         names = names_of_fork(
             fresh=self._fresh_token(),
             origin=origin.run_id,
@@ -120,6 +121,7 @@ class Compactions:
             return ForkRun(
                 envelope=self._envelope(names.run_id, who.tenant, who.subject),
                 origin_run_id=origin.run_id,
+                user_id=who.user_id,
                 at_seq=origin.last_seq,
                 run_id=names.run_id,
                 agent_id=names.agent_id,

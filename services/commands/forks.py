@@ -1,8 +1,9 @@
 """Forking a run: a new one that shares its events up to a seq, and may be another agent from there.
 
-Whoever sees a run may fork it; the fork belongs to the same tenant and user. The owner of the partition reads the
-prefix and decides whether the place is fit; here only the request itself is looked at. A field that nobody knows is
-refused with the nearest one that exists, because a misspelt override would quietly change nothing.
+Whoever may read a run may fork it; the fork belongs to the same tenant and user. Of a run that was imported the user is
+hearsay, so its fork is the caller's. The owner of the partition reads the prefix and decides whether the place is fit;
+here only the request itself is looked at. A field that nobody knows is refused with the nearest one that exists: a
+misspelt override would quietly change nothing.
 
 Before: a transport. After: runs.py launches it like any other run.
 """
@@ -24,11 +25,11 @@ from services.commands import limits
 from services.commands.authentication import demand
 from services.commands.declined import bad_request
 from services.commands.names import RunNames, names_of_fork
-from services.commands.reads import Reads
+from services.commands.reads import Reads, owner_of
 from services.commands.requests import AGENT_NAME, RunRequest, checked, checked_sampling
 from services.commands.runs import Accepted, Launch, Runs
-from services.core.access.decide import Caller, Identity, Owner, identity
-from services.core.access.scopes import RUNS_CREATE
+from services.core.access.decide import Caller, Identity, identity
+from services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from services.core.run.limits import ITERATIONS_BACKSTOP, RETRY_ATTEMPTS_MAX
 
 EFFORTS = ("", "low", "medium", "high")
@@ -81,12 +82,13 @@ class Forks:
         bad_request.
         """
         demand(caller, RUNS_CREATE)
+        demand(caller, RUNS_READ)  # a fork tells all that its origin has said
         overrides = overrides_of(request.overrides or {})
         plain = _checked(request)
         row = await self._reads.run_to_go_on_with(caller, run_id)
         if not 1 <= request.at_seq <= row.last_seq:
             raise bad_request(f"at is {request.at_seq}: {run_id} has the events 1 to {row.last_seq}")
-        who = identity(caller, user_id="", session=Owner(tenant=row.tenant, user_id=row.user_id))
+        who = identity(caller, user_id="", session=owner_of(row))
         names = names_of_fork(
             fresh=self._fresh_token(),
             origin=run_id,
@@ -123,6 +125,7 @@ class Forks:
                 issued_at_ms=self._clock_ms(),
             ),
             origin_run_id=row.run_id,
+            user_id=who.user_id,
             at_seq=request.at_seq,
             run_id=names.run_id,
             agent_id=names.agent_id,

@@ -1,36 +1,43 @@
 """Taking in a run that happened elsewhere, from its bundle.
 
-    checked     the bundle is whole, every run in it folds without drift, and where content is encrypted nothing in it
-                is new and in clear, unless that is wanted; nothing is written before that is known
+    checked     the bundle is whole with every payload its events refer to, every run in it folds without drift, no
+                number in it is one that nobody could have written, and where content is encrypted nothing in it is new
+                and in clear, unless that is wanted; nothing is written before that is known
+    named       its runs, sessions and handles are no other tenant's here
     kept        payloads go to the blob store, where the same bytes are the same blob
     published   the runs in their order, oldest first, each in parts that fit one append
     told        the owner has appended the end of each; a run that is here already is left as it is
 
-Runs keep their ids, so the same file again adds nothing. They belong to the caller's tenant, whatever the bundle says;
-a caller who is confined to its own subject may not, because the runs name other users. An id that another tenant has is
-refused.
+Runs keep their ids, so the same file again adds nothing. They belong to the caller's tenant, whatever the bundle says.
+Only who operates a tenant may, because the runs name its users. What a bundle says may be anybody's words, its hashes
+prove only that it agrees with itself: so nothing of it is granted here (services/runtime/forks.py) or counted as spent.
 
 Before: a transport has spooled the file. After: telling.py, and the owner of each partition decides.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO
 
 from connectors.sealing import has_tokens
-from schemas.codec import Undecodable, digest, read_envelope
-from schemas.ids import ID_PATTERN
+from projections.tables import EVERY_TENANT
+from schemas.codec import Undecodable, digest
+from schemas.ids import ID_PATTERN, partition_key
+from schemas.run_events import RunStarted
 from schemas.values import ImportOrigin
 from services.commands import limits
 from services.commands.authentication import demand
 from services.commands.declined import RETRY_LATER_S, Declined, bad_request
 from services.commands.follow import Sources
 from services.commands.publisher import Publisher
+from services.commands.reads import OUR_NAMES
 from services.commands.subscription import Subscription
 from services.commands.telling import WHY_IN_CLEAR, Part, Telling, written_here
 from services.core.access.decide import Caller
-from services.core.access.scopes import RUNS_CREATE, TENANT
+from services.core.access.scopes import TENANT
+from services.core.run.told_values import wrong_value
 from services.stream.bundle import BlobPart, BrokenBundle, BundledEvent, BundleReader, Header, blob_refs
 from services.stream.bundle_replay import replay_bundle
 from services.stream.sealed_content import is_in_clear
@@ -58,6 +65,8 @@ class _Known:
 
     first_offset: int
     tenant: str
+    session_id: str
+    agent_id: str
     events: int = 0
     tail_digest: str = ""
     is_in_clear: bool = False
@@ -85,6 +94,7 @@ class Imports:
         wait_s: float = limits.DECISION_WAIT_S,
     ) -> None:
         self._sources = sources
+        self._clock_ms = clock_ms
         self._telling = Telling(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
         self._busy = 0
 
@@ -92,17 +102,13 @@ class Imports:
         """Everything in the bundle. `file` can be read from its beginning more than once. Raises Declined, also
         content_in_clear: runs in clear are taken in where content is encrypted only with `in_clear`.
         """
-        demand(caller, RUNS_CREATE)
-        if caller.is_isolated:
-            raise Declined(
-                "insufficient_scope", f"an import needs the scope {TENANT}: it names users", details={"scope": TENANT}
-            )
+        demand(caller, TENANT)
         if self._busy >= limits.IMPORTS_MAX:
             raise Declined("backpressure", f"{self._busy} imports are under way here", retry_after_s=RETRY_LATER_S)
         self._busy += 1
         try:
             looks = self._sources.content.keys is not None and not in_clear
-            checked = await asyncio.to_thread(_checked, file, looks_for_clear=looks)
+            checked = await asyncio.to_thread(_checked, file, self._clock_ms(), looks_for_clear=looks)
             wanted = [run.run_id for run in checked.header.runs]
             here = {run_id: position for run_id in wanted if (position := await self._here(caller, run_id))}
             missing = [run_id for run_id in wanted if run_id not in here]
@@ -110,6 +116,8 @@ class Imports:
             if in_clear_here:
                 found = f"{len(in_clear_here)} of the {len(wanted)} runs of the bundle, {in_clear_here[0]} first"
                 raise Declined("content_in_clear", f"{found}, {WHY_IN_CLEAR}")
+            for run_id in missing:
+                await self._check_names(caller, run_id, checked.runs[run_id])
             if missing:
                 await self._keep_blobs(file)
                 here |= await self._publish(caller, file, checked, frozenset(missing))
@@ -133,14 +141,36 @@ class Imports:
             raise bad_request(f"the bundle names a run {run_id[:80]!r}, which is no id")
         return await self._telling.here(caller.tenant, run_id)
 
+    async def _check_names(self, caller: Caller, run_id: str, known: _Known) -> None:
+        """Raises Declined when session or handle are not what they can be, or when one of them or the run itself is
+        named after a run of another tenant here."""
+        for what, name in (("session", known.session_id), ("handle", known.agent_id)):
+            if not ID_PATTERN.match(name):
+                raise bad_request(f"the bundle gives {run_id} the {what} {name[:80]!r}, which is no id")
+            if name.startswith(OUR_NAMES) and not await self._is_free(caller, f"r_{name[2:]}"):
+                raise Declined(
+                    "run_id_taken",
+                    f"the bundle gives {run_id} the {what} {name}, which does not belong to your tenant here",
+                )
+        if not await self._is_free(caller, f"r_{partition_key(run_id)}"):
+            raise Declined("run_id_taken", f"{run_id} is named after a run that does not belong to your tenant here")
+        if partition_key(known.session_id) != partition_key(run_id):
+            raise bad_request(
+                f"the bundle gives {run_id} the session {known.session_id}, whose runs begin with "
+                f"r_{partition_key(known.session_id)}"
+            )
+
+    async def _is_free(self, caller: Caller, run_id: str) -> bool:
+        """Whether no other tenant has a run of that id here."""
+        place = await self._sources.projection.place(EVERY_TENANT, run_id) if ID_PATTERN.match(run_id) else None
+        return place is None or place.tenant == caller.tenant
+
     async def _keep_blobs(self, file: IO[bytes]) -> None:
         file.seek(0)
         gathered = bytearray()
         for item in BundleReader(file):
             if isinstance(item, BlobPart):
                 gathered += item.data
-                if len(gathered) > limits.BLOB_BYTES_MAX:
-                    raise BrokenBundle(f"the payload {item.ref.sha256} is over {limits.BLOB_BYTES_MAX} bytes")
                 if item.is_last:
                     await self._telling.keep(item.ref, bytes(gathered))
                     gathered.clear()
@@ -196,33 +226,86 @@ class Imports:
         await self._telling.send(caller.tenant, caller.subject, run_id, origin, part)
 
 
-def _checked(file: IO[bytes], *, looks_for_clear: bool) -> _Checked:
+def _checked(file: IO[bytes], now_ms: int, *, looks_for_clear: bool) -> _Checked:
     """The first pass: everything is folded and nothing may differ. Raises BrokenBundle."""
-    runs: dict[str, _Known] = {}
-    last: list[BundleReader] = []
-    looked_at: set[str] = set()
-
-    def seen(item: BundledEvent | BlobPart, reader: BundleReader) -> None:
-        last[:] = [reader]
-        if isinstance(item, BundledEvent):
-            envelope, _ = read_envelope(item.event.value)
-            known = runs.setdefault(item.run_id, _Known(first_offset=item.event.offset, tenant=envelope.tenant))
-            known.events += 1
-            known.tail_digest = digest(item.event.value).hex()
-            if looks_for_clear and not known.is_in_clear:
-                event = reader.codec.decode(item.event.value).record
-                known.is_in_clear = is_in_clear(event)
-                known.payloads |= {ref.sha256 for ref in blob_refs(event)}
-        elif looks_for_clear and item.ref.sha256 not in looked_at:
-            # A sealed payload is one token from its first byte on.
-            looked_at.add(item.ref.sha256)
-            if not has_tokens(item.data.decode("latin-1")):
-                for known in runs.values():
-                    known.is_in_clear = known.is_in_clear or item.ref.sha256 in known.payloads
-
+    look = _FirstLook(now_ms, looks_for_clear=looks_for_clear)
     file.seek(0)
-    found = replay_bundle(file, through_bytes=False, bytes_max=limits.IMPORT_BYTES_MAX, seen=seen)
+    found = replay_bundle(file, through_bytes=False, bytes_max=limits.IMPORT_BYTES_MAX, seen=look.seen)
     if found.drift:
         more = f" (and {len(found.drift) - 1} more)" if len(found.drift) > 1 else ""
         raise BrokenBundle(f"its history does not hold: {found.drift[0]}{more}")
-    return _Checked(found.header, last[0].sha256, runs)
+    return _Checked(found.header, look.done(), look.runs)
+
+
+class _FirstLook:
+    """What the first pass sees beside the fold: whose the runs are, their numbers, their payloads, and with
+    `looks_for_clear` whether anything was said in clear."""
+
+    def __init__(self, now_ms: int, *, looks_for_clear: bool) -> None:
+        self.runs: dict[str, _Known] = {}
+        self._now_ms = now_ms
+        self._looks_for_clear = looks_for_clear
+        self._reader: BundleReader | None = None
+        self._wanted: set[tuple[str, int]] = set()
+        """Hash and size of each payload that events refer to."""
+        self._sizes: dict[str, int] = {}
+        self._hash = hashlib.sha256()
+        self._size = 0
+
+    def seen(self, item: BundledEvent | BlobPart, reader: BundleReader) -> None:
+        """The next item. Raises BrokenBundle."""
+        self._reader = reader
+        if isinstance(item, BlobPart):
+            self._payload(item)
+        else:
+            self._event(item, reader)
+
+    def done(self) -> str:
+        """The hash of the bundle, when all payloads were in it. Raises BrokenBundle."""
+        for sha256, size in sorted(self._wanted):
+            if sha256 not in self._sizes:
+                raise BrokenBundle(f"its events refer to the payload {sha256}, which is not in it")
+            if size != self._sizes[sha256]:
+                raise BrokenBundle(f"its events give the payload {sha256} {size} bytes; it has {self._sizes[sha256]}")
+        assert self._reader is not None, "a bundle without events does not hold"
+        return self._reader.sha256
+
+    def _event(self, item: BundledEvent, reader: BundleReader) -> None:
+        decoded = reader.codec.decode(item.event.value)
+        record, envelope = decoded.record, decoded.envelope
+        if envelope is None:
+            raise BrokenBundle(f"event {item.event.seq} of {item.run_id} has no envelope")
+        wrong = wrong_value(record, envelope.at_ms, self._now_ms)
+        if wrong:
+            raise BrokenBundle(f"event {item.event.seq} of {item.run_id} cannot be: {wrong}")
+        refs = list(blob_refs(record))
+        self._wanted |= {(ref.sha256, ref.size_bytes) for ref in refs}
+        known = self.runs.get(item.run_id)
+        if known is None:
+            begun = record if isinstance(record, RunStarted) else None  # the fold says what is wrong with another
+            known = self.runs[item.run_id] = _Known(
+                first_offset=item.event.offset,
+                tenant=envelope.tenant,
+                session_id=begun.session_id if begun is not None else "",
+                agent_id=begun.agent_id if begun is not None else "",
+            )
+        known.events += 1
+        known.tail_digest = digest(item.event.value).hex()
+        if self._looks_for_clear and not known.is_in_clear:
+            known.is_in_clear = is_in_clear(record)
+            known.payloads |= {ref.sha256 for ref in refs}
+
+    def _payload(self, part: BlobPart) -> None:
+        # A sealed payload is one token from its first byte on.
+        if self._looks_for_clear and not self._size and not has_tokens(part.data.decode("latin-1")):
+            for known in self.runs.values():
+                known.is_in_clear = known.is_in_clear or part.ref.sha256 in known.payloads
+        self._hash.update(part.data)
+        self._size += len(part.data)
+        if self._size > limits.BLOB_BYTES_MAX:
+            raise BrokenBundle(f"the payload {part.ref.sha256} is over {limits.BLOB_BYTES_MAX} bytes")
+        if part.is_last:
+            if self._hash.hexdigest() != part.ref.sha256:
+                raise BrokenBundle(f"the payload {part.ref.sha256} hashes to {self._hash.hexdigest()}")
+            self._sizes[part.ref.sha256] = self._size
+            self._hash, self._size = hashlib.sha256(), 0

@@ -16,7 +16,7 @@ import orjson
 
 from connectors.sealing import key_ids_in
 from projections.runs import AtWork, RunFilter, RunRow
-from projections.tables import EVERY_TENANT, BadPlace
+from projections.tables import EVERY_TENANT, BadPlace, Scope
 from projections.transcript import TranscriptRow
 from schemas.ids import ID_PATTERN
 from schemas.run_events import RunStarted
@@ -30,11 +30,14 @@ from services.commands.items import Piece
 from services.commands.projection import Projection, scope_of
 from services.core.access.decide import Caller, Owner, reach, sees
 from services.core.access.scopes import ADMIN, RUNS_READ
+from services.core.run.forking import is_hearsay
 from services.core.subjects import Erasure
 
 CURSOR = re.compile(r"[A-Za-z0-9_-]*\Z")
 CURSOR_MAX = 1_024
 """Characters; the longest we give out has two ids and a number."""
+OUR_NAMES = ("s_", "a_")
+"""How sessions and handles begin that are named after the run they began with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +150,9 @@ class Reads:
 
     async def _of_handle(self, caller: Caller, agent_id: str) -> RunRow | None:
         """Of the runs the caller may reach his own tenant's before others', a live one before one that has ended."""
-        allowed = reach(caller)
-        return await self._projection.run_of_handle(
-            scope_of(allowed), agent_id, user_id=allowed.user_id or "", home=caller.tenant
-        )
+        scope = await self._scope_of_name(caller, agent_id)
+        home = caller.tenant if scope is EVERY_TENANT else ""
+        return await self._projection.run_of_handle(scope, agent_id, user_id=reach(caller).user_id or "", home=home)
 
     async def runs(
         self, caller: Caller, wanted: RunFilter, *, tenant: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
@@ -226,12 +228,11 @@ class Reads:
         newest = await self._newest_of(caller, session_id)
         if newest is None and (started := self._started(caller, f"r_{session_id[2:]}")) is not None:
             tenant, event = started
-            owner = Owner(tenant=tenant, user_id=event.user_id)
+            owner = Owner(tenant=tenant, user_id=event.user_id, is_hearsay=is_hearsay(event))
             return SessionHead(owner=owner, agent=event.definition.name, user_tier=event.user_tier, newest=None)
         row = _seen(caller, newest, lag, "not_found", f"there is no session {session_id}")
         await self._check_not_erased(row)
-        owner = Owner(tenant=row.tenant, user_id=row.user_id)
-        return SessionHead(owner=owner, agent=row.agent, user_tier=row.user_tier, newest=row)
+        return SessionHead(owner=owner_of(row), agent=row.agent, user_tier=row.user_tier, newest=row)
 
     async def events_of_session(self, tenant: str, session_id: str) -> int:
         """How many events its latest runs have together."""
@@ -264,8 +265,18 @@ class Reads:
         return next((erasure for erasure in found if erasure is not None), None)
 
     async def _newest_of(self, caller: Caller, session_id: str) -> RunRow | None:
-        page = await self._projection.runs(scope_of(reach(caller)), RunFilter(session_id=session_id), limit=1)
+        scope = await self._scope_of_name(caller, session_id)
+        page = await self._projection.runs(scope, RunFilter(session_id=session_id), limit=1)
         return page.rows[0] if page.rows else None
+
+    async def _scope_of_name(self, caller: Caller, name: str) -> Scope:
+        """Where the caller means a session or a handle to be. A name that we gave belongs to the tenant of the run that
+        began with it, whatever a run of another tenant says it is called."""
+        scope = scope_of(reach(caller))
+        if scope is not EVERY_TENANT:
+            return scope
+        began = await self._projection.place(EVERY_TENANT, f"r_{name[2:]}") if name.startswith(OUR_NAMES) else None
+        return scope if began is None else began.tenant
 
     def _started(self, caller: Caller, run_id: str) -> tuple[str, RunStarted] | None:
         """Tenant and first event of a run which the hub has from its beginning, if the caller may see it."""
@@ -286,6 +297,11 @@ class Reads:
         if position:
             await self._barrier.passed(position)
         return await self._barrier.own_writes(partition)
+
+
+def owner_of(row: RunRow) -> Owner:
+    """Whose a run is, for whoever goes on with it."""
+    return Owner(tenant=row.tenant, user_id=row.user_id, is_hearsay=bool(row.told_events) and not row.restored)
 
 
 def _seen(caller: Caller, row: RunRow | None, lag: int, code: str, message: str) -> RunRow:

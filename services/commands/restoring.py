@@ -11,7 +11,8 @@
 A run that was under way goes on here: after its last event the owner treats its open calls as after a take-over. Runs
 keep their ids, so they find their partition here by their key, and those that refer to each other share it. A run waits
 only for the one it goes on with; RESTORES_AT_ONCE are told beside each other. A run that has started others goes on
-when all of the file is told, or it would start them anew. The same file again adds nothing.
+when all of the file is told, or it would start them anew. What was imported there is hearsay here too (decision 10).
+The same file again adds nothing.
 
 Before: a transport has spooled the file, or snapshots.py has it. After: telling.py.
 """
@@ -271,6 +272,7 @@ class _Work:
             events=head.events,
             tail_digest=head.tail_digest,
             bundle_sha256=self._checked.sha256,
+            restored=head.run_id not in self._checked.hearsay,
         )
         run = _Run(head, origin)
         try:
@@ -354,8 +356,9 @@ class _Work:
         )
 
     def _goes_on(self, run: _Run) -> bool:
-        """What nobody can read, or was erased, is history only."""
-        return not run.head.is_over and run.head.run_id not in self._unreadable
+        """What nobody can read, was erased, or is not there whole is history only."""
+        name = run.head.run_id
+        return not run.head.is_over and name not in self._unreadable and name not in self._checked.half_told
 
     def _count(self, run: _Run) -> None:
         self._found.runs += 1

@@ -19,7 +19,7 @@ from schemas.run_events import Event, RunStarted
 from schemas.values import AgentDefinition, ForkPoint, RunPosition
 from services.core.run.conversation import conversation
 from services.core.run.facts import Facts, Pause
-from services.core.run.forking import origin_of
+from services.core.run.forking import origin_of, user_of
 from services.core.run.orders import Fork, Import, Obey, Origin, Refusal
 from services.runtime.forks import definition_of
 from services.runtime.resolver import Definitions
@@ -79,7 +79,7 @@ class Relatives:
                 if found is not None and found.point is not None and isinstance(found.started, RunStarted):
                     origin = Origin(started=found.started, state=found.aggregate.state, point=found.point)
         history = None if origin is None else conversation(origin.state)
-        said = command if origin is None else await self._sealed(command, origin.started.user_id)
+        said = command if origin is None else await self._sealed(command, user_of(command, origin.started))
 
         def order() -> Fork:
             return self._fork_order(said, run_id, origin, unreadable, traceparent)

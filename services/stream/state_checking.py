@@ -15,10 +15,12 @@ from typing import IO
 
 from connectors.sealing import key_ids_in
 from schemas.ids import ID_PATTERN
+from schemas.run_events import RunStarted
 from schemas.stream_records import PauseSet
 from services.core.budget.decide import wrong_account
 from services.core.pauses import WrongPause, check
-from services.core.run.forking import origin_of
+from services.core.run.forking import is_hearsay, origin_of
+from services.core.run.importing import is_import
 from services.core.run.replaying import Folding
 from services.core.run.state import Ended, Refused
 from services.stream.bundle import BlobPart, blob_refs
@@ -52,6 +54,10 @@ class CheckedState:
     runs_in_clear: int = 0
     """Those in which anything was said in clear."""
     first_in_clear: str = ""
+    hearsay: set[str] = field(default_factory=set)
+    """Runs that were imported there and not restored: what they say of themselves was hearsay there already."""
+    half_told: set[str] = field(default_factory=set)
+    """Runs that were being taken in there when the file was written: not all of them is in it."""
 
 
 def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
@@ -124,6 +130,7 @@ class _Run:
         self._key_ids: set[str] = set()
         self._origin = ""
         self._in_clear = False
+        self._is_restored = False
 
     def take(self, item: StatedEvent) -> None:
         entry = self._folding.take(item.event)
@@ -137,15 +144,23 @@ class _Run:
             for ref in blob_refs(entry.event):
                 self._key_ids |= self._keys_of_blobs.get(ref.sha256, set())
                 self._in_clear = self._in_clear or ref.sha256 in self._blobs_in_clear
-        if entry.seq == 1 and (before := origin_of(entry.event)) is not None:
-            self._origin = before.run_id
+        if isinstance(entry.event, RunStarted):
+            self._is_restored = not is_hearsay(entry.event)
+            if (before := origin_of(entry.event)) is not None:
+                self._origin = before.run_id
 
     def check_end(self, found: CheckedState) -> None:
+        """Raises BrokenState when it is not what its head says; `found` then knows what is to be known of it."""
         head, folding = self._head, self._folding
         if (head.events, head.tail_digest) != (folding.seq, folding.tail.hex()):
             raise BrokenState(f"{head.run_id} has {folding.seq} events, not the {head.events} that its head promises")
         if isinstance(folding.state, Refused) or head.is_over != isinstance(folding.state, Ended):
             raise BrokenState(f"{head.run_id} is {type(folding.state).__name__}, which its head does not say")
+        if is_import(folding.state):
+            if not self._is_restored:
+                found.hearsay.add(head.run_id)
+            if not head.is_over:
+                found.half_told.add(head.run_id)
         before = found.sealed.get(self._origin)
         key_ids = self._key_ids if before is None else self._key_ids | before.key_ids
         if key_ids:

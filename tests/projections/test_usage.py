@@ -6,7 +6,7 @@ from sqlalchemy import func, select
 from projections import usage as usage_module
 from projections.tables import EVERY_TENANT
 from projections.usage import SUMS, UsageRow, added, spent_since, usage, usage_report
-from schemas.values import Usage
+from schemas.values import ImportOrigin, Usage
 from tests.projections.stories import COMPACTED, NOT_COMPACTED, Partition, a3x2, completed, failed, replied, started
 from tests.projections.test_folding import records_of
 from tests.projections.twin import projected
@@ -87,6 +87,22 @@ def test_a_run_costs_what_its_rows_of_usage_add_up_to():
 
 def test_a_failed_call_costs_nothing():
     assert rows_of(started(), failed(1)) == []
+
+
+@pytest.mark.parametrize(("is_restored", "counted"), [(False, []), (True, [3])])
+def test_what_was_spent_elsewhere_counts_here_only_when_it_moved_here(is_restored, counted):
+    first, *others = a3x2("r_1")
+    origin = ImportOrigin(
+        topic="loom.run.events",
+        partition=0,
+        first_offset=1,
+        tenant="there",
+        events=len(others) + 1,
+        tail_digest="ab",
+        bundle_sha256="cd",
+        restored=is_restored,
+    )
+    assert [row.calls for row in rows_of(replace(first, imported_from=origin), *others)] == counted
 
 
 def test_sums_do_not_depend_on_grouping():

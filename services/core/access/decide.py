@@ -48,6 +48,8 @@ class Owner:
 
     tenant: str
     user_id: str
+    is_hearsay: bool = False
+    """The user is the one an imported run says it had: it is shown with it, and nothing new is done in its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +96,11 @@ def reach(caller: Caller) -> Reach:
 def identity(caller: Caller, *, user_id: str, session: Owner | None = None) -> Identity:
     """In whose name a new run works. A tenant on the wire is never heard; a user only from the shared token.
 
-    `session` is the owner of the session that is continued: its runs stay with its tenant and its user.
+    `session` is the owner of the session that is continued: its runs stay with its tenant and its user, unless the user
+    is hearsay.
     """
     restricted = caller.operator_key_restricted
-    if session is not None:
+    if session is not None and not session.is_hearsay:
         return Identity(
             tenant=session.tenant,
             subject=caller.subject,
@@ -105,4 +108,5 @@ def identity(caller: Caller, *, user_id: str, session: Owner | None = None) -> I
             operator_key_restricted=restricted,
         )
     user = (user_id or DEFAULT_USER) if caller.legacy else caller.subject
-    return Identity(tenant=caller.tenant, subject=caller.subject, user_id=user, operator_key_restricted=restricted)
+    tenant = caller.tenant if session is None else session.tenant
+    return Identity(tenant=tenant, subject=caller.subject, user_id=user, operator_key_restricted=restricted)

@@ -6,6 +6,8 @@
     what       the conversation up to there, texts that waited for the next turn included. Turns, tokens and cost begin
                at zero: they are what the fork itself did.
     with what  the definition of the origin, or another; overrides change it field by field. Tools only ever narrow.
+    for whom   the user of the origin. Of one that was imported and not restored both are hearsay: what somebody wrote
+               into a file. Its fork is for whom the command names, and has what its agent has here.
 
 Where the prefix ends with an answer, nobody would know what to say next, so the fork has to bring a text.
 
@@ -20,6 +22,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from schemas.conversation import Message
+from schemas.run_commands import ForkRun
 from schemas.run_events import Event, ModelCallRequested, RunRefused, RunStarted
 from schemas.values import AgentDefinition, DefinitionOverrides, ForkPoint, RunPosition, Sampling, Segment
 from services.core.run import compacting, pausing
@@ -70,7 +73,7 @@ def fork(state: State, order: Fork) -> list[Event]:
             session_id=order.session_id,
             agent_id=order.agent_id,
             subject=command.envelope.subject,
-            user_id=before.user_id,
+            user_id=user_of(command, before),
             user_tier=before.user_tier,
             definition=definition,
             # A seed says nothing: whoever goes on with it brings texts of its own.
@@ -86,7 +89,7 @@ def fork(state: State, order: Fork) -> list[Event]:
             forked_from=origin.point,
             traceparent=order.traceparent,
             credentials=command.credentials,
-            run_timeout_s=before.run_timeout_s,
+            run_timeout_s=before.run_timeout_s or (definition.run_timeout_s if is_hearsay(before) else 0),
             seed=command.seed,
             operator_key_restricted=command.operator_key_restricted,
         ),
@@ -105,6 +108,17 @@ def fork(state: State, order: Fork) -> list[Event]:
 def origin_of(first: Event | None) -> RunPosition | ForkPoint | None:
     """Where the conversation lies that a run with this first event goes on with; None when it begins by itself."""
     return first.forked_from or first.continues if isinstance(first, RunStarted) else None
+
+
+def is_hearsay(started: RunStarted) -> bool:
+    """Whether definition and user of a run with this first event are only told: it came in a file of which nobody here
+    knows who wrote it, and not as a restored state of an installation."""
+    return started.imported_from is not None and not started.imported_from.restored
+
+
+def user_of(command: ForkRun, origin: RunStarted) -> str:
+    """The end user of a fork."""
+    return command.user_id if is_hearsay(origin) else origin.user_id
 
 
 def system_segments(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:

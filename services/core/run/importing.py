@@ -10,6 +10,8 @@ says:
                       take-over. If another run has its session or its handle by then, it ends as cancelled
 
 Before: services/runtime/desk.py has found what the run goes on with in this log. After: the events are appended.
+What an imported run says of its definition and its user is hearsay (forking.py), unless an administrator restored it.
+
 Not chosen: one event that refers to the file (nobody could fold the run from the log alone).
 """
 
@@ -36,6 +38,7 @@ from services.core.run.state import (
 BEGUN = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting, Ended)
 """A tuple, because a union is made anew at every look, and this is looked at with each event."""
 GOES_ON_ELSEWHERE = "imported while it was under way: it goes on where it came from"
+HISTORY_ONLY = "restored as history only: what was said in it cannot be read here, or not all of it was in the file"
 
 
 def take_in(state: State, order: Import, recover: Callable[[Live], list[Event]]) -> list[Event]:
@@ -58,13 +61,17 @@ def take_in(state: State, order: Import, recover: Callable[[Live], list[Event]])
         events[0] = changed(first, imported_from=command.origin)
     after = state
     try:
-        for event, at_ms in zip(events, order.times, strict=True):
+        for seq, (event, at_ms) in enumerate(zip(events, order.times, strict=True), command.first_seq):
+            if isinstance(event, RunRestored) and event.events >= seq:
+                # Before the last part is told it would make the run one of this log, with all it says of itself.
+                return _refused(state, f"event {seq} says that {event.events} events were told before it")
             after = evolve(after, event, at_ms)
     except IllegalEvent as error:
         return _refused(state, f"the history cannot be folded: {error}")
     is_last = command.first_seq + len(events) - 1 == total
     if is_last and isinstance(after, Live):
-        events += _goes_on(after, order, recover) if command.continues else _cancelled(after, GOES_ON_ELSEWHERE)
+        ended = HISTORY_ONLY if command.origin.restored else GOES_ON_ELSEWHERE
+        events += _goes_on(after, order, recover) if command.continues else _cancelled(after, ended)
     return events
 
 

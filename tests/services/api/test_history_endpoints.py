@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from services.stream.bundle_replay import replay_bundle
 from tests.services.api.serving import Served, frames_of, served
-from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER
+from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -149,6 +149,7 @@ async def test_others_see_nothing_of_it(here: Served) -> None:
     assert (await here.client(GLOBEX).get(f"/v1/runs/{mine}/diff?with={run}")).status_code == 404
     assert (await here.client(READER).get(f"/v1/runs/{run}/state")).status_code == 200
     assert (await here.client(READER).post(f"/v1/runs/{run}/fork", json={"at": 1})).status_code == 403
+    assert (await here.client(STARTER).post(f"/v1/runs/{run}/fork", json={"at": 1})).status_code == 403
     forked = frames_of((await here.client(ADMIN_CALLER).post(f"/v1/runs/{run}/fork", json={"at": 1})).text)
     row = (await here.client(ACME).get(f"/v1/runs/{forked[1].data['run_id']}")).json()
     assert row["tenant_id"] == "acme"

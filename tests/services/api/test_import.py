@@ -16,7 +16,7 @@ from schemas.values import ContentBlock, Segment
 from services.commands import limits
 from tests.projections.stories import completed, replied, requested, started
 from tests.services.api.serving import Served, frames_of, served
-from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER
+from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -139,8 +139,8 @@ async def test_it_belongs_to_the_tenant_of_the_caller(two: tuple[Served, Served]
     assert (other.status_code, other.json()["code"]) == (409, "run_id_taken")
 
 
-@pytest.mark.parametrize("caller", [READER, IVY], ids=["may only read", "is confined to itself"])
-async def test_who_may_not_start_runs_for_others_may_not_import(two: tuple[Served, Served], caller: Any) -> None:
+@pytest.mark.parametrize("caller", [READER, IVY, STARTER], ids=["may only read", "is confined to itself", "may start"])
+async def test_who_does_not_operate_the_tenant_may_not_import(two: tuple[Served, Served], caller: Any) -> None:
     answer = await taken_in(two[1], b"x", caller)
     assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")
 

@@ -7,7 +7,7 @@ from services.commands.authentication import Gate, demand
 from services.commands.declined import Declined
 from services.core.access.decide import Caller
 from services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from tests.services.commands.world import ADMIN_CALLER, CALLERS, IVY, READER, tokens
+from tests.services.commands.world import ADMIN_CALLER, CALLERS, IVY, READER, STARTER, tokens
 
 
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.name)
@@ -44,7 +44,7 @@ def test_only_where_it_is_restricted_the_operators_key_takes_the_scope_for_it() 
         ]
 
     assert restricted(Gate(tokens())) == []
-    assert restricted(Gate(tokens(), restricts_operator_key=True)) == [IVY.name, READER.name]
+    assert restricted(Gate(tokens(), restricts_operator_key=True)) == [IVY.name, READER.name, STARTER.name]
     open_gate = Gate(TokenTable(rows=(), open_mode=True), restricts_operator_key=True)
     assert not open_gate.identify(None).operator_key_restricted
 

@@ -16,7 +16,7 @@ import pytest
 
 from connectors.memory_log import MemoryLog
 from schemas.run_commands import ForkRun
-from schemas.run_events import ModelCallFailed, RunRestored, ToolCallRequested, ToolReturned
+from schemas.run_events import ModelCallFailed, RunRestored, RunStarted, ToolCallRequested, ToolReturned
 from schemas.stream_records import PauseSet
 from schemas.values import ContentBlock, Segment
 from services.commands import limits
@@ -25,6 +25,7 @@ from services.commands.pausing import Target
 from services.commands.restoring import Restored
 from services.commands.snapshots import Wanted
 from services.core.run.conversation import conversation
+from services.core.run.importing import HISTORY_ONLY
 from services.core.run.state import AwaitingModel, AwaitingTools, Ended, Refused
 from services.stream.bundle import BlobPart
 from services.stream.state_checking import check_state
@@ -33,6 +34,8 @@ from services.stream.statefile import BrokenState, StatedEvent, StatedRun, State
 from services.stream.subject_keys import SubjectKeys
 from tests.services.commands.installation import WAIT_S, Installation, as_here, envelope, installation
 from tests.services.commands.world import ACME, ADMIN_CALLER
+from tests.services.runtime.given import DeskAtWork
+from tests.services.runtime.test_desk_imports import importing, records_of
 from tests.services.stream.families import add_families, family_script
 from tests.services.stream.test_families import lineage
 from tests.services.stream.test_subject_keys import TOPIC, keys_over
@@ -132,6 +135,37 @@ async def test_nor_does_it_while_the_restored_runs_are_still_under_way(tmp_path:
         assert here.lengths() == lengths
 
 
+# --- what was imported where the file comes from ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts", [1, 4], ids=["in the middle", "whole"])
+async def test_what_was_imported_there_is_hearsay_here_too_and_never_goes_on(parts: int, tmp_path: Path) -> None:
+    elsewhere = DeskAtWork()
+    run = elsewhere.start("r_tok")
+    elsewhere.end(run)
+    elsewhere.flush()
+    values = records_of(elsewhere, "r_tok")
+    assert len(values) == 3
+    async with installation(tmp_path / "a", partitions=1) as there:
+        there.world.put(importing(values[:parts], "r_tok", total=len(values)))
+        await there.world.until(lambda: "r_tok" in there.world.story().runs)
+        await worked(there, 1)
+        data = await file_of(there)
+    checked = check_state(io.BytesIO(data))
+    assert (checked.hearsay, checked.half_told) == ({"r_tok"}, {"r_tok"} if parts == 1 else set())
+    async with installation(tmp_path / "b", partitions=1) as here:
+        dry = await restored(here, data, dry_run=True)
+        found = await restored(here, data)
+        assert dry.live_runs == found.live_runs
+        runs = (await here.world.finished("r_tok")).runs
+        assert not any(isinstance(event, RunRestored) for event in runs["r_tok"].events)
+        for name, flag in (("r_tok", False), ("r_tok0", True)):
+            first = runs[name].events[0]
+            assert isinstance(first, RunStarted)
+            assert first.imported_from is not None
+            assert first.imported_from.restored is flag, name
+
+
 # --- sealed content --------------------------------------------------------------------------------------------------
 
 
@@ -200,7 +234,7 @@ async def test_what_nobody_can_read_ends_here_where_that_is_wanted_or_was_erased
         assert (found.runs, found.live_runs, found.sealed_runs) == (3, 0, 2)
         state = (await here.states())["r_tok-2"][1]
         assert isinstance(state, Ended)
-        assert state.status == "cancelled"
+        assert (state.status, state.reason) == ("cancelled", HISTORY_ONLY)
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

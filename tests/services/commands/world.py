@@ -65,7 +65,7 @@ from services.commands.hub import Hub, Start
 from services.commands.items import Piece
 from services.commands.layer import TOPICS, CommandLayer
 from services.core.access.decide import Caller
-from services.core.access.scopes import ADMIN, RUNS_READ, TENANT, USER
+from services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ, TENANT, USER
 from services.core.run.conversation import conversation
 from services.core.run.decide import decide
 from services.core.run.evolve import evolve
@@ -113,7 +113,8 @@ ACME = Caller(name="acme", tenant="acme", subject="acme-op", scopes=frozenset({T
 GLOBEX = Caller(name="globex", tenant="globex", subject="globex-op", scopes=frozenset({TENANT}))
 IVY = Caller(name="ivy", tenant="acme", subject="ivy", scopes=frozenset({USER}))
 READER = Caller(name="rob", tenant="acme", subject="rob", scopes=frozenset({RUNS_READ}))
-CALLERS = (ADMIN_CALLER, ACME, GLOBEX, IVY, READER)
+STARTER = Caller(name="mem", tenant="acme", subject="mem", scopes=frozenset({RUNS_CREATE}))
+CALLERS = (ADMIN_CALLER, ACME, GLOBEX, IVY, READER, STARTER)
 
 
 def tokens() -> TokenTable:

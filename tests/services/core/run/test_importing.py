@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from schemas.run_commands import ImportRun
-from schemas.run_events import Event, RunCancelled, RunStarted
+from schemas.run_events import Event, RunCancelled, RunRestored, RunStarted
 from schemas.values import ImportOrigin
 from services.core.run.decide import decide
-from services.core.run.importing import is_import
+from services.core.run.importing import HISTORY_ONLY, is_import
 from services.core.run.orders import Import
 from services.core.run.state import Ended
 from services.runtime.run_family import RunFamily
@@ -129,3 +129,24 @@ def test_a_quarantine_that_was_over_there_keeps_no_later_part_from_being_told() 
     assert RunFamily().quarantined(here.state) == "", "it is told here, and stands still nowhere"
     here.give(telling(there.events[cut:], first=cut + 1, total=len(there.events)))
     assert kinds(here.events) == kinds(there.events)
+
+
+def test_a_file_that_says_the_run_was_restored_behind_its_end_does_not_begin_it_here() -> None:
+    there = begun()
+    forged: list[Event] = [there.events[0], RunRestored(events=9), there.events[1]]
+    given_up = decide(Run().state, telling(forged, total=9))
+    assert kinds(given_up) == ["RunRefused"]
+    here = Run()
+    here.give(telling(forged[:1], total=9))
+    assert kinds(here.give(telling(forged[1:], first=2, total=9))) == ["RunCancelled"]
+    assert here.effects == []
+
+
+def test_a_restored_run_that_cannot_go_on_does_not_say_that_it_goes_on_elsewhere() -> None:
+    order, here = telling(at_tools("Read").events), Run()
+    origin = replace(order.command.origin, restored=True)
+    here.give(replace(order, command=replace(order.command, origin=origin)))
+    last = here.events[-1]
+    assert isinstance(last, RunCancelled)
+    assert last.reason == HISTORY_ONLY
+    assert "where it came from" not in last.reason
