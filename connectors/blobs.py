@@ -6,6 +6,8 @@ a crash and before that nothing of it is ever seen under its name. Because the n
 lock: two of them write the same bytes. `get` checks the hash every time; a disk that altered a byte is an error that
 says so, never a wrong answer.
 
+What goes wrong is told to whoever asked, so it names the payload and the setting, never a folder of this machine.
+
 Everything that touches the disk runs in a thread. MemoryBlobs is the twin for tests and for people who embed loomlog.
 Not chosen: Postgres large objects (the read models may be deleted and rebuilt, the truth may not).
 
@@ -56,7 +58,7 @@ class FileBlobs:
             # Also for a blob that was there: whoever wrote it may not have flushed its folder yet.
             _flush_folder(place.parent)
         except OSError as error:
-            raise _translated(f"write blob {ref.sha256} to {self._folder}", error) from error
+            raise _translated(f"write blob {ref.sha256}", error) from error
         return ref
 
     def _write(self, place: Path, data: bytes) -> None:
@@ -80,12 +82,12 @@ class FileBlobs:
             data = place.read_bytes()
         except FileNotFoundError as error:
             raise Permanent(
-                f"blob {ref.sha256} ({ref.size_bytes} bytes) is not in {self._folder}: restore it from a backup, or "
-                "point LOOMLOG_BLOB_FOLDER to the folder it was written to",
+                f"blob {ref.sha256} ({ref.size_bytes} bytes) is not in the folder of LOOMLOG_BLOB_FOLDER: restore it "
+                "from a backup, or point the setting to the folder it was written to",
                 kind="not_found",
             ) from error
         except OSError as error:
-            raise _translated(f"read blob {ref.sha256} from {self._folder}", error) from error
+            raise _translated(f"read blob {ref.sha256}", error) from error
         return checked(ref, data)
 
 
@@ -134,5 +136,7 @@ def _flush_folder(folder: Path) -> None:
 def _translated(what: str, error: OSError) -> OutsideError:
     text = f"{what}: {type(error).__name__}: {error.strerror}"
     if isinstance(error, PermissionError | NotADirectoryError):
-        return Permanent(f"{text}; the folder must be writable for this process", kind="forbidden")
+        return Permanent(
+            f"{text}; the folder of LOOMLOG_BLOB_FOLDER must be writable for this process", kind="forbidden"
+        )
     return Transient(text, kind="unavailable")

@@ -98,7 +98,7 @@ async def take_in(service: Service, caller: Caller, request: Request) -> Respons
 
 
 async def _gathered(run_id: str, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The bundle in larger pieces. When it cannot go on it ends without its last line, and readers see that."""
+    """The bundle in larger pieces. When it cannot go on, the connection breaks: nobody shall take it for whole."""
     held = bytearray()
     try:
         async with aclosing(pieces):
@@ -108,7 +108,8 @@ async def _gathered(run_id: str, pieces: AsyncGenerator[bytes, None]) -> AsyncGe
                     yield bytes(held)
                     held.clear()
     except (Declined, OutsideError) as error:
-        log.error("the export of %s was cut short: %s", run_id, error)
+        log.error("the export of %s was cut short: %s", run_id, error.__cause__ or error)
+        raise
     yield bytes(held)
 
 

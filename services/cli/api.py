@@ -119,7 +119,8 @@ class Api:
         )
 
     async def download(self, path: str, to: Path) -> None:
-        """The answer to a read, written to a new file as it comes and flushed. Raises Refusal, Unreachable or OSError.
+        """The answer to a read, written to a new file as it comes and flushed. Raises Refusal, Unreachable or OSError,
+        and Failure when it broke off.
 
         Only its owner may read the file.
         """
@@ -130,6 +131,11 @@ class Api:
                         file.write(piece)
                     file.flush()
                     os.fsync(file.fileno())
+        except httpx.RemoteProtocolError as error:
+            raise Failure(
+                f"GET {self.base_url}{path} broke off ({error}): the api was stopped, or could not read all of it; "
+                "its log says which."
+            ) from error
         except httpx.HTTPError as error:
             raise self._away(error) from error
 

@@ -170,7 +170,11 @@ class Histories:
                     )
                 )
             for ref in refs.values():
-                for piece in writer.blob(ref, await self._sources.blobs.get(ref)):
+                try:
+                    data = await self._sources.blobs.get(ref)
+                except OutsideError as error:
+                    raise away("blobs", error) from error
+                for piece in writer.blob(ref, data):
                     if piece:
                         yield piece
             yield writer.end()

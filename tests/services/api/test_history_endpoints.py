@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from schemas.values import ContentBlock, Segment
+from services.commands.declined import Declined
 from services.stream.bundle_replay import replay_bundle
-from tests.services.api.serving import Served, frames_of, served
+from tests.projections.stories import requested, started
+from tests.services.api.serving import Served, Wire, frames_of, served
 from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
 
 
@@ -153,3 +156,19 @@ async def test_others_see_nothing_of_it(here: Served) -> None:
     forked = frames_of((await here.client(ADMIN_CALLER).post(f"/v1/runs/{run}/fork", json={"at": 1})).text)
     row = (await here.client(ACME).get(f"/v1/runs/{forked[1].data['run_id']}")).json()
     assert row["tenant_id"] == "acme"
+
+
+async def test_an_export_without_one_of_its_payloads_breaks_off_and_is_not_taken_for_whole(
+    here: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = "r_blob"
+    here.world.tenants[run] = "default"
+    ref = await here.world.blobs.put(b"long " * 20_000)
+    block = ContentBlock(type="trusted-text", blob=ref)
+    here.world.happen(run, started(run, segments=(Segment(role="user", content=(block,)),)), requested(1))
+    here.world.blobs.blobs.clear()
+    wire = Wire(here.app, "GET", f"/v1/runs/{run}/export").begin()
+    with pytest.raises(Declined, match="blob store"):
+        await wire.done()
+    assert f"{ref.sha256} is not in memory" in caplog.text
+    assert (wire.status, wire.ended) == (200, False)

@@ -7,7 +7,7 @@ import pytest
 
 from services.cli.api import Api
 from services.cli.exported import arriving, require_place
-from services.cli.failures import Failure, WrongUse
+from services.cli.failures import Failure, Unreachable, WrongUse
 
 
 def test_a_file_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> None:
@@ -44,6 +44,16 @@ async def test_what_arrives_whole_gets_its_name_and_is_its_owners(tmp_path: Path
     assert path.read_bytes() == b"all that was said"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [path]
+
+
+async def test_what_broke_off_is_not_an_api_that_is_away(tmp_path: Path) -> None:
+    def cut(request: httpx.Request) -> httpx.Response:
+        raise httpx.RemoteProtocolError("peer closed connection")
+
+    async with Api("http://api.test", transport=httpx.MockTransport(cut)) as api:
+        with pytest.raises(Failure, match="/v1/x broke off") as failure:
+            await api.download("/v1/x", tmp_path / "x")
+    assert not isinstance(failure.value, Unreachable)
 
 
 def test_what_does_not_arrive_leaves_nothing(tmp_path: Path) -> None:
