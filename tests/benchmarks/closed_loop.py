@@ -3,8 +3,9 @@
 The clock of a run starts before its command is made and stops when its end is seen. A row counts the runs that END
 while it is counted, wherever they began: a system whose runs take seconds would otherwise lose most of what it did.
 Runs tend to end in waves of C, so counting begins where a wave is over, the first at least, and ends where one is,
-after WAVES of them at least: a moment cut anywhere else would count one wave or two by chance. Runs still open at the
-end are waited for and not counted.
+after WAVES of them at least: a moment cut anywhere else would count one wave or two by chance. Where a wave is over is
+when its last run ended, and not when the time was up, which may be nearly a wave later. Runs still open at the end are
+waited for and not counted.
 """
 
 import asyncio
@@ -63,13 +64,14 @@ async def measure(
     """
     took_ms: list[float] = []
     ended = errors = 0
+    last_end = time.perf_counter()
     counting = over = False
     awaited = 0
     wave = asyncio.Event()
     cpu_before_s = time.process_time()
 
     async def worker() -> None:
-        nonlocal ended, errors
+        nonlocal ended, errors, last_end
         while not over:
             start = time.perf_counter()
             try:
@@ -79,8 +81,9 @@ async def measure(
                 await asyncio.sleep(0)  # one that fails at once must not keep the clock from its turn
                 continue
             ended += 1
+            last_end = time.perf_counter()
             if counting:
-                took_ms.append((time.perf_counter() - start) * 1000)
+                took_ms.append((last_end - start) * 1000)
             if ended >= awaited:
                 wave.set()
 
@@ -102,10 +105,10 @@ async def measure(
         await asyncio.sleep(warm_up_s)
         await wave_is_over(since=0, least=1)
         mark("counting")
-        before, began, counting = ended, time.perf_counter(), True
+        before, began, counting = ended, last_end, True
         await asyncio.sleep(seconds)
         await wave_is_over(since=before, least=WAVES)
-        counting, counted_s = False, time.perf_counter() - began
+        counting, counted_s = False, last_end - began
         mark("counted")
         over = True
     took_ms.sort()
@@ -113,7 +116,7 @@ async def measure(
         in_flight=in_flight,
         seconds=counted_s,
         runs=len(took_ms),
-        runs_per_s=len(took_ms) / counted_s,
+        runs_per_s=len(took_ms) / counted_s if took_ms else 0.0,
         p50_ms=percentile(took_ms, 0.50),
         p99_ms=percentile(took_ms, 0.99),
         errors=errors,

@@ -1,5 +1,6 @@
 import asyncio
 import itertools
+import time
 
 import pytest
 
@@ -24,6 +25,27 @@ async def test_counting_lasts_until_two_waves_are_over_however_slow_they_are():
 
     measured = await measure(slower_and_slower, in_flight=1, warm_up_s=0.0, seconds=0.001)
     assert measured.runs == 2
+
+
+async def test_the_time_after_the_last_wave_counts_for_nothing():
+    """A third slower by chance: two waves of 0.15 s in a slice of 0.4 s were 0.4 s."""
+    ends: list[float] = []
+    waves = asyncio.Semaphore(6)
+
+    async def one_run() -> None:
+        await waves.acquire()  # after three waves nothing ends any more, until the slice is over
+        await asyncio.sleep(0.01)
+        ends.append(time.perf_counter())
+
+    def mark(text: str) -> None:
+        if text == "counted":
+            waves.release()
+            waves.release()
+
+    measured = await measure(one_run, in_flight=2, warm_up_s=0.0, seconds=0.3, mark=mark)
+    assert measured.runs == 4
+    assert measured.seconds == pytest.approx(ends[5] - ends[1], abs=0.005)
+    assert measured.runs_per_s == measured.runs / measured.seconds
 
 
 async def test_counting_begins_when_as_many_runs_have_ended_as_are_in_flight():

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.benchmarks.smoke_verdict import FALLEN, Pair, better, falls, ratio_of, ratios
+from tests.benchmarks.smoke_verdict import FALLEN, Pair, better, expected, falls, ratio_of, ratios
 
 
 def pairs(row: str, *each: tuple[float, float]) -> list[Pair]:
@@ -30,6 +30,15 @@ def test_a_delay_that_halves_ours_fails_and_is_told_with_both_figures():
 def test_the_gate_fails_when_a_third_is_lost_and_not_before(share, fails):
     measured = ratios(pairs("http:16", (100 * share, 400)))
     assert bool(falls(measured, {"http:16": 0.25})) is fails
+
+
+@pytest.mark.parametrize(("now_ms", "share"), [(10.0, 1.0), (8.0, 1.0), (12.5, 0.8), (15.0, 2 / 3), (50.0, 0.5)])
+def test_less_is_expected_where_python_is_slower_and_never_more(now_ms, share):
+    assert expected({"http:16": 0.3}, 10.0, now_ms) == pytest.approx({"http:16": 0.3 * share})
+
+
+def test_of_one_in_flight_the_same_is_expected_everywhere():
+    assert expected({"topic:1": 0.3}, 10.0, 20.0) == {"topic:1": 0.3}
 
 
 def test_one_row_that_falls_is_enough():
