@@ -7,9 +7,12 @@ def test_a_section_that_was_not_measured_says_so(tmp_path):
 
 
 def test_a_seed_that_broke_something_is_named():
-    figures = {"first": 0, "seeds": 100, "seconds": 1.0, "processes": 2, "broken_seed": 17}
+    figures = {
+        "first": 0, "seeds": 100, "seconds": 1.0, "processes": 2, "broken_seed": 17, "machine": {"python_ms": 9.0},
+    }  # fmt: skip
     assert "**seed 17 is broken**" in simulation(figures)
-    assert "50 seeds a second and process" in simulation(figures | {"broken_seed": None})
+    assert "50 seeds a second and process (goal 100: **missed**)" in simulation(figures | {"broken_seed": None})
+    assert "100 seeds a second and process (goal 100: met)" in simulation(figures | {"processes": 1})
 
 
 def test_every_kill_is_a_row():
