@@ -7,6 +7,7 @@ Before: load.py. After: connectors/tools open files under these folders.
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from connectors.configuration.findings import ConfigurationProblem, Finding
@@ -15,51 +16,45 @@ from connectors.configuration.model import Configuration
 
 def prepare_volumes(configuration: Configuration) -> list[Finding]:
     """Makes folders of writable volumes, warns of read-only ones that are missing. Raises ConfigurationProblem."""
-    warnings: list[Finding] = []
-    problems: list[Finding] = []
-    for name, volume in configuration.volumes.items():
-        folder = Path(volume.path)
-        if volume.mode == "rw":
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                problems.append(_unmade(name, folder, error.strerror or str(error)))
-        elif not folder.is_dir():
-            warnings.append(_missing(name, folder))
-    if problems:
-        raise ConfigurationProblem(problems)
-    return warnings
+    return _looked_at(configuration, _make)
 
 
 def check_volumes(configuration: Configuration) -> list[Finding]:
     """What `prepare_volumes` would warn of; makes nothing. Raises ConfigurationProblem as it would."""
+    return _looked_at(configuration, _obstacle)
+
+
+def _looked_at(configuration: Configuration, why_not: Callable[[Path], str]) -> list[Finding]:
+    """Warnings. `why_not` says why the folder of a writable volume cannot be had; empty when it can."""
     warnings: list[Finding] = []
     problems: list[Finding] = []
     for name, volume in configuration.volumes.items():
         folder = Path(volume.path)
         if volume.mode == "rw":
-            if number := _obstacle(folder):
-                problems.append(_unmade(name, folder, os.strerror(number)))
+            if why := why_not(folder):
+                problems.append(Finding(message=f"volumes.{name}: cannot make the folder {folder}: {why}"))
         elif not folder.is_dir():
-            warnings.append(_missing(name, folder))
+            warnings.append(
+                Finding(message=f"volumes.{name}: there is no folder {folder}; tools will refuse this volume")
+            )
     if problems:
         raise ConfigurationProblem(problems)
     return warnings
 
 
-def _obstacle(folder: Path) -> int:
-    """Why the folder could not be made (errno); 0 when it is there or nothing stands against it."""
+def _make(folder: Path) -> str:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _obstacle(folder: Path) -> str:
+    """Why the folder could not be made; empty when it is there or nothing stands against it."""
     if folder.is_dir():
-        return 0
+        return ""
     nearest = next(part for part in (folder, *folder.absolute().parents) if os.path.lexists(part))
     if not nearest.is_dir():
-        return errno.EEXIST if nearest == folder else errno.ENOTDIR
-    return 0 if os.access(nearest, os.W_OK | os.X_OK) else errno.EACCES
-
-
-def _unmade(name: str, folder: Path, why: str) -> Finding:
-    return Finding(message=f"volumes.{name}: cannot make the folder {folder}: {why}")
-
-
-def _missing(name: str, folder: Path) -> Finding:
-    return Finding(message=f"volumes.{name}: there is no folder {folder}; tools will refuse this volume")
+        return os.strerror(errno.EEXIST if nearest == folder else errno.ENOTDIR)
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)

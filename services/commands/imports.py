@@ -34,7 +34,7 @@ from services.commands.follow import Sources
 from services.commands.publisher import Publisher
 from services.commands.reads import OUR_NAMES
 from services.commands.subscription import Subscription
-from services.commands.telling import WHY_IN_CLEAR, Part, Telling, written_here
+from services.commands.telling import Part, Telling, in_clear_refused, written_here
 from services.core.access.decide import Caller
 from services.core.access.scopes import TENANT
 from services.core.run.told_values import wrong_value
@@ -114,8 +114,7 @@ class Imports:
             missing = [run_id for run_id in wanted if run_id not in here]
             in_clear_here = [run_id for run_id in missing if checked.runs[run_id].is_in_clear]
             if in_clear_here:
-                found = f"{len(in_clear_here)} of the {len(wanted)} runs of the bundle, {in_clear_here[0]} first"
-                raise Declined("content_in_clear", f"{found}, {WHY_IN_CLEAR}")
+                raise in_clear_refused(len(in_clear_here), len(wanted), "bundle", in_clear_here[0])
             for run_id in missing:
                 await self._check_names(caller, run_id, checked.runs[run_id])
             if missing:

@@ -34,7 +34,7 @@ from services.commands.declined import RETRY_LATER_S, Declined, away
 from services.commands.follow import Sources
 from services.commands.pausing import Pausing
 from services.commands.publisher import Publisher
-from services.commands.telling import WHY_IN_CLEAR, Part, Telling, written_here
+from services.commands.telling import Part, Telling, in_clear_refused, written_here
 from services.core.access.decide import Caller
 from services.core.access.scopes import ADMIN
 from services.core.run.forking import origin_of
@@ -132,10 +132,7 @@ class Restoring:
             checked = await asyncio.to_thread(check_state, file, bytes_max=limits.STATE_BYTES_MAX)
             unreadable = await _unreadable(checked, self._content, takes_sealed=sealed)
             if checked.runs_in_clear and self._content.keys is not None and not in_clear:
-                found = (
-                    f"{checked.runs_in_clear} of the {checked.runs} runs of the file, {checked.first_in_clear} first"
-                )
-                raise Declined("content_in_clear", f"{found}, {WHY_IN_CLEAR}")
+                raise in_clear_refused(checked.runs_in_clear, checked.runs, "file", checked.first_in_clear)
             work = _Work(self._telling, self._pausing, self._budgets, caller, checked, unreadable, dry_run=dry_run)
             return await work.through(file)
         except TooNewState as error:

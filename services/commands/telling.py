@@ -25,11 +25,6 @@ from services.commands.publisher import Publisher
 from services.commands.subscription import Subscription
 from services.stream.bundle import BrokenBundle
 
-WHY_IN_CLEAR = (
-    "hold what was said in clear, and content is encrypted here: no erasure could take it back. Leave them where they "
-    "are, or take them in as they are, readable for good, with in_clear=1 (--in-clear). Nothing was told"
-)
-"""Of runs that are refused (content_in_clear)."""
 OVER = frozenset({"completed", "failed", "cancelled"})
 
 
@@ -135,3 +130,13 @@ def written_here(codec: Codec, value: bytes) -> bytes:
     decoded = codec.decode(value)
     assert decoded.envelope is not None, "it was folded when the file was checked"
     return local_codec().encode_event(decoded.envelope, decoded.record)
+
+
+def in_clear_refused(count: int, total: int, file: str, first: str) -> Declined:
+    """Of `total` runs of a bundle or a file so many hold content in clear, and nobody has said that it is wanted."""
+    return Declined(
+        "content_in_clear",
+        f"{count} of the {total} runs of the {file}, {first} first, hold what was said in clear, and content is "
+        "encrypted here: no erasure could take it back. Leave them where they are, or take them in as they are, "
+        "readable for good, with in_clear=1 (--in-clear). Nothing was told",
+    )

@@ -21,7 +21,7 @@ from services.stream import fold
 from tests.services.stream.families import add_families, family_script
 from tests.services.stream.given import CODEC, EVENTS
 from tests.services.stream.judge import Story
-from tests.services.stream.world import World
+from tests.services.stream.world import Hosted, World
 
 Worlds = Callable[..., World]
 
@@ -314,6 +314,18 @@ def _depth(world: World, run_id: str) -> int:
     return first.parent.depth if first.parent is not None else 0
 
 
+async def turn_stopped(world: World, hosted: Hosted, *, owner_dies: bool) -> None:
+    """The turn of r_x is stopped; the owner dies before it does what the stop asks for, or lives."""
+    if owner_dies:
+        hosted.host.owners[0].carry_out = lambda *_: None  # type: ignore[method-assign]
+    envelope = CommandEnvelope(command_id="stop", tenant="t", issued_at_ms=world.now)
+    world.put(CancelTurn(envelope=envelope, run_id="r_x", reason="enough"))
+    await world.until(lambda: isinstance(world.story().runs["r_x"].state, Parked))
+    if owner_dies:
+        await hosted.kill()
+        world.host("b")
+
+
 @pytest.mark.parametrize("owner_dies", [False, True])
 async def test_a_stopped_turn_ends_the_children_of_its_calls_and_the_parent_waits(
     world_of: Worlds, owner_dies: bool
@@ -329,14 +341,7 @@ async def test_a_stopped_turn_ends_the_children_of_its_calls_and_the_parent_wait
     world.on_effect = hold
     world.start_run("r_x", agent="tree-2", interactive=True)
     await world.until(lambda: world._look() and len(world._started) == 3)
-    if owner_dies:  # before it does what the stop asks for
-        hosted.host.owners[0].carry_out = lambda *_: None  # type: ignore[method-assign]
-    envelope = CommandEnvelope(command_id="stop", tenant="t", issued_at_ms=world.now)
-    world.put(CancelTurn(envelope=envelope, run_id="r_x", reason="enough"))
-    await world.until(lambda: isinstance(world.story().runs["r_x"].state, Parked))
-    if owner_dies:
-        await hosted.kill()
-        world.host("b")
+    await turn_stopped(world, hosted, owner_dies=owner_dies)
     await world.until(lambda: len(world.story().live) == 1)
     story = world.story()
     assert {ended(story, name)[0] for name in story.runs if name != "r_x"} == {"cancelled"}
@@ -365,14 +370,7 @@ async def test_a_stopped_open_leaves_no_guest_that_nobody_knows_of(world_of: Wor
     world.on_effect, world.script = hold, opens
     world.start_run("r_x", agent="keeper", interactive=True)
     await world.until(lambda: world.has(unknown) and world.begun[unknown, ("model", 1, 0, 1)])
-    if owner_dies:  # before it does what the stop asks for
-        hosted.host.owners[0].carry_out = lambda *_: None  # type: ignore[method-assign]
-    envelope = CommandEnvelope(command_id="stop", tenant="t", issued_at_ms=world.now)
-    world.put(CancelTurn(envelope=envelope, run_id="r_x", reason="enough"))
-    await world.until(lambda: isinstance(world.story().runs["r_x"].state, Parked))
-    if owner_dies:
-        await hosted.kill()
-        world.host("b")
+    await turn_stopped(world, hosted, owner_dies=owner_dies)
     story = await world.finished(unknown)
     assert ended(story, unknown) == ("cancelled", "closed")
     assert isinstance(story.runs[known].state, Parked)

@@ -16,7 +16,7 @@ from services.cli.stack.problems import NoSpace, StackProblem
 from services.cli.stack.processes import find
 from services.cli.stack.record import ChildRecord
 from tests.services.cli.stack.programs import IGNORES_SIGTERM, RUNS_ON, child
-from tests.services.cli.stack.watcher import Watcher
+from tests.services.cli.stack.watcher import Disk, Watcher
 from tests.sleeps import noted_sleeps
 
 Supervise = Callable[..., AbstractAsyncContextManager[tuple[Supervisor, Watcher]]]
@@ -295,17 +295,12 @@ async def test_a_cancelled_start_stops_what_had_begun(supervise: Supervise) -> N
 
 async def test_a_record_that_cannot_be_written_ends_the_stack_but_not_its_stopping(tmp_path: Path) -> None:
     watcher = Watcher()
-    full = False
+    disk = Disk(watcher, problem=StackProblem)
 
-    async def record(children: object) -> None:
-        if full:
-            raise StackProblem("the disk is full")
-        await watcher.record(children)  # type: ignore[arg-type] # what the supervisor gives
-
-    async with Supervisor(logs=tmp_path, record=record, say=watcher.say, first_pause_s=0.01) as supervisor:
+    async with Supervisor(logs=tmp_path, record=disk.record, say=watcher.say, first_pause_s=0.01) as supervisor:
         await supervisor.start(child("kafka"), child("postgres"))
         pid = pid_of(watcher, "postgres")
-        full = True
+        disk.is_full = True
         os.kill(pid_of(watcher, "kafka"), signal.SIGKILL)
         async with asyncio.timeout(10):
             with pytest.raises(StackProblem, match="the disk is full"):
@@ -351,22 +346,17 @@ async def test_states_that_found_no_space_are_recorded_when_there_is_some(
 ) -> None:
     monkeypatch.setattr(children, "LOG_CHECK_INTERVAL_S", 0.02)
     watcher = Watcher()
-    full = False
+    disk = Disk(watcher)
 
-    async def record(found: object) -> None:
-        if full:
-            raise NoSpace("the disk is full")
-        await watcher.record(found)  # type: ignore[arg-type] # what the supervisor gives
-
-    async with Supervisor(logs=tmp_path, record=record, say=watcher.say, first_pause_s=0.01) as supervisor:
+    async with Supervisor(logs=tmp_path, record=disk.record, say=watcher.say, first_pause_s=0.01) as supervisor:
         await supervisor.start(child("kafka"))
-        full = True
+        disk.is_full = True
         os.kill(pid_of(watcher, "kafka"), signal.SIGKILL)
         async with asyncio.timeout(10):
             while not (supervisor.children()[0].restarts == 1 and supervisor.children()[0].state == "ready"):
                 await asyncio.sleep(0.01)
         assert watcher.said.count("the disk is full") == 1
-        full = False
+        disk.is_full = False
         await watcher.until(lambda found: found["kafka"].restarts == 1)
         assert watcher.children["kafka"].state == "ready"
 
@@ -376,22 +366,17 @@ async def test_a_full_disk_ends_nothing_because_of_a_child_that_is_not_needed_an
 ) -> None:
     monkeypatch.setattr(children, "WITHOUT_IT_PAUSE_S", 0.02)
     watcher = Watcher()
-    full = False
-
-    async def record(found: object) -> None:
-        if full:
-            raise NoSpace("the disk is full")
-        await watcher.record(found)  # type: ignore[arg-type] # what the supervisor gives
+    disk = Disk(watcher)
 
     broken = replace(child("insights", "import sys; sys.exit('no broker')", ready=never), needed="never")
-    async with Supervisor(logs=tmp_path, record=record, say=watcher.say, first_pause_s=0.01) as supervisor:
+    async with Supervisor(logs=tmp_path, record=disk.record, say=watcher.say, first_pause_s=0.01) as supervisor:
         assert await supervisor.start(child("kafka"), broken) == ("kafka",)
-        full = True
+        disk.is_full = True
         before = supervisor.children()[1].restarts
         async with asyncio.timeout(10):
             while supervisor.children()[1].restarts < before + 3:
                 await asyncio.sleep(0.01)
-        full = False
+        disk.is_full = False
         assert supervisor.children()[0].state == "ready"
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from services.cli.stack.problems import NoSpace, StackProblem
 from services.cli.stack.record import ChildRecord
 
 WAIT_TIMEOUT_S = 15.0
@@ -33,3 +35,17 @@ class Watcher:
         """Wait, bounded, until `holds` for the newest record."""
         async with asyncio.timeout(WAIT_TIMEOUT_S), self._changed:
             await self._changed.wait_for(lambda: holds(self.children))
+
+
+@dataclass
+class Disk:
+    """Where a supervisor's record is written: nothing can be while it is full, which `problem` says."""
+
+    watcher: Watcher
+    problem: type[StackProblem] = NoSpace
+    is_full: bool = False
+
+    async def record(self, children: Sequence[ChildRecord]) -> None:
+        if self.is_full:
+            raise self.problem("the disk is full")
+        await self.watcher.record(children)
