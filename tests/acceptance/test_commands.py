@@ -1,6 +1,7 @@
 """Every command against a stack that runs: what it shows, how it ends, and that programs can read it."""
 
 import json
+import signal
 import subprocess
 
 import pytest
@@ -66,7 +67,7 @@ def test_whoever_stops_following_does_not_stop_the_run(stack: Installation) -> N
     follower = subprocess.Popen(
         stack.command("run", "sleeper", "Hello", "--json"),
         cwd=stack.project,
-        env=stack.environ,
+        env=stack.environ | {"PYTHONFAULTHANDLER": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -75,8 +76,12 @@ def test_whoever_stops_following_does_not_stop_the_run(stack: Installation) -> N
     frame = json.loads(follower.stdout.readline())
     while frame["event"] != "agent":
         frame = json.loads(follower.stdout.readline())
-    follower.send_signal(2)
-    _, said = follower.communicate(timeout=10)
+    follower.send_signal(signal.SIGINT)
+    try:
+        _, said = follower.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        follower.send_signal(signal.SIGABRT)  # says where it was
+        raise AssertionError(follower.communicate()[1]) from None
     assert follower.returncode == 130
     assert "the run goes on" in said
     run_id = frame["data"]["run_id"]
