@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from projections.runs import RunFilter
+from projections.run_queries import RunFilter
 from services.api.answers import POSITION_HEADER, json_answer
 from services.api.bodies import BatchBody, ReasonBody, run_request
 from services.api.reading import json_body, text, whole

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from projections.runs import RunFilter
+from projections.run_queries import RunFilter
 from services.api.answers import POSITION_HEADER, json_answer
 from services.api.bodies import (
     CancelRunBody,

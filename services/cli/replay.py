@@ -27,7 +27,8 @@ from connectors.schema_registry import codec_for
 from projections.audit import ENDED, AuditRow, find_run
 from projections.builds import PREFIX as SCHEMA
 from projections.frame_shapes import rfc3339
-from projections.runs import RunRow, run_by_id
+from projections.run_queries import run_by_id
+from projections.runs import RunRow
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec, local_codec
 from schemas.ids import ID_PATTERN, partition_key

@@ -20,7 +20,8 @@ import orjson
 
 from connectors.errors import OutsideError, UnknownOutcome
 from connectors.sealing import has_tokens
-from projections.runs import RunFilter, RunRow
+from projections.run_queries import RunFilter
+from projections.runs import RunRow
 from projections.transcript import TranscriptRow
 from schemas.values import BlobRef
 from services.commands import limits

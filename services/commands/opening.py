@@ -26,7 +26,7 @@ from connectors.state_files import StateFiles
 from connectors.tools.remote_calls import REQUESTS_TOPIC
 from projections.builds import PREFIX
 from projections.positions import PositionWatch
-from projections.runs import RunFilter
+from projections.run_queries import RunFilter
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec
 from services.commands.authentication import Gate

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from connectors.protocols import LogAppender
-from projections.runs import RunFilter, RunRow, is_paused, pause_scopes, stands_still
+from projections.run_queries import RunFilter
+from projections.runs import RunRow, is_paused, pause_scopes, stands_still
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec
 from schemas.stream_records import PauseSet

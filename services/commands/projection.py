@@ -12,13 +12,14 @@ from typing import Any, Protocol, TypeVar
 
 from connectors.errors import OutsideError, Permanent, Transient
 from connectors.postgres import Reader
-from projections import audit, cursors, interrupts, runs, transcript, usage
+from projections import audit, cursors, interrupts, run_queries, transcript, usage
 from projections.audit import AuditRow
 from projections.cursors import CursorRow, Position
 from projections.frame import FrameMemory
 from projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
 from projections.positions import Arrival
-from projections.runs import AtWork, RunFilter, RunPage, RunRow
+from projections.run_queries import AtWork, RunFilter, RunPage
+from projections.runs import RunRow
 from projections.tables import EVERY_TENANT, Scope
 from projections.transcript import TranscriptPage, TranscriptRow
 from services.commands import limits
@@ -82,17 +83,17 @@ class SqlProjection:
         """Queries under way, so that one that was given up is not collected before it has ended."""
 
     async def run(self, scope: Scope, run_id: str) -> RunRow | None:
-        return await self._ask("a run", runs.run_by_id(self._reader, scope, run_id))
+        return await self._ask("a run", run_queries.run_by_id(self._reader, scope, run_id))
 
     async def run_of_handle(self, scope: Scope, agent_id: str, *, user_id: str = "", home: str = "") -> RunRow | None:
-        asked = runs.run_by_handle(self._reader, scope, agent_id, user_id=user_id, home=home)
+        asked = run_queries.run_by_handle(self._reader, scope, agent_id, user_id=user_id, home=home)
         return await self._ask("a run by its handle", asked)
 
     async def runs(self, scope: Scope, wanted: RunFilter, *, limit: int, after: str = "") -> RunPage:
-        return await self._ask("runs", runs.list_runs(self._reader, scope, wanted, limit=limit, after=after))
+        return await self._ask("runs", run_queries.list_runs(self._reader, scope, wanted, limit=limit, after=after))
 
     async def at_work(self, scope: Scope) -> list[AtWork]:
-        return await self._ask("the runs at work", runs.count_at_work(self._reader, scope))
+        return await self._ask("the runs at work", run_queries.count_at_work(self._reader, scope))
 
     async def place(self, scope: Scope, run_id: str) -> AuditRow | None:
         return await self._ask("the place of a run", audit.find_run(self._reader, scope, run_id))

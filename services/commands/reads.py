@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import orjson
 
 from connectors.sealing import key_ids_in
-from projections.runs import AtWork, RunFilter, RunRow
+from projections.run_queries import AtWork, RunFilter
+from projections.runs import RunRow
 from projections.tables import EVERY_TENANT, BadPlace, Scope
 from projections.transcript import TranscriptRow
 from schemas.ids import ID_PATTERN

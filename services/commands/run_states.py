@@ -18,7 +18,8 @@ from typing import Any
 import orjson
 
 from projections.frame_shapes import rfc3339
-from projections.runs import CANCELLED, PAGE_MAX, RunFilter, RunRow
+from projections.run_queries import PAGE_MAX, RunFilter
+from projections.runs import CANCELLED, RunRow
 from projections.tables import Scope
 from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunStarted
 from services.commands.authentication import demand

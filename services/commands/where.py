@@ -10,7 +10,8 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from projections.runs import RunFilter, RunRow, is_paused
+from projections.run_queries import RunFilter
+from projections.runs import RunRow, is_paused
 from services.commands import limits
 from services.commands.declined import bad_request
 

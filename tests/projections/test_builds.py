@@ -5,7 +5,7 @@ import pytest
 from connectors.postgres import open_reader
 from projections.builds import COMPARED, TABLES, VERSION, Builds, StatusRow, has_status, read_status
 from projections.run_projection import RunProjection
-from projections.runs import RunFilter, list_runs
+from projections.run_queries import RunFilter, list_runs
 from tests.projections.stories import TOPIC
 from tests.projections.test_folding import RECORDS
 

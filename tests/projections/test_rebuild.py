@@ -9,7 +9,7 @@ from projections import rebuild as rebuild_module
 from projections.builds import Builds
 from projections.rebuild import RebuildReport, rebuild
 from projections.run_projection import RunProjection
-from projections.runs import RunFilter, list_runs
+from projections.run_queries import RunFilter, list_runs
 from tests.projections.stories import TOPIC, Partition, asking, eventful, many_runs
 
 

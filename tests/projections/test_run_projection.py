@@ -13,7 +13,7 @@ from projections.builds import COMPARED
 from projections.cursors import Fenced
 from projections.problems import list_problems
 from projections.run_projection import RunProjection
-from projections.runs import run_by_id
+from projections.run_queries import run_by_id
 from schemas.values import Usage
 from tests.projections.locks import until_held_up
 from tests.projections.stories import TOPIC, Partition, completed, eventful, many_runs, replied, requested, started

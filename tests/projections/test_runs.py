@@ -1,7 +1,8 @@
 import orjson
 import pytest
 
-from projections.runs import RunFilter, RunRow, apply, count_at_work, list_runs, run_by_handle, run_by_id, runs
+from projections.run_queries import RunFilter, count_at_work, list_runs, run_by_handle, run_by_id
+from projections.runs import RunRow, apply, runs
 from projections.tables import EVERY_TENANT, BadPlace
 from schemas.run_events import (
     ChildrenPlanned,

@@ -7,7 +7,7 @@ from typing import Any
 from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
 from connectors.tools.agent import Agent
 from connectors.tools.interruption import Interruption
-from projections.runs import RunFilter
+from projections.run_queries import RunFilter
 from schemas.conversation import ToolResultBlock
 from schemas.run_events import RunCompleted
 from schemas.values import InterruptionTerms, ToolCall, Usage

@@ -8,7 +8,7 @@ import pytest_asyncio
 from connectors.errors import Permanent, Transient
 from connectors.protocols import Outgoing
 from projections.cursors import CursorRow
-from projections.runs import AtWork
+from projections.run_queries import AtWork
 from schemas.codec import local_codec
 from schemas.stream_records import ModelMarked, ProviderProbed
 from services.api import operator_endpoints as module

@@ -16,7 +16,7 @@ from connectors.postgres import PostgresOptions, connect
 from connectors.protocols import Outgoing
 from projections.builds import Builds
 from projections.run_projection import RunProjection
-from projections.runs import RunFilter
+from projections.run_queries import RunFilter
 from redpanda.apply import apply
 from schemas.codec import digest, local_codec
 from schemas.run_commands import StartRun

@@ -5,7 +5,7 @@ import pytest
 
 from connectors.errors import Permanent, Transient
 from connectors.postgres import Reader
-from projections.runs import RunFilter
+from projections.run_queries import RunFilter
 from services.commands.projection import Projection, SqlProjection
 from tests.services.commands.world import declined
 

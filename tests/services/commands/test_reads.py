@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from projections.runs import RunFilter
+from projections.run_queries import RunFilter
 from services.commands.requests import RunRequest
 from services.commands.runs import Accepted
 from services.core.access.decide import Caller

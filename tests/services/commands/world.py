@@ -30,7 +30,8 @@ from projections.cursors import CursorRow, Position
 from projections.frame import FRAMES_PER_EVENT, FrameMemory
 from projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
 from projections.positions import Arrival
-from projections.runs import SAME_HANDLE_MAX, AtWork, RunFilter, RunPage, RunRow, frame_memory
+from projections.run_queries import SAME_HANDLE_MAX, AtWork, RunFilter, RunPage
+from projections.runs import RunRow, frame_memory
 from projections.tables import EVERY_TENANT, Scope, place_number, place_parts, place_token
 from projections.transcript import TranscriptPage, TranscriptRow, open_calls
 from projections.usage import SUMS, UsageRow
