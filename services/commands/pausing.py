@@ -109,13 +109,14 @@ class Pausing:
         )
 
     async def resume(self, caller: Caller, target: Target) -> Still:
-        """Lift a pause; other ones still hold, and what they hold is not counted as resumed. Raises not_paused."""
+        """Lift a pause; other ones still hold, and what they hold is neither running nor resumed. Raises not_paused."""
         demand(caller, ADMIN)
         if not self._has(target):
             raise Declined("not_paused", f"{_named(target)} is not paused")
         rows = await self._live(target)
         position = await self._append(caller, target, paused=False, reason="")
-        return Still(state="running", paused=_count(rows), resumed=sum(map(self._goes_on, rows)), position=position)
+        state = "paused" if self._board.table.holding(target.tenant, target.agent) else "running"
+        return Still(state=state, paused=_count(rows), resumed=sum(map(self._goes_on, rows)), position=position)
 
     async def state(self, caller: Caller) -> tuple[Still, tuple[PauseSet, ...]]:
         """Of the whole installation, and everything that is paused."""

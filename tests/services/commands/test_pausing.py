@@ -161,9 +161,11 @@ async def test_a_resume_of_something_narrow_counts_nothing_while_something_wider
         await pause(made)
         await pause(made, Target(scope="agent", agent="silent"))
         made.happen(run_id, RunPauseRequested(scope="all"), RunPauseRequested(scope="agent"), RunPaused(turn=1))
-        assert (await made.layer.pausing.resume(ADMIN_CALLER, Target(scope="agent", agent="silent"))).resumed == 0
+        lifted = await made.layer.pausing.resume(ADMIN_CALLER, Target(scope="agent", agent="silent"))
+        assert (lifted.state, lifted.resumed) == ("paused", 0)
         made.happen(run_id, RunResumed(scope="agent", remaining=1))
-        assert (await made.layer.pausing.resume(ADMIN_CALLER, ALL)).resumed == 1
+        lifted = await made.layer.pausing.resume(ADMIN_CALLER, ALL)
+        assert (lifted.state, lifted.resumed) == ("running", 1)
 
 
 async def test_what_does_not_say_what_to_pause_is_a_bad_request() -> None:
