@@ -17,7 +17,8 @@ Before: the projector's loop. After: Postgres; positions.py hears of every commi
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -39,6 +40,8 @@ KNOWN_RUNS_MAX = 20_000
 """Runs kept at hand, a few kilobytes each; the others cost a read when their next event comes."""
 REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
 """What Postgres says to values it cannot hold. A unique key twice is not among them: that is a broken proof."""
+BEGIN, COMMIT = b"BEGIN", b"COMMIT"
+"""Statements like others, so that they travel with the first and the last of a transaction: two round trips less."""
 NOTIFY = b"SELECT pg_notify(%s, %s)"
 NOTIFY_BYTES_MAX = 7_900
 """Postgres takes payloads below 8000 bytes; a longer one is sent empty, and listeners look for themselves."""
@@ -142,14 +145,14 @@ class RunProjection:
 
     async def _project(self, batch: Batch) -> tuple[Mapping[str, Known], list[ProblemRow]]:
         """The whole batch at once; the runs as they are afterwards and the problems."""
-        async with self._connection.transaction():
+        async with self._undone_if_it_fails():
             changes = fold(self.topic, batch, await self._begin(batch))
-            await self._write(changes, last=self._notice(batch.moved))
+            await self._write(changes, last=(self._notice(batch.moved), (COMMIT, ())))
         return changes.known, changes.problems
 
     async def _project_singly(self, batch: Batch) -> tuple[Mapping[str, Known], list[ProblemRow]]:
         """The batch event by event, in one transaction all the same."""
-        async with self._connection.transaction():
+        async with self._undone_if_it_fails():
             known = await self._begin(batch)
             changes = fold(self.topic, Batch(problems=batch.problems), {})
             await self._write(changes)
@@ -159,7 +162,18 @@ class RunProjection:
                     known[run_id], problems_found = await self._project_item(run_id, item, known)
                     found += problems_found
             await self._connection.execute(*self._notice(batch.moved))
+            await self._connection.execute(COMMIT)
         return known, found
+
+    @asynccontextmanager
+    async def _undone_if_it_fails(self) -> AsyncIterator[None]:
+        """Around a transaction that `_begin` begins and COMMIT ends."""
+        try:
+            yield
+        except BaseException:
+            if not self._connection.closed:
+                await self._connection.rollback()
+            raise
 
     async def _project_item(
         self, run_id: str, item: Item, known: Mapping[str, Known]
@@ -184,18 +198,22 @@ class RunProjection:
         return changes.known[run_id], changes.problems
 
     async def _begin(self, batch: Batch) -> dict[str, Known]:
-        """Moves the cursors, and gives what is known of the runs of the batch; one round trip when all of it is new."""
+        """Begins a transaction, moves the cursors, and gives what is known of the runs of the batch.
+
+        One round trip when all of it is new.
+        """
         found = {run_id: self._known[run_id] for run_id in batch.runs if run_id in self._known}
         missing = sorted(run_id for run_id in batch.runs if run_id not in found)
         moves = [(self._cursors[cursor.partition], cursor) for cursor in batch.moved]
         async with self._connection.pipeline():
+            await self._connection.execute(BEGIN)
             advanced = await cursors.advance(self._connection, self._build.schema, self.topic, moves)
             places = await self._connection.execute(self._read_audit, (missing,)) if missing else None
         cursors.require_advanced(self.topic, advanced)
         rows = [] if places is None else [audit.AuditRow._make(row) for row in await places.fetchall()]
         return found | await self._read_known(rows) if rows else found
 
-    async def _write(self, changes: Changes, last: tuple[bytes, Sequence[Any]] | None = None) -> None:
+    async def _write(self, changes: Changes, last: Sequence[tuple[bytes, Sequence[Any]]] = ()) -> None:
         rows: Sequence[Sequence[tuple[Any, ...]]] = (
             changes.runs,
             changes.audit,

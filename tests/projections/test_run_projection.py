@@ -73,7 +73,7 @@ async def test_however_events_fall_into_polls_two_builds_are_equal(connection, b
     assert await builds.table_hashes(other.number) == await builds.table_hashes(1)
 
 
-async def test_copy_and_executemany_write_the_same_rows(connection, builds, monkeypatch):
+async def test_copied_rows_and_rows_of_a_document_are_the_same(connection, builds, monkeypatch):
     copied = RunProjection(connection, builds.build(1), TOPIC, owner="tests")
     await copied.claim([0])
     for poll in cut(BUSY, [300]):
@@ -184,16 +184,20 @@ async def test_two_live_projectors_take_from_each_other_and_no_row_is_doubled_or
 
 
 async def test_a_claim_waits_for_the_transaction_of_its_predecessor(connection, connecting, builds):
-    slow = RunProjection(connection, builds.build(1), TOPIC, owner="slow")
-    await slow.claim([0])
-    async with await connecting() as other:
+    async with await connecting() as one, await connecting() as other:
+        slow = RunProjection(one, builds.build(1), TOPIC, owner="slow")
         quick = RunProjection(other, builds.build(1), TOPIC, owner="quick")
+        await slow.claim([0])
         async with connection.transaction():
-            await slow.apply({0: BUSY[:50]})
+            # Whoever writes a run has to wait here, in the middle of its transaction.
+            await connection.execute(f"LOCK TABLE {builds.build(1).schema}.runs IN SHARE MODE")
+            applying = asyncio.create_task(slow.apply({0: BUSY[:50]}))
+            await until_held_up(connection, one)
             claim = asyncio.create_task(quick.claim([0]))
             await until_held_up(connection, other)
             assert not claim.done()
         async with asyncio.timeout(5):
+            await applying
             assert await claim == {0: 50}
 
 

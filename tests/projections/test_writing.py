@@ -1,8 +1,10 @@
 import pytest
+from psycopg import DataError
 from psycopg.errors import UniqueViolation
-from sqlalchemy import BigInteger, Column, MetaData, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, MetaData, Table, Text
 
 from connectors.postgres import create_tables
+from projections.tables import JsonText
 from projections.writing import COPY_FROM_ROWS, write_all, writer
 
 TABLE = Table(
@@ -85,6 +87,34 @@ async def test_a_zero_character_is_replaced(connection, things, size):
     assert await written(connection, things, "insert", rows(size, 1, "a\x00b")) == {(1, "a\ufffdb")}
 
 
+@pytest.mark.parametrize("size", SIZES)
+async def test_json_and_bytes_are_kept_to_the_byte(connection, pg_schema, size):
+    kinds = Table(
+        "kinds",
+        MetaData(),
+        Column("name", Text, primary_key=True),
+        Column("said", JsonText),
+        Column("digest", LargeBinary),
+        Column("is_so", Boolean),
+    )
+    await create_tables(connection, kinds.metadata, pg_schema)
+    write = writer(pg_schema, kinds, "replace")
+    await write.prepare(connection)
+    said = '{"b": "\\u0000 \\ud800",  "a":"\\\\x", "a":1}'
+    both = [(f"n{n:04d}", said, b"\x00\xff\\", True) for n in range(size - 1)] + [("none", None, None, None)]
+    async with connection.transaction():
+        await write_all(connection, [(write, both)])
+    found = await connection.execute(f"SELECT DISTINCT said::text, digest, is_so FROM {pg_schema}.kinds")
+    assert set(await found.fetchall()) == {(said, b"\x00\xff\\", True), (None, None, None)}
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64, -(2**63) - 1])
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_number_over_64_bits_is_refused_as_data(connection, things, size, value):
+    with pytest.raises(DataError):
+        await written(connection, things, "replace", rows(size, value, "a"))
+
+
 async def test_no_rows_are_no_statement(connection, things):
     assert await written(connection, things, "insert", []) == set()
 
@@ -97,7 +127,7 @@ async def test_tables_are_written_together_some_by_copy_and_some_not_and_then_th
     count = f"SELECT set_config('tests.seen', (SELECT count(*)::text FROM {things}.things), false)".encode()
     async with connection.transaction():
         both = [(write, rows(COPY_FROM_ROWS, 1, "a")), (others, rows(1, 2, "b"))]
-        await write_all(connection, both, last=(count, ()))
+        await write_all(connection, both, last=[(count, ())])
     found = await connection.execute(
         f"SELECT count(*), current_setting('tests.seen') FROM {things}.others WHERE number = 2"
     )

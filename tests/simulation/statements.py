@@ -11,7 +11,9 @@ from functools import cache
 from operator import itemgetter
 from typing import Any
 
+import orjson
 from psycopg import sql
+from sqlalchemy import LargeBinary
 
 from projections.builds import TABLES
 
@@ -19,6 +21,10 @@ Row = tuple[Any, ...]
 Key = tuple[Any, ...]
 KEYS = {table.name: tuple(column.name for column in table.primary_key.columns) for table in TABLES}
 COLUMNS = {table.name: tuple(column.name for column in table.columns) for table in TABLES}
+BINARY = {
+    table.name: tuple(column.name for column in table.columns if isinstance(column.type, LargeBinary))
+    for table in TABLES
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,10 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a text asks for. `kind` is one of snapshot, nothing, update, claim, insert, open calls and select."""
+    """What a text asks for.
+
+    `kind` is one of begin, commit, snapshot, nothing, update, claim, insert, open calls and select.
+    """
 
     kind: str
     table: tuple[str, str]
@@ -90,6 +99,8 @@ def staging_in(text: str) -> str:
 @cache
 def statement_in(text: str) -> Statement:
     """What `Connection.execute` is asked for."""
+    if text in ("BEGIN", "COMMIT"):
+        return Statement(text.lower(), ("", ""))
     if "REPEATABLE READ" in text:
         return Statement("snapshot", ("", ""))
     if text.startswith(("SET ", "CREATE TEMPORARY TABLE")) or "pg_notify" in text:
@@ -144,6 +155,16 @@ def insert_in(text: str) -> Insert:
         return tuple(merged)
 
     return Insert(schema, name, key_of, merge)
+
+
+def rows_in(name: str, document: str) -> list[Row]:
+    """The rows of a table that travel as one JSON document."""
+    binary = [COLUMNS[name].index(column) for column in BINARY[name]]
+    rows = [list(row.values()) for row in orjson.loads(document)]
+    for row in rows:
+        for at in binary:
+            row[at] = None if row[at] is None else bytes.fromhex(row[at].removeprefix("\\x"))
+    return [tuple(row) for row in rows]
 
 
 def _way(column: str, policy: str) -> Callable[[Any, Any], Any]:

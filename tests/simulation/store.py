@@ -26,6 +26,7 @@ from tests.simulation.statements import (
     Row,
     Update,
     insert_in,
+    rows_in,
     staging_in,
     statement_in,
     text_of,
@@ -177,6 +178,13 @@ class Connection:
         asked = statement_in(text_of(query))
         if asked.kind == "nothing":
             return Answer()
+        if asked.kind == "begin":
+            self._depth += 1
+            return Answer()
+        if asked.kind == "commit":
+            self._depth -= 1
+            await self._commit()
+            return Answer()
         if asked.kind == "snapshot":
             self._seen = {place: dict(rows) for place, rows in self._store.tables.items()}
             return Answer()
@@ -188,7 +196,9 @@ class Connection:
                 self._over()
             return answer
         if asked.insert is not None:
-            self._insert(asked.insert, self._staged.get(asked.staging, ()))
+            self._insert(
+                asked.insert, self._staged.get(asked.staging, ()) if asked.staging else rows_in(name, parameters[0])
+            )
             return Answer()
         if asked.kind == "claim":
             return await self._claim(asked.table, parameters)
@@ -197,10 +207,16 @@ class Connection:
         found = [self._read(schema, name, (run_id,)) for run_id in parameters[0]]
         return Answer([row for row in found if row is not None])
 
-    async def executemany(self, query: Any, rows: Iterable[Row]) -> None:
-        if not self._reaches("tables"):
-            await self._meet()
-        self._insert(insert_in(text_of(query)), rows)
+    async def rollback(self) -> None:
+        """What the transaction under way has changed is gone."""
+        if self._depth:
+            self._depth = 0
+            self._changes.clear()
+            self._over()
+
+    @property
+    def closed(self) -> bool:
+        return not self._is_open
 
     @asynccontextmanager
     async def copy(self, query: Any) -> AsyncIterator["Copy"]:
