@@ -78,7 +78,7 @@ CUTS: Sequence[Cut] = (
         source="1b044ba, decision 25",
     ),
     Cut(
-        change="projector: rows of small polls go as one JSON document a table, BEGIN and COMMIT beside other statements",
+        change="projector: rows of small polls go as one JSON document a table, no trip for BEGIN and COMMIT",
         figure="eight events: 2.2 to 1.3 ms of its CPU, 3.4 to 2.0 ms in all; Postgres 1.4 to 1.2 ms",
         source="164fbd0",
     ),
