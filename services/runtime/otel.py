@@ -4,6 +4,7 @@
       turn <n>                        a model turn with its tools
         chat <model>                  an attempt of the model call
         execute_tool <name>           an attempt of a tool call
+      invoke_agent <agent>            a run it started, with spans of its own
 
 Calls become spans as they happen; a turn and a run when their end is in the log, by whoever owns the run then. Their
 ids are not drawn (span_ids.py), so the spans of an owner that died and of the one that went on fit together. A span is
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import requests
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -71,11 +73,37 @@ def exporting_processor(*, endpoint: str, headers: str) -> SpanProcessor:
     """Sends spans to a collector. `headers` is `name=value` with commas between."""
     url = endpoint if endpoint.endswith(TRACES_PATH) else endpoint.rstrip("/") + TRACES_PATH
     return BatchSpanProcessor(
-        OTLPSpanExporter(endpoint=url, headers=parse_env_headers(headers, liberal=True), timeout=EXPORT_TIMEOUT_S),
+        OTLPSpanExporter(
+            endpoint=url,
+            headers=parse_env_headers(headers, liberal=True),
+            timeout=EXPORT_TIMEOUT_S,
+            session=_session(),
+        ),
         max_queue_size=QUEUE_SPANS,
         max_export_batch_size=BATCH_SPANS,
         schedule_delay_millis=SEND_EVERY_MS,
     )
+
+
+def _session() -> requests.Session:
+    """What the exporter sends with. To the exporter a redirect is a success, and the spans would be lost in silence."""
+    session = requests.Session()
+    session.hooks["response"].append(_refuse_redirect)
+    return session
+
+
+def _refuse_redirect(response: requests.Response, **_: Any) -> None:
+    """Raises Redirected, which the exporter logs as the reason why spans were not taken."""
+    if 300 <= response.status_code < 400:
+        # Without the address, which may hold a password.
+        raise Redirected(
+            f"the collector answered {response.status_code}, and redirects are not followed:"
+            " name its own address in LOOMLOG_OTEL_EXPORTER_OTLP_ENDPOINT"
+        )
+
+
+class Redirected(Exception):
+    """The collector is elsewhere."""
 
 
 class OtelTracing:
@@ -137,13 +165,14 @@ class OtelTracing:
 
     def run_ended(self, tenant: str, state: Ended, *, error: str, ended_ms: int) -> None:
         """A run as a whole; `error` is the reason code of a failed one."""
-        facts = state.facts
+        facts, parent = state.facts, state.facts.parent
         span = self._begin(
             f"invoke_agent {facts.definition.name}",
             facts,
             run_span_id(facts.run_id),
-            parent_id=place_of(facts.run_id, facts.traceparent).caller_id,
-            parent_is_remote=True,
+            # A child has the trace of whoever called its parent, but hangs below the run that started it.
+            parent_id=run_span_id(parent.run_id) if parent else place_of(facts.run_id, facts.traceparent).caller_id,
+            parent_is_remote=parent is None,
             attributes=span_attributes.of_run(state, tenant),
             began_ms=facts.started_at_ms,
         )

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -16,11 +17,13 @@ from opentelemetry.semconv.attributes import error_attributes
 
 from schemas.run_commands import CancelRun
 from schemas.run_events import ModelReplied, RunCompleted, RunStarted
-from schemas.values import CommandEnvelope
+from schemas.values import CommandEnvelope, ParentCall
+from services.core.run.state import Ended
 from services.runtime import otel
 from services.runtime.otel import OtelTracing, exporting_processor
 from services.runtime.span_ids import place_of, run_span_id
 from services.runtime.tracing import Tracing
+from tests.services.core.run.given import NOW, Run, cancel, start
 from tests.services.runtime.small_runtime import RUN, SECRET, TOPICS, WAIT_S, SmallRuntime, Stage
 
 CALLER = "00-0123456789abcdef0123456789abcdef-00000000000000aa-00"
@@ -124,6 +127,20 @@ async def test_a_callers_trace_is_joined_and_his_span_is_the_parent() -> None:
     assert run.parent.span_id == 0xAA
     assert run.parent.is_remote
     assert stage.events()[0].traceparent == CALLER
+
+
+def test_a_child_hangs_below_the_run_that_started_it_also_in_a_trace_of_its_callers() -> None:
+    spans = InMemorySpanExporter()
+    tracing = OtelTracing(SimpleSpanProcessor(spans), service="loomlog", instance="a", ratio=1.0)
+    call = ParentCall(run_id="r_up", agent_id="a_up", root_run_id="r_up", turn=1, index=0, number=0, depth=1)
+    for traceparent in (CALLER, ""):
+        run = Run()
+        run.give(replace(start(), traceparent=traceparent, parent=call))
+        run.give(cancel())
+        assert isinstance(run.state, Ended)
+        tracing.run_ended("t", run.state, error="", ended_ms=NOW)
+    parents = [span.parent.span_id for span in spans.get_finished_spans() if span.parent is not None]
+    assert parents == [run_span_id("r_up")] * 2
 
 
 @pytest.mark.parametrize("malformed", [b"00-0-0-01", b"\xff", b"01" + CALLER.encode()[2:], b"00-" + b"0" * 32 + b"-1"])
@@ -258,8 +275,8 @@ async def test_the_ratio_decides_by_trace_id_and_every_owner_alike() -> None:
 
 
 @asynccontextmanager
-async def collector(*, answers: bool = True) -> AsyncIterator[tuple[str, list[tuple[bytes, bytes]]]]:
-    """A collector on a free port: its address, and head and body of each request. Without `answers` it only listens."""
+async def collector(answer: bytes = b"200 OK") -> AsyncIterator[tuple[str, list[tuple[bytes, bytes]]]]:
+    """A collector on a free port: its address, and head and body of each request. Without an answer it only listens."""
     taken: list[tuple[bytes, bytes]] = []
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -267,8 +284,8 @@ async def collector(*, answers: bool = True) -> AsyncIterator[tuple[str, list[tu
             head = await reader.readuntil(b"\r\n\r\n")
             size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
             taken.append((head, await reader.readexactly(size)))
-            if answers:
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            if answer:
+                writer.write(b"HTTP/1.1 " + answer + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
                 await writer.drain()
             else:
                 await reader.read()
@@ -312,7 +329,7 @@ async def test_a_collector_that_does_not_answer_holds_up_a_stop_for_a_bounded_ti
     monkeypatch.setattr(otel, "CLOSE_S", 0.05)
     monkeypatch.setattr(otel, "EXPORT_TIMEOUT_S", 0.5)
     stage = Traced()
-    async with collector(answers=False) as (address, _):
+    async with collector(answer=b"") as (address, _):
         tracing = OtelTracing(exporting_processor(endpoint=address, headers=""), service="s", instance="a", ratio=1.0)
         async with stage.owner("a", tracing):
             stage.start()
@@ -320,6 +337,23 @@ async def test_a_collector_that_does_not_answer_holds_up_a_stop_for_a_bounded_ti
         async with asyncio.timeout(WAIT_S):
             await tracing.close()
         assert "the last spans are lost" in caplog.text
+
+
+async def test_a_collector_that_redirects_is_told_of_because_its_spans_are_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Traced()
+    async with collector(b"308 Permanent Redirect\r\nLocation: https://elsewhere.example/v1/traces") as (
+        address,
+        taken,
+    ):
+        tracing = OtelTracing(exporting_processor(endpoint=address, headers=""), service="s", instance="a", ratio=1.0)
+        async with stage.owner("a", tracing):
+            stage.start()
+            await stage.until(lambda: stage.has(RunCompleted))
+        await tracing.close()
+    assert taken
+    assert "the collector answered 308, and redirects are not followed" in caplog.text
 
 
 def test_without_a_collector_nothing_of_the_sdk_is_imported() -> None:
