@@ -45,7 +45,7 @@ from services.cli.event_log import (
 )
 from services.cli.event_text import fitted, line_of, print_whole
 from services.cli.failures import Failure, Unreachable, WrongUse
-from services.cli.output import console, print_json, print_json_line
+from services.cli.output import ODD, console, error_console, print_json, print_json_line
 from services.cli.settings import CLIENT, CliSettings, cli_settings
 
 PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})[/:](?P<partition>\d{1,9})[/:](?P<offset>\d{1,18})\Z")
@@ -233,6 +233,12 @@ async def _first_offset(cli: CliSettings, wanted: Wanted) -> int | None:
         return None  # then the whole partition is read: slower, and as right
     finally:
         await reader.close()
+    if row is None:
+        # It may have begun a moment ago, so it is looked for; a mistyped one would else be waited for without a word.
+        waited = ", and waited at until Ctrl-C" if wanted.follow else ""
+        error_console().print(
+            f"The read models know no run {wanted.run_id}. Its partition is read from the beginning{waited}.", style=ODD
+        )
     return row.first_offset if row is not None else None
 
 

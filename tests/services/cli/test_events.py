@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +10,7 @@ from services.cli.event_log import EVENTS_TOPIC, RecordView
 from services.cli.events import Wanted, _partitions, _start
 from services.cli.failures import WrongUse
 from services.cli.main import app
+from services.cli.settings import cli_settings
 from tests.services.cli.fake_api import FakeApi, Scripted
 
 
@@ -103,6 +105,30 @@ def test_what_has_an_end_is_shown_in_the_order_of_its_times(tail):
     records = [view(1, at_ms=30), view(2, at_ms=10), view(3, at_ms=20)]
     assert offsets(tail(records)) == [1, 2, 3]
     assert offsets(tail(records, "--no-follow")) == [2, 3, 1]
+
+
+@pytest.mark.parametrize(("known", "said"), [(True, ""), (False, "know no run r_typo")])
+async def test_a_run_nobody_knows_is_told_of_before_it_is_waited_for(monkeypatch, tmp_path, capsys, known, said):
+    async def opened(*_, **__):
+        return MemoryReader()
+
+    async def found(*_):
+        return SimpleNamespace(first_offset=7) if known else None
+
+    monkeypatch.setattr(events, "open_reader", opened)
+    monkeypatch.setattr(events, "find_run", found)
+    cli = cli_settings({"LOOMLOG_POSTGRES": "postgresql://nowhere/x"}, working_directory=tmp_path)
+    wanted = Wanted(topic=EVENTS_TOPIC, run_id="r_typo")
+    assert await events._first_offset(cli, wanted) == (7 if known else None)
+    shown = capsys.readouterr().err
+    assert (said in shown) if said else not shown
+
+
+class MemoryReader:
+    """Read models that are asked by functions which a test replaces."""
+
+    async def close(self):
+        """Nothing is open."""
 
 
 def served(monkeypatch, tmp_path, place: str, answer: Scripted | None = None):
