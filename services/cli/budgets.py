@@ -24,7 +24,7 @@ from rich.text import Text
 
 from services.cli.api import Answer
 from services.cli.commands import Commands, run
-from services.cli.failures import Failure
+from services.cli.failures import WrongUse
 from services.cli.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
 from services.cli.runs import Json, api_of_here
 from services.cli.wording import MICROS, money, number
@@ -102,7 +102,7 @@ def set_limit(
     }
     said = {name: value for name, value in amounts.items() if value is not None}
     if not said:
-        raise Failure("a limit needs at least one of --soft, --hard, --soft-money and --hard-money.")
+        raise WrongUse("a limit needs at least one of --soft, --hard, --soft-money and --hard-money.")
     body = {**_account(everybody, tenant, user), **said, **({"strict": True} if strict else {})}
     answer = run(_put(body))
     if as_json:
@@ -158,19 +158,19 @@ def usage(
 
 
 def _account(everybody: bool, tenant: str, user: str) -> dict[str, str]:
-    """The fields that name an account. Raises Failure."""
+    """The fields that name an account. Raises WrongUse."""
     if everybody and (tenant or user):
-        raise Failure("--everybody is the whole installation; leave --tenant and --user away.")
+        raise WrongUse("--everybody is the whole installation; leave --tenant and --user away.")
     if everybody:
         return {"scope": "operator"}
     if not tenant and not user:
-        raise Failure("whose limit? Give --everybody, --tenant, or --user.")
+        raise WrongUse("whose limit? Give --everybody, --tenant, or --user.")
     named = {"tenant_id": tenant} if tenant else {}
     return {"scope": "user", **named, "scope_id": user} if user else {"scope": "tenant", **named}
 
 
 def _micros(option: str, text: str) -> int | None:
-    """Millionths of an amount; None when nothing was said. Raises Failure."""
+    """Millionths of an amount; None when nothing was said. Raises WrongUse."""
     if not text:
         return None
     try:
@@ -178,7 +178,7 @@ def _micros(option: str, text: str) -> int | None:
     except InvalidOperation:
         micros = Decimal("NaN")
     if not micros.is_finite() or micros < 0 or micros != micros.to_integral_value():
-        raise Failure(f"{option} is {text!r}: expected an amount like 12.50, with at most six decimals.")
+        raise WrongUse(f"{option} is {text!r}: expected an amount like 12.50, with at most six decimals.")
     return int(micros)
 
 
