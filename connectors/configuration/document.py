@@ -24,11 +24,14 @@ INTRODUCTION = f"""# Settings
 Made by `python -m connectors.configuration.document` from the tables the program reads; do not edit by hand.
 
 A process takes its settings from the environment (`{PREFIX}*`) and its agents, models and principals from YAML files.
-Nothing else is read. Names of existing deployments with the prefix `{OLD_PREFIX}` are accepted as aliases; when both
-are set and differ, `{PREFIX}*` wins and a warning says so. An empty variable counts as not set. An unknown `{PREFIX}*`
-name is an error that names the nearest valid one; an unknown `{OLD_PREFIX}*` name is a warning. Names that a file
-itself refers to (`token_env: {PREFIX}TEAM_TOKEN`) are free. Relative paths are taken from the working directory. Values
-of settings marked *secret* are never shown, logged or expanded in a file.
+Nothing else is read, except by OpenTelemetry's SDK where traces are sent: it knows `OTEL_*` variables of its own
+(`OTEL_RESOURCE_ATTRIBUTES` adds to every span, `OTEL_SDK_DISABLED=true` ends them) and those that name proxies.
+
+Names of existing deployments with the prefix `{OLD_PREFIX}` are accepted as aliases; when both are set and differ,
+`{PREFIX}*` wins and a warning says so. An empty variable counts as not set. An unknown `{PREFIX}*` name is an error
+that names the nearest valid one; an unknown `{OLD_PREFIX}*` name is a warning. Names that a file itself refers to
+(`token_env: {PREFIX}TEAM_TOKEN`) are free. Relative paths are taken from the working directory. Values of settings
+marked *secret* are never shown, logged or expanded in a file.
 
 Keys of model providers are read from the variable that `providers.<id>.api_key_env` names: `ANTHROPIC_API_KEY`,
 `OPENAI_API_KEY`, `DEEPSEEK_API_KEY`, `GEMINI_API_KEY`, `OLLAMA_API_KEY` for the built-in ones. `OLLAMA_BASE_URL` is the
