@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
-from schemas import budget_commands, budget_events, run_commands, run_events, stream_events, stream_records
+from schemas import budget_commands, budget_events, foreign, run_commands, run_events, stream_events, stream_records
 from schemas.decoding import NOT_THIS_WAY, QuickDecoder, quick_decoder
 from schemas.making import maker
 from schemas.values import Envelope
@@ -126,12 +126,13 @@ class Codec:
 
     def learn(self, schema_id: int, name: str, version: int, schema: Any) -> None:
         """Records under this id were written with this schema. Raises UnknownSchema when nothing here is called so,
-        Undecodable when it is no schema.
+        Undecodable when it is no schema, or one by which reading a record could go on for ever (schemas/foreign.py).
         """
         if name not in self._write:
             raise UnknownSchema(schema_id)
         try:
             parsed = parse_schema(schema, named_schemas={})
+            foreign.check(parsed)
         except Exception as error:
             raise Undecodable(f"the schema of {name}: {type(error).__name__}: {error}") from error
         self._versions[schema_id] = Version(name, version, parsed)

@@ -46,6 +46,14 @@ BLOB_PART_BYTES = 512 * 1024
 """Bytes of a payload in one line, so that no line is much longer than a record."""
 LINE_MAX = 4 * 1024 * 1024
 """A record is at most 1 MiB, in base64 with its headers less than two; a longer line is no line of ours."""
+HEADER_TEXTS = ("run_id", "tenant", "topic", "exported_at")
+HEADER_NUMBERS = ("partition", "reducer_version")
+RUN_TEXTS = ("run_id", "role")
+RUN_NUMBERS = ("until_seq", "first_offset", "end_offset")
+TEXT_MAX = 256
+"""Characters of each of these; they go into the log with every part of an import."""
+NUMBER_MAX = 2**62
+"""A log has no such offset, and an Avro long holds it."""
 GZIP = 31
 """zlib's window bits for gzip framing."""
 
@@ -222,11 +230,11 @@ class BundleReader:
                 self._seen["event"] += 1
                 value = b64decode(line["value"], validate=True)
                 found = peek(value)
-                raw = RawEvent(line["offset"], found.schema_id, found.term, found.seq, found.aggregate, value)
+                raw = RawEvent(_whole(line, "offset"), found.schema_id, found.term, found.seq, found.aggregate, value)
                 return BundledEvent(
                     run_id=line["run_id"],
                     event=raw,
-                    timestamp=line["timestamp"],
+                    timestamp=_whole(line, "timestamp"),
                     key=b64decode(line["key"], validate=True),
                 )
             case "folded":
@@ -269,7 +277,7 @@ class BundleReader:
             raise BrokenBundle(f"it is {other}")
         try:
             found = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BrokenBundle(f"line {self._number} is not JSON: {error}") from error
         if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
             raise BrokenBundle(f"line {self._number} is not a line of a bundle")
@@ -297,16 +305,35 @@ def _header(line: Mapping[str, Any]) -> Header:
     if line.get("version") != VERSION:
         raise BrokenBundle(f"the bundle has version {line.get('version')}, this loomlog reads {VERSION}")
     try:
-        plain = {field.name: line[field.name] for field in fields(Header)}
-        plain["runs"] = tuple(
-            BundledRun(**{field.name: run[field.name] for field in fields(BundledRun)}) for run in line["runs"]
-        )
-    except (KeyError, TypeError) as error:
-        raise BrokenBundle(f"the first line lacks {error}") from error
+        plain = _named(line, HEADER_TEXTS, HEADER_NUMBERS)
+        plain["runs"] = tuple(BundledRun(**_named(run, RUN_TEXTS, RUN_NUMBERS)) for run in line["runs"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BrokenBundle(f"the first line: {type(error).__name__}: {error}") from error
     header = Header(**plain)
     if not header.runs or header.runs[-1].run_id != header.run_id:
         raise BrokenBundle(f"the bundle is about {header.run_id!r}, but that is not the last of its runs")
     return header
+
+
+def _named(line: Mapping[str, Any], texts: Sequence[str], numbers: Sequence[str]) -> dict[str, Any]:
+    """The texts and numbers of those names. Raises ValueError, KeyError."""
+    return {**{name: _plain(line, name) for name in texts}, **{name: _whole(line, name) for name in numbers}}
+
+
+def _plain(line: Mapping[str, Any], name: str) -> str:
+    """A name or a time of a line. Raises ValueError, KeyError."""
+    value = line[name]
+    if not isinstance(value, str) or len(value) > TEXT_MAX or not value.isprintable():
+        raise ValueError(f"{name} is {str(value)[:80]!r}: expected a text of at most {TEXT_MAX} printable characters")
+    return value
+
+
+def _whole(line: Mapping[str, Any], name: str) -> int:
+    """A number of a line. Raises ValueError, KeyError."""
+    value = line[name]
+    if type(value) is not int or abs(value) > NUMBER_MAX:
+        raise ValueError(f"{name} is {str(value)[:80]!r}: expected a whole number of at most {NUMBER_MAX}")
+    return value
 
 
 def _text(value: bytes) -> str:

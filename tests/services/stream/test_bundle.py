@@ -158,6 +158,7 @@ async def test_a_file_that_was_cut_short_is_told(kept: float) -> None:
         gzip.compress(b"{}\n", mtime=0),
         gzip.compress(b"x" * 100, mtime=0),
         gzip.compress(b"[1]\n", mtime=0),
+        gzip.compress(b"[" * 100_000 + b"\n", mtime=0),
     ],
 )
 def test_what_is_no_bundle_is_told(data: bytes) -> None:
@@ -203,6 +204,14 @@ async def test_states_of_another_fold_are_not_compared() -> None:
         lambda lines: lines[0].update(version=2),
         lambda lines: lines[0].update(runs=[]),
         lambda lines: lines[0].pop("topic"),
+        lambda lines: lines[0].update(topic=7),
+        lambda lines: lines[0].update(topic="no \ud800 character"),
+        lambda lines: lines[0].update(topic="t" * 1_000_000),
+        lambda lines: lines[0].update(partition="first"),
+        lambda lines: lines[0].update(partition=2**70),
+        lambda lines: lines[0]["runs"][0].update(first_offset=None),
+        lambda lines: lines[2].update(offset=2**70),
+        lambda lines: lines[2].update(timestamp="now"),
         lambda lines: lines[-1].update(events=1),
         lambda lines: lines.insert(1, {"kind": "surprise"}),
         lambda lines: lines[2].update(value="not base64!"),
@@ -236,6 +245,22 @@ async def test_more_than_is_taken_is_refused() -> None:
 def test_a_schema_of_a_record_nobody_knows_is_told() -> None:
     with pytest.raises(UnknownSchema):
         local_codec().of_others().learn(7, "loom.other.Thing", 1, {})
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "array", "items": "null"},
+        {"type": "record", "name": "A", "fields": [{"name": "a", "type": ["null", "A"]}]},
+    ],
+)
+async def test_a_schema_by_which_a_few_bytes_would_never_end_is_told(kind: Any) -> None:
+    def forge(lines: list[Any]) -> None:
+        schema = next(line for line in lines if line["kind"] == "schema")["schema"]
+        schema["fields"].append({"name": "more", "type": kind})
+
+    with pytest.raises(BrokenBundle, match=r"the schema of loom\.run\.events\.RunStarted: Unfit"):
+        replay_bundle(bent(await written(), forge))
 
 
 def test_payloads_are_found_wherever_a_record_refers_to_them() -> None:
