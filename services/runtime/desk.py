@@ -170,6 +170,7 @@ class RunDesk:
             past=past,
             relatives=self._relatives,
             holding=self._holding,
+            is_erased=secrecy.is_erased,
             clock_ms=clock_ms,
             absent=absent,
             tracing=tracing,

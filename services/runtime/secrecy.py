@@ -56,9 +56,14 @@ class Secrecy:
         return type(error).__name__ if self.is_on else f"{type(error).__name__}: {error}"
 
     def command(self, command: Command, subject: str) -> Command | Coroutine[Any, Any, Command]:
-        """The command sealed; to be awaited when the subject has no key yet, or one this process has not heard of."""
+        """The command sealed; to be awaited when the subject has no key yet, or one this process has not heard of.
+
+        A start that was erased is as it is: it will be refused, and must not give its subject a fresh key.
+        """
         keys = self._keys
         if keys is None or not isinstance(command, StartRun | ForkRun | PostInput | ResolveCall):
+            return command
+        if self._begins_erased(command):
             return command
         tenant = command.envelope.tenant
         sealer = keys.at_hand(tenant, subject)
@@ -72,8 +77,21 @@ class Secrecy:
     ) -> Command:
         tenant = command.envelope.tenant
         await keys.know(*texts_in(command))
+        if self._begins_erased(command):
+            return command
         sealer = await keys.sealer(tenant, subject)
         return sealed_command(command, keys.unsealed(tenant, subject, sealer))
+
+    def _begins_erased(self, command: Command) -> bool:
+        return isinstance(command, StartRun) and self.is_erased(command)
+
+    def is_erased(self, command: Command) -> bool:
+        """Whether anything a command says was erased since it was sent: nobody can read it any more."""
+        keys = self._keys
+        if keys is None:
+            return False
+        tenant = command.envelope.tenant
+        return any(keys.table.is_erased(key_id, tenant) for text in texts_in(command) for key_id in key_ids_in(text))
 
     def results(self, events: Sequence[Any], tenant: str, subject: str) -> Sequence[Any]:
         """The events with the results that the core has put in words itself sealed like those that tools gave.

@@ -42,6 +42,10 @@ MAX_COMMAND_BYTES = 620_000
 """A larger StartRun would not fit one append together with its definition; big blocks belong in the blob store."""
 KEY_PATTERN = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 """Keys a producer may choose: what may follow r_ in a run id before the dash."""
+ERASED = Refusal(
+    code="content_erased",
+    message="what the run was to begin with was erased before it began: start it anew with what it shall be asked",
+)
 
 
 class Starts:
@@ -57,6 +61,7 @@ class Starts:
         past: Past,
         relatives: Relatives,
         holding: Callable[[str, str], tuple[Pause, ...]],
+        is_erased: Callable[[StartRun], bool],
         clock_ms: Callable[[], int],
         absent: Callable[[str, Any], Any],
         tracing: Tracing,
@@ -69,6 +74,7 @@ class Starts:
         self._past = past
         self._relatives = relatives
         self._holding = holding
+        self._is_erased = is_erased
         self._clock_ms = clock_ms
         self._absent = absent
         self._tracing = tracing
@@ -172,12 +178,16 @@ class Starts:
         tenant = command.envelope.tenant
         session = command.session_id or f"s_{run_id[2:]}"
         handle = command.agent_id or f"a_{run_id[2:]}"
-        resolved = self._definitions.resolve(
-            command.agent,
-            tenant=tenant,
-            user_tier=command.user_tier,
-            credentials=command.credentials,
-            operator_key_restricted=command.operator_key_restricted,
+        resolved = (
+            ERASED  # it waited meanwhile: its agent would act on no words, under a fresh key of who was erased
+            if self._is_erased(command)
+            else self._definitions.resolve(
+                command.agent,
+                tenant=tenant,
+                user_tier=command.user_tier,
+                credentials=command.credentials,
+                operator_key_restricted=command.operator_key_restricted,
+            )
         )
         definition = narrowed(resolved, command) if isinstance(resolved, AgentDefinition) else None
         return Start(

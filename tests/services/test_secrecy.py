@@ -31,7 +31,7 @@ from schemas.conversation import TextBlock, ToolResultBlock
 from schemas.ids import partition_key
 from schemas.reader import TermReader
 from schemas.run_commands import ForkRun, PostInput, StartRun
-from schemas.run_events import ToolReturned
+from schemas.run_events import RunRefused, ToolReturned
 from schemas.values import AgentDefinition, CommandEnvelope, ContentBlock, RunPosition, Segment, ToolCall, Usage
 from services.commands.audit_log import EventQuery
 from services.commands.erasing import TENANT_ITSELF
@@ -593,6 +593,28 @@ async def test_a_run_under_way_is_cancelled_before_its_key_goes() -> None:
         back, pieces = await ran(on)
         assert ANSWER in told(pieces), "who comes back gets a fresh key"
         assert back != accepted.run_id
+
+
+async def test_a_start_that_waited_while_its_subject_was_erased_does_not_begin() -> None:
+    async with stage() as on:
+        await ran(on)
+        started = on.world.commands()[0]
+        await on.layer.erasing.erase(ADMIN_CALLER, "acme", USER)
+        asked = len(on.model.requests)
+        late = replace(
+            started,
+            run_id="r_late",
+            session_id="",
+            agent_id="",
+            envelope=replace(started.envelope, command_id="c_late"),
+        )
+        on.put(late)
+        await until(lambda: any(isinstance(event, RunRefused) for event in on.events()))
+        (refused,) = [event for event in on.events() if isinstance(event, RunRefused)]
+        assert (refused.code, len(on.model.requests)) == ("content_erased", asked)
+        on.world.project()
+        report = await on.layer.erasing.report(ADMIN_CALLER, "acme", USER)
+        assert all(key.erasure for key in report.keys), "nobody gave her a fresh key"
 
 
 async def test_only_the_subject_is_erased() -> None:
