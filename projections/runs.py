@@ -379,7 +379,7 @@ def _started(at: EventAt, event: RunStarted) -> dict[str, Any]:
         "continues_run_id": event.continues.run_id if event.continues else "",
         "forked_from_run_id": event.forked_from.run_id if event.forked_from else "",
         "forked_from_seq": event.forked_from.seq if event.forked_from else 0,
-        "imported_from": _place(event.imported_from) if event.imported_from else "",
+        "imported_from": place_of(event.imported_from) if event.imported_from else "",
         "told_events": event.imported_from.events if event.imported_from else 0,
         "restored": bool(event.imported_from and event.imported_from.restored),
         **_place_in_tree(at.envelope.aggregate, event),
@@ -418,7 +418,8 @@ def _place_in_tree(run_id: str, event: RunStarted) -> dict[str, Any]:
     }
 
 
-def _place(origin: ImportOrigin) -> str:
+def place_of(origin: ImportOrigin) -> str:
+    """Where an imported run lay, as its row says it."""
     return f"{origin.topic}/{origin.partition}:{origin.first_offset}"
 
 

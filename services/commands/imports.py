@@ -110,7 +110,7 @@ class Imports:
             looks = self._sources.content.keys is not None and not in_clear
             checked = await asyncio.to_thread(_checked, file, self._clock_ms(), looks_for_clear=looks)
             wanted = [run.run_id for run in checked.header.runs]
-            here = {run_id: position for run_id in wanted if (position := await self._here(caller, run_id))}
+            here = {run_id: position for run_id in wanted if (position := await self._here(caller, run_id, checked))}
             missing = [run_id for run_id in wanted if run_id not in here]
             in_clear_here = [run_id for run_id in missing if checked.runs[run_id].is_in_clear]
             if in_clear_here:
@@ -131,14 +131,14 @@ class Imports:
             position=here[wanted[-1]],
         )
 
-    async def _here(self, caller: Caller, run_id: str) -> str:
+    async def _here(self, caller: Caller, run_id: str, checked: _Checked) -> str:
         """The position of the newest event of the run here; empty while there is none, or it is being taken in.
 
-        Raises Declined(run_id_taken) when it is another tenant's.
+        Raises Declined(run_id_taken) when it is another tenant's, or is being taken in from another file.
         """
         if not ID_PATTERN.match(run_id):
             raise bad_request(f"the bundle names a run {run_id[:80]!r}, which is no id")
-        return await self._telling.here(caller.tenant, run_id)
+        return await self._telling.here(caller.tenant, run_id, origin=_origin(checked, run_id))
 
     async def _check_names(self, caller: Caller, run_id: str, known: _Known) -> None:
         """Raises Declined when session or handle are not what they can be, or when one of them or the run itself is
@@ -212,17 +212,20 @@ class Imports:
         return done
 
     async def _send(self, caller: Caller, run_id: str, checked: _Checked, part: Part) -> None:
-        known = checked.runs[run_id]
-        origin = ImportOrigin(
-            topic=checked.header.topic,
-            partition=checked.header.partition,
-            first_offset=known.first_offset,
-            tenant=known.tenant,
-            events=known.events,
-            tail_digest=known.tail_digest,
-            bundle_sha256=checked.sha256,
-        )
-        await self._telling.send(caller.tenant, caller.subject, run_id, origin, part)
+        await self._telling.send(caller.tenant, caller.subject, run_id, _origin(checked, run_id), part)
+
+
+def _origin(checked: _Checked, run_id: str) -> ImportOrigin:
+    known = checked.runs[run_id]
+    return ImportOrigin(
+        topic=checked.header.topic,
+        partition=checked.header.partition,
+        first_offset=known.first_offset,
+        tenant=known.tenant,
+        events=known.events,
+        tail_digest=known.tail_digest,
+        bundle_sha256=checked.sha256,
+    )
 
 
 def _checked(file: IO[bytes], now_ms: int, *, looks_for_clear: bool) -> _Checked:
@@ -277,6 +280,11 @@ class _FirstLook:
         wrong = wrong_value(record, envelope.at_ms, self._now_ms)
         if wrong:
             raise BrokenBundle(f"event {item.event.seq} of {item.run_id} cannot be: {wrong}")
+        if len(item.event.value) > limits.IMPORT_EVENT_BYTES_MAX:
+            raise BrokenBundle(
+                f"event {item.event.seq} of {item.run_id} has {len(item.event.value)} bytes; at most "
+                f"{limits.IMPORT_EVENT_BYTES_MAX} can be taken in"
+            )
         refs = list(blob_refs(record))
         self._wanted |= {(ref.sha256, ref.size_bytes) for ref in refs}
         known = self.runs.get(item.run_id)

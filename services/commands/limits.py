@@ -134,8 +134,9 @@ IMPORT_FILE_BYTES_MAX = 256 * 1024 * 1024
 IMPORT_BYTES_MAX = 2 * 1024 * 1024 * 1024
 """Its lines together: what a small file of a stranger may unfold to."""
 IMPORT_PART_BYTES = 400_000
-"""Events of one ImportRun; with their envelopes written anew they must still fit one append. A single event fits in any
-case, because it fitted one where it came from."""
+"""Events of one ImportRun; with their envelopes written anew they must still fit one append."""
+IMPORT_EVENT_BYTES_MAX = COMMAND_BYTES_MAX - 10_000
+"""A single event, which must fit a command: known of all of them before the first part is sent."""
 BLOB_BYTES_MAX = 64 * 1024 * 1024
 """One payload of a bundle; a request is smaller."""
 

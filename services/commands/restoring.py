@@ -274,7 +274,7 @@ class _Work:
         run = _Run(head, origin)
         try:
             # Without waiting for the read models: one that is here is left as it is in any case, only later.
-            if await self._telling.here(head.tenant, head.run_id, own_writes=False):
+            if await self._telling.here(head.tenant, head.run_id, origin=origin, own_writes=False):
                 self._found.skipped_runs += 1
                 run.is_skipped = True
         except Declined as declined:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from connectors.errors import OutsideError
+from projections.runs import RunRow, place_of
 from projections.tables import EVERY_TENANT
 from schemas.codec import Codec, local_codec
 from schemas.ids import partition_key
@@ -50,10 +51,12 @@ class Telling:
         self._clock_ms = clock_ms
         self._wait_s = wait_s
 
-    async def here(self, tenant: str, run_id: str, *, own_writes: bool = True) -> str:
+    async def here(
+        self, tenant: str, run_id: str, *, origin: ImportOrigin | None = None, own_writes: bool = True
+    ) -> str:
         """The position of the newest event of the run here; empty while there is none, or it is being taken in.
 
-        Raises Declined(run_id_taken) when it is another tenant's.
+        Raises Declined(run_id_taken) when it is another tenant's, or being taken in from elsewhere than `origin`.
         """
         if own_writes:
             await self._sources.barrier.own_writes(self._sources.partition_of(run_id))
@@ -66,7 +69,15 @@ class Telling:
             raise Declined("run_id_taken", f"an import of {run_id} was refused here before ({place.reason})")
         if place.status not in OVER:
             row = await self._sources.projection.run(tenant, run_id)
-            if row is None or row.told_events:
+            if row is None:
+                return ""
+            if row.told_events:
+                if origin is not None and not _is_from(row, origin):
+                    raise Declined(
+                        "run_id_taken",
+                        f"{run_id} is here half taken in, from another file: one of {row.told_events} events of "
+                        f"{row.imported_from}. Send that one again, or cancel the run, which ends it as it is",
+                    )
                 return ""  # an import that was broken off: it can be tried again
         return self._sources.barrier.token(place.partition, place.last_offset)
 
@@ -119,10 +130,17 @@ class Telling:
         raise Declined(
             "import_pending",
             f"the run {run_id} is in the log to be taken in, but no runtime has done it within {self._wait_s:g} s; "
-            "send the same file again, it adds nothing twice",
+            "send the same file again, it adds nothing twice. A run that another file has begun here takes in that "
+            "one only: send it, or cancel the run",
             retry_after_s=RETRY_LATER_S,
             details={"run_id": run_id},
         )
+
+
+def _is_from(row: RunRow, origin: ImportOrigin) -> bool:
+    """As far as its row tells; the owner also compares how it ended."""
+    told = (row.told_events, row.imported_from, row.restored)
+    return told == (origin.events, place_of(origin), origin.restored)
 
 
 def written_here(codec: Codec, value: bytes) -> bytes:

@@ -87,6 +87,7 @@ from services.core.run.facts import (
     Facts,
     Pause,
     deadline,
+    told_as,
     with_input,
     without_resident,
 )
@@ -105,7 +106,7 @@ from services.core.run.state import (
     with_facts,
 )
 
-REDUCER_VERSION = 10
+REDUCER_VERSION = 11
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 _facts, _awaiting_model, _over = maker(Facts), maker(AwaitingModel), maker(Ended)  # see schemas/making.py
@@ -221,6 +222,7 @@ def _started(state: State, event: RunStarted, at_ms: int) -> AwaitingModel:
         credentials=event.credentials,
         inherited_messages=len(state.history),
         imported_events=0 if event.imported_from is None else event.imported_from.events,
+        imported_as="" if event.imported_from is None else told_as(event.imported_from),
         run_timeout_s=event.run_timeout_s,
         deadline_ms=deadline(event.run_timeout_s, at_ms),
         parent=event.parent,
@@ -260,7 +262,8 @@ def _restored(state: State, event: RunRestored, at_ms: int) -> State:
     if facts.imported_events != event.events:
         return state  # it went on somewhere before, and that is told again here
     # Its time begins anew: how long the file lay somewhere was no work.
-    return with_facts(state, changed(facts, imported_events=0, deadline_ms=deadline(facts.run_timeout_s, at_ms)))
+    begins_anew = deadline(facts.run_timeout_s, at_ms)
+    return with_facts(state, changed(facts, imported_events=0, imported_as="", deadline_ms=begins_anew))
 
 
 def _ended(state: State, event: Event, status: str, reason: str) -> Ended:

@@ -14,7 +14,7 @@ from schemas.quick import quick
 from schemas.run_events import (
     InputReceived,
 )
-from schemas.values import AgentDefinition, BlobRef, ModelChoice, ParentCall, Usage
+from schemas.values import AgentDefinition, BlobRef, ImportOrigin, ModelChoice, ParentCall, Usage
 from services.core.changing import changed
 from services.core.run import limits
 from services.core.run.questions import Settled
@@ -122,6 +122,8 @@ class Facts:
     quarantined: str = ""
     imported_events: int = 0
     """How many of its events happened elsewhere; 0 for a run of this log, and for one that was restored and goes on."""
+    imported_as: str = ""
+    """While there are such events: `told_as` of where they come from. Parts of anything else are not of this run."""
     pauses: tuple[Pause, ...] = ()
     """What holds the run, in the order it was asked for."""
     losses: Losses = NO_LOSSES
@@ -179,6 +181,12 @@ def add_usage(one: Usage, other: Usage) -> Usage:
         cache_creation_input_tokens=one.cache_creation_input_tokens + other.cache_creation_input_tokens,
         cache_read_input_tokens=one.cache_read_input_tokens + other.cache_read_input_tokens,
     )
+
+
+def told_as(origin: ImportOrigin) -> str:
+    """What parts of one and the same run have in common, in whichever file they came: by whom it is told, how long it
+    was and how it ended."""
+    return f"{'restored' if origin.restored else 'imported'} {origin.events} {origin.tail_digest}"
 
 
 def deadline(run_timeout_s: int, at_ms: int) -> int:

@@ -21,6 +21,7 @@ from schemas.run_events import Event, RunCancelled, RunRefused, RunRestored, Run
 from services.core.changing import changed
 from services.core.run import interrupting
 from services.core.run.evolve import evolve
+from services.core.run.facts import told_as
 from services.core.run.orders import Import
 from services.core.run.state import (
     Absent,
@@ -42,17 +43,22 @@ HISTORY_ONLY = "restored as history only: what was said in it cannot be read her
 
 
 def take_in(state: State, order: Import, recover: Callable[[Live], list[Event]]) -> list[Event]:
-    """The events of the part; none when it was taken in before or is not the next one.
+    """The events of the part that are not here yet; none when all are, some before it are missing, or it is of another
+    file than the run here.
 
     `recover` gives what follows for a live run whose owner is lost.
     """
     command = order.command
     is_open = isinstance(state, Absent) or (is_import(state) and not isinstance(state, Ended))
-    if order.next_seq != command.first_seq or not is_open:
-        return []
-    events = list(order.events)
+    known = order.next_seq - command.first_seq
     total = command.origin.events
-    if not events or command.first_seq + len(events) - 1 > total:
+    if not is_open or known < 0 or (known and known >= len(order.events)):
+        return []
+    if isinstance(state, BEGUN) and state.facts.imported_as != told_as(command.origin):
+        return []  # else a restore would go on with a run whose beginning is anybody's words
+    # Whoever sent it before may have cut the same file into other parts.
+    events, times = list(order.events[known:]), order.times[known:]
+    if not events or order.next_seq + len(events) - 1 > total:
         return _refused(state, f"the part has {len(events)} events from {command.first_seq} of {total}")
     if isinstance(state, Absent):
         first = events[0]
@@ -61,14 +67,14 @@ def take_in(state: State, order: Import, recover: Callable[[Live], list[Event]])
         events[0] = changed(first, imported_from=command.origin)
     after = state
     try:
-        for seq, (event, at_ms) in enumerate(zip(events, order.times, strict=True), command.first_seq):
+        for seq, (event, at_ms) in enumerate(zip(events, times, strict=True), order.next_seq):
             if isinstance(event, RunRestored) and event.events >= seq:
                 # Before the last part is told it would make the run one of this log, with all it says of itself.
                 return _refused(state, f"event {seq} says that {event.events} events were told before it")
             after = evolve(after, event, at_ms)
     except IllegalEvent as error:
         return _refused(state, f"the history cannot be folded: {error}")
-    is_last = command.first_seq + len(events) - 1 == total
+    is_last = order.next_seq + len(events) - 1 == total
     if is_last and isinstance(after, Live):
         ended = HISTORY_ONLY if command.origin.restored else GOES_ON_ELSEWHERE
         events += _goes_on(after, order, recover) if command.continues else _cancelled(after, ended)

@@ -14,6 +14,8 @@ from connectors.blobs import reference
 from schemas.run_commands import ImportRun
 from schemas.values import ContentBlock, Segment
 from services.commands import limits
+from services.commands.declined import Declined
+from services.commands.telling import Part, Telling
 from tests.projections.stories import completed, replied, requested, started
 from tests.services.api.serving import Served, frames_of, served
 from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
@@ -99,6 +101,48 @@ async def test_a_long_run_comes_in_parts(two: tuple[Served, Served], monkeypatch
     await taken_in(here, await exported(there, run))
     assert [command.first_seq for command in imports(here)] == [1, 2, 3, 4]
     assert (await here.client().get(f"/v1/runs/{run}/replay")).json()["drift"] == []
+
+
+async def test_a_run_that_broke_off_goes_on_with_the_file_it_began_with(
+    two: tuple[Served, Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = two
+    run = "r_half"
+    there.world.tenants[run] = "default"
+    there.world.happen(run, started(run), requested(1))
+    earlier = await exported(there, run)
+    there.world.happen(run, replied(1, "so much for that"), completed())
+    later = await exported(there, run)
+    send = Telling.send
+
+    async def first_only(
+        self: Telling, tenant: str, subject: str, name: str, origin: Any, part: Part, **more: Any
+    ) -> None:
+        if part.first_seq > 1:
+            raise Declined("log_unavailable", "the api was killed")
+        await send(self, tenant, subject, name, origin, part, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(limits, "IMPORT_PART_BYTES", 1)
+        patched.setattr(Telling, "send", first_only)
+        assert (await taken_in(here, earlier)).status_code == 503
+    here.world.project()
+    refused = await taken_in(here, later)
+    assert (refused.status_code, refused.json()["code"]) == (409, "run_id_taken")
+    assert "from another file: one of 2 events of loom.run.events/" in refused.json()["error"]
+    assert (await taken_in(here, earlier)).json()["imported"] is True, "its parts are cut elsewhere now"
+    assert (await here.client().get(f"/v1/runs/{run}/replay")).json()["drift"] == []
+
+
+async def test_an_event_that_fits_no_command_is_known_before_the_first_part_is_sent(
+    two: tuple[Served, Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = two
+    run = await run_id(there)
+    monkeypatch.setattr(limits, "IMPORT_EVENT_BYTES_MAX", 100)
+    answer = await taken_in(here, await exported(there, run))
+    assert (answer.status_code, imports(here)) == (400, [])
+    assert f"event 1 of {run} has " in answer.json()["error"]
 
 
 async def test_a_run_that_was_under_way_ends_here_and_can_be_forked(two: tuple[Served, Served]) -> None:

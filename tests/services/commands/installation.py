@@ -133,7 +133,7 @@ async def installation(
 def as_here(state: State) -> State:
     """The state without the one thing that is different about a run that was told again."""
     facts = getattr(state, "facts", None)
-    return state if facts is None else replace(state, facts=replace(facts, imported_events=0))  # type: ignore[call-arg]
+    return state if facts is None else replace(state, facts=replace(facts, imported_events=0, imported_as=""))  # type: ignore[call-arg]
 
 
 def envelope(command_id: str, tenant: str = "t") -> CommandEnvelope:

@@ -80,6 +80,28 @@ def test_a_part_that_is_not_the_next_one_changes_nothing(seq: int) -> None:
     assert decide(here.state, telling(there.events[2:], first=3, total=4, seq=seq)) == []
 
 
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_the_same_file_in_other_parts_goes_on_where_it_broke_off(cut: int) -> None:
+    there, once, here = completed(), Run(), Run()
+    once.give(telling(there.events))
+    here.give(telling(there.events[:cut], total=4))
+    here.give(telling(there.events[: cut + 1], total=4, seq=cut + 1))
+    here.give(telling(there.events, total=4, seq=len(here.events) + 1))
+    assert here.events == once.events
+    assert here.state == once.state
+
+
+@pytest.mark.parametrize("other", [{"tail_digest": "ee"}, {"restored": True}, {"events": 5}])
+def test_what_another_file_says_of_a_run_that_is_half_told_is_not_taken(other: dict[str, Any]) -> None:
+    """A restore would make it a run of this log, with the tools that whoever told its beginning gave it."""
+    there, here = begun(), Run()
+    here.give(telling(there.events[:1], total=len(there.events)))
+    order = telling(there.events[1:], first=2, total=len(there.events))
+    command = replace(order.command, origin=replace(order.command.origin, **other), continues=True)
+    assert decide(here.state, replace(order, command=command)) == []
+    assert decide(here.state, replace(order, command=replace(command, origin=order.command.origin))) != []
+
+
 @pytest.mark.parametrize("make", [begun, parked, lambda: at_tools("Read")])
 def test_a_run_that_was_under_way_ends_here(make: Any) -> None:
     here = Run()
