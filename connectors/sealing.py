@@ -133,6 +133,11 @@ def is_token(text: str, *, untrusted: bool) -> bool:
     return found is not None and (found[1] == "u") == untrusted
 
 
+def is_sealed(text: str) -> bool:
+    """Whether the text is one token, of whichever form."""
+    return text.startswith(MARK) and TOKEN.fullmatch(text) is not None
+
+
 def key_encryption_keys(*, text: str, file: Path | None, previous: str) -> KeyEncryptionKeys | None:
     """The keys of the settings; None when content is not encrypted. Blocking. Raises Permanent."""
     if file is not None:

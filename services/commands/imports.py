@@ -17,11 +17,12 @@ Before: a transport has spooled the file. After: telling.py, and the owner of ea
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO
 
-from connectors.sealing import has_tokens
+from connectors.sealing import MARK
 from projections.tables import EVERY_TENANT
 from schemas.codec import Undecodable, digest
 from schemas.ids import ID_PATTERN, partition_key
@@ -40,7 +41,10 @@ from services.core.access.scopes import TENANT
 from services.core.run.told_values import wrong_value
 from services.stream.bundle import BlobPart, BrokenBundle, BundledEvent, BundleReader, Header, blob_refs
 from services.stream.bundle_replay import replay_bundle
-from services.stream.sealed_content import is_in_clear
+from services.stream.sealed_content import is_in_clear, payloads_told
+
+OF_A_TOKEN = re.compile(rb"[A-Za-z0-9_.-]*")
+"""A part of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,11 +304,12 @@ class _FirstLook:
         known.tail_digest = digest(item.event.value).hex()
         if self._looks_for_clear and not known.is_in_clear:
             known.is_in_clear = is_in_clear(record)
-            known.payloads |= {ref.sha256 for ref in refs}
+            known.payloads |= payloads_told(record)
 
     def _payload(self, part: BlobPart) -> None:
-        # A sealed payload is one token from its first byte on.
-        if self._looks_for_clear and not self._size and not has_tokens(part.data.decode("latin-1")):
+        # A sealed payload is one token from its first byte to its last.
+        begins_sealed = self._size > 0 or part.data.startswith(MARK.encode())
+        if self._looks_for_clear and not (begins_sealed and OF_A_TOKEN.fullmatch(part.data)):
             for known in self.runs.values():
                 known.is_in_clear = known.is_in_clear or part.ref.sha256 in known.payloads
         self._hash.update(part.data)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from connectors.protocols import LogRecord
-from connectors.sealing import has_tokens
+from connectors.sealing import is_sealed
 from schemas.codec import Codec, Record, Undecodable
 from schemas.run_commands import Command, ForkRun, ImportRun, PostInput, ResolveCall, ResolveInterruption, StartRun
 from schemas.run_events import (
@@ -23,6 +23,7 @@ from schemas.run_events import (
     TurnCancelled,
 )
 from schemas.values import ContentBlock, Segment
+from services.stream.bundle import blob_refs
 from services.stream.subject_keys import Seal, SubjectKeys
 
 WithContent = StartRun | ForkRun | PostInput | ResolveCall | ResolveInterruption
@@ -120,6 +121,14 @@ def is_in_clear(event: Record) -> bool:
     return _any_in_clear(texts_told(event))
 
 
+def payloads_told(event: Record) -> set[str]:
+    """Hashes of the payloads that hold what was said in an event, or what a tool gave. The script of an agent is no
+    content: it is as readable as the rest of its definition.
+    """
+    script = event.definition.code_blob if isinstance(event, RunStarted) else None
+    return {ref.sha256 for ref in blob_refs(event) if ref != script}
+
+
 def letters_value(
     keys: SubjectKeys, codec: Codec, commands_topic: str, *, never: str = ""
 ) -> Callable[[LogRecord], bytes | None]:
@@ -157,7 +166,8 @@ def letters_value(
 
 
 def _any_in_clear(texts: Iterable[str]) -> bool:
-    return any(text and not has_tokens(text) for text in texts)
+    """A token among words in clear seals nothing of them."""
+    return any(text and not is_sealed(text) for text in texts)
 
 
 def _sealed_block(block: ContentBlock, seal: Seal) -> ContentBlock:

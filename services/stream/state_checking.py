@@ -23,8 +23,8 @@ from services.core.run.forking import is_hearsay, origin_of
 from services.core.run.importing import is_import
 from services.core.run.replaying import Folding
 from services.core.run.state import Ended, Refused
-from services.stream.bundle import BlobPart, blob_refs
-from services.stream.sealed_content import is_in_clear
+from services.stream.bundle import BlobPart
+from services.stream.sealed_content import is_in_clear, payloads_told
 from services.stream.state_reading import StateReader, check_digest
 from services.stream.statefile import BrokenState, StatedEvent, StatedLimit, StatedRun, StateHeader
 
@@ -141,9 +141,9 @@ class _Run:
         self._key_ids |= _key_ids_in(item.event.value)
         self._in_clear = self._in_clear or is_in_clear(entry.event)
         if self._keys_of_blobs or self._blobs_in_clear:
-            for ref in blob_refs(entry.event):
-                self._key_ids |= self._keys_of_blobs.get(ref.sha256, set())
-                self._in_clear = self._in_clear or ref.sha256 in self._blobs_in_clear
+            for sha256 in payloads_told(entry.event):
+                self._key_ids |= self._keys_of_blobs.get(sha256, set())
+                self._in_clear = self._in_clear or sha256 in self._blobs_in_clear
         if isinstance(entry.event, RunStarted):
             self._is_restored = not is_hearsay(entry.event)
             if (before := origin_of(entry.event)) is not None:

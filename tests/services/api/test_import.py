@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from services.commands.telling import Part, Telling
 from tests.projections.stories import completed, replied, requested, started
 from tests.services.api.serving import Served, frames_of, served
 from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
+
+TOKEN = f"lenc1.{'0' * 20}.{'A' * 60}"
+"""Looks like content that some key seals."""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -250,3 +254,37 @@ async def test_nor_is_one_whose_payload_is_in_clear(tmp_path: Path) -> None:
         world.happen(run, first, requested(1), replied(1, text=""), completed())
         refused = await taken_in(here, await exported(there, run))
         assert (refused.status_code, refused.json()["code"]) == (409, "content_in_clear")
+
+
+@pytest.mark.parametrize("where", ["text", "payload", "end of the payload"])
+async def test_a_token_among_words_in_clear_does_not_pass_them_off_as_sealed(tmp_path: Path, where: str) -> None:
+    for name in ("there", "here"):
+        (tmp_path / name).mkdir()
+    async with served(tmp_path / "there") as there, served(tmp_path / "here", encrypted=True) as here:
+        world = there.world
+        text = TOKEN if where != "text" else f"in clear {TOKEN}"
+        payload = TOKEN * 2_000 if where == "text" else f"{TOKEN} long " if where != "payload" else f"long {TOKEN}"
+        said = ContentBlock(type="trusted-text", text=text)
+        blob = ContentBlock(type="trusted-text", blob=await world.blobs.put(payload.encode(), "text/plain"))
+        run = "r_" + world.token()
+        world.tenants[run] = "acme"
+        first = started(run, segments=(Segment(role="user", content=(said, blob)),))
+        world.happen(run, first, requested(1), replied(1, text=TOKEN), completed())
+        refused = await taken_in(here, await exported(there, run))
+        assert (refused.status_code, refused.json()["code"]) == (409, "content_in_clear")
+
+
+async def test_the_script_of_an_agent_is_no_content(tmp_path: Path) -> None:
+    for name in ("there", "here"):
+        (tmp_path / name).mkdir()
+    async with served(tmp_path / "there") as there, served(tmp_path / "here", encrypted=True) as here:
+        world = there.world
+        said = Segment(role="user", content=(ContentBlock(type="trusted-text", text=TOKEN),))
+        run = "r_" + world.token()
+        world.tenants[run] = "acme"
+        first = started(run, segments=(said,))
+        script = await world.blobs.put(b"function run(input) {} " * 4_000, "text/plain")
+        first = replace(first, definition=replace(first.definition, code_blob=script))
+        world.happen(run, first, requested(1), replied(1, text=TOKEN), completed())
+        answer = await taken_in(here, await exported(there, run))
+        assert (answer.status_code, answer.json().get("imported")) == (200, True), answer.text
