@@ -52,6 +52,8 @@ CONTENT = frozenset({"user_input", "text", "thinking", "tool_call", "tool_result
 NOT_EXAMINED = (
     "orders that microservices sent in clear stay in the commands topic for 14 days, and dead letters from before "
     "encryption was switched on for a year; they are not examined here",
+    "what tools of other services are given and give back lies in clear in their two topics for an hour; it is not "
+    "examined here either",
     "agent names, ids, times, tool names, token counts and the reasons of orders are not content and stay readable",
 )
 

@@ -29,6 +29,7 @@ async def test_a_subject_is_reported_then_erased_then_proved(here: Served) -> No
     assert found["tier2_uncovered"] == in_clear, "its owner here seals nothing"
     assert found["tier3_residue"] == {"rows": 1, "scopes": 0, "sessions_examined": 1, "truncated": False}
     assert [key["erased"] for key in found["keys"]] == [False]
+    assert [note for note in found["notes"] if "tools of other services" in note], "what is not looked at is said"
 
     dry = await client.post(PLACE, json={"subject": "ivy", "confirm": "ivy"})
     assert (dry.status_code, dry.json()["dry_run"], dry.json()["deleted"]) == (200, True, {})
