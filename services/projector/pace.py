@@ -13,8 +13,8 @@ import math
 REST = 4.0
 """Rests are so many times as long as the transaction before them,"""
 REST_MAX_S = 0.008
-"""at most so long (each transaction takes time from the runs on the same machine: with 12 ms a run that is alone takes a
-tenth less than with 5, and the lag's p99 at 100 runs/s is 7 ms more),"""
+"""at most so long (each transaction takes time from the runs on the same machine: with 12 ms a run that is alone takes
+a tenth less than with 5, and the lag's p99 at 100 runs/s is 7 ms more),"""
 REST_MAX_BUSY_S = 0.1
 """or so long when more records come in a second than"""
 BUSY_PER_S = 2_500
