@@ -37,6 +37,7 @@ from connectors.errors import Permanent
 MARK = "lenc1"
 """What every token begins with; a text without it holds none."""
 TOKEN = re.compile(r"lenc1(u?)\.([0-9a-f]{20})\.([A-Za-z0-9_-]{38,})")
+IN_A_TOKEN = re.compile(rb"[A-Za-z0-9_.-]*")
 KEY_BYTES = 32
 KEY_ID_BYTES = 10
 NONCE_BYTES = 12
@@ -127,15 +128,15 @@ def key_ids_in(text: str) -> set[str]:
     return {found[2] for found in TOKEN.finditer(text)} if MARK in text else set()
 
 
-def is_token(text: str, *, untrusted: bool) -> bool:
-    """Whether the text is one token, and of that form."""
+def is_token(text: str, *, untrusted: bool | None = None) -> bool:
+    """Whether the text is one token, and of that form; None = of whichever."""
     found = TOKEN.fullmatch(text) if text.startswith(MARK) else None
-    return found is not None and (found[1] == "u") == untrusted
+    return found is not None and untrusted in (None, found[1] == "u")
 
 
-def is_sealed(text: str) -> bool:
-    """Whether the text is one token, of whichever form."""
-    return text.startswith(MARK) and TOKEN.fullmatch(text) is not None
+def is_part_of_token(data: bytes, *, is_first: bool) -> bool:
+    """Whether a piece of a long text can be one of a token: the first has its mark, and all its letters only."""
+    return (not is_first or data.startswith(MARK.encode())) and IN_A_TOKEN.fullmatch(data) is not None
 
 
 def key_encryption_keys(*, text: str, file: Path | None, previous: str) -> KeyEncryptionKeys | None:

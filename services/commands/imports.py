@@ -17,12 +17,11 @@ Before: a transport has spooled the file. After: telling.py, and the owner of ea
 
 import asyncio
 import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO
 
-from connectors.sealing import MARK
+from connectors.sealing import is_part_of_token
 from projections.tables import EVERY_TENANT
 from schemas.codec import Undecodable, digest
 from schemas.ids import ID_PATTERN, partition_key
@@ -42,9 +41,6 @@ from services.core.run.told_values import wrong_value
 from services.stream.bundle import BlobPart, BrokenBundle, BundledEvent, BundleReader, Header, blob_refs
 from services.stream.bundle_replay import replay_bundle
 from services.stream.sealed_content import is_in_clear, payloads_told
-
-OF_A_TOKEN = re.compile(rb"[A-Za-z0-9_.-]*")
-"""A part of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,8 +304,7 @@ class _FirstLook:
 
     def _payload(self, part: BlobPart) -> None:
         # A sealed payload is one token from its first byte to its last.
-        begins_sealed = self._size > 0 or part.data.startswith(MARK.encode())
-        if self._looks_for_clear and not (begins_sealed and OF_A_TOKEN.fullmatch(part.data)):
+        if self._looks_for_clear and not is_part_of_token(part.data, is_first=not self._size):
             for known in self.runs.values():
                 known.is_in_clear = known.is_in_clear or part.ref.sha256 in known.payloads
         self._hash.update(part.data)

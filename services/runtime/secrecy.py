@@ -63,11 +63,11 @@ class Secrecy:
         keys = self._keys
         if keys is None or not isinstance(command, StartRun | ForkRun | PostInput | ResolveCall):
             return command
-        if self._begins_erased(command):
-            return command
         tenant = command.envelope.tenant
+        named = _key_ids(command)
+        if isinstance(command, StartRun) and _is_any_erased(keys, named, tenant):
+            return command
         sealer = keys.at_hand(tenant, subject)
-        named = {key_id for text in texts_in(command) for key_id in key_ids_in(text)}
         if sealer is None or not all(map(keys.table.is_known, named)):
             return self._with_new_key(keys, command, subject)
         return sealed_command(command, keys.unsealed(tenant, subject, sealer))
@@ -77,21 +77,15 @@ class Secrecy:
     ) -> Command:
         tenant = command.envelope.tenant
         await keys.know(*texts_in(command))
-        if self._begins_erased(command):
+        if isinstance(command, StartRun) and self.is_erased(command):
             return command
         sealer = await keys.sealer(tenant, subject)
         return sealed_command(command, keys.unsealed(tenant, subject, sealer))
 
-    def _begins_erased(self, command: Command) -> bool:
-        return isinstance(command, StartRun) and self.is_erased(command)
-
     def is_erased(self, command: Command) -> bool:
         """Whether anything a command says was erased since it was sent: nobody can read it any more."""
         keys = self._keys
-        if keys is None:
-            return False
-        tenant = command.envelope.tenant
-        return any(keys.table.is_erased(key_id, tenant) for text in texts_in(command) for key_id in key_ids_in(text))
+        return keys is not None and _is_any_erased(keys, _key_ids(command), command.envelope.tenant)
 
     def results(self, events: Sequence[Any], tenant: str, subject: str) -> Sequence[Any]:
         """The events with the results that the core has put in words itself sealed like those that tools gave.
@@ -141,6 +135,14 @@ class Secrecy:
                 return replace(block, data=await self.text(block.data, tenant))
             case ToolUseBlock():
                 return replace(block, input=await self.text(block.input, tenant))
+
+
+def _key_ids(command: Command) -> set[str]:
+    return {key_id for text in texts_in(command) for key_id in key_ids_in(text)}
+
+
+def _is_any_erased(keys: SubjectKeys, key_ids: set[str], tenant: str) -> bool:
+    return any(keys.table.is_erased(key_id, tenant) for key_id in key_ids)
 
 
 def _is_in_clear(event: Any) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from connectors.protocols import LogRecord
-from connectors.sealing import is_sealed
+from connectors.sealing import is_token
 from schemas.codec import Codec, Record, Undecodable
 from schemas.run_commands import Command, ForkRun, ImportRun, PostInput, ResolveCall, ResolveInterruption, StartRun
 from schemas.run_events import (
@@ -167,7 +167,7 @@ def letters_value(
 
 def _any_in_clear(texts: Iterable[str]) -> bool:
     """A token among words in clear seals nothing of them."""
-    return any(text and not is_sealed(text) for text in texts)
+    return any(text and not is_token(text) for text in texts)
 
 
 def _sealed_block(block: ContentBlock, seal: Seal) -> ContentBlock:

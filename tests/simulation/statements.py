@@ -22,9 +22,10 @@ Key = tuple[Any, ...]
 KEYS = {table.name: tuple(column.name for column in table.primary_key.columns) for table in TABLES}
 COLUMNS = {table.name: tuple(column.name for column in table.columns) for table in TABLES}
 BINARY = {
-    table.name: tuple(column.name for column in table.columns if isinstance(column.type, LargeBinary))
+    table.name: tuple(at for at, column in enumerate(table.columns) if isinstance(column.type, LargeBinary))
     for table in TABLES
 }
+"""Places of the columns that travel in hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +160,9 @@ def insert_in(text: str) -> Insert:
 
 def rows_in(name: str, document: str) -> list[Row]:
     """The rows of a table that travel as one JSON document."""
-    binary = [COLUMNS[name].index(column) for column in BINARY[name]]
     rows = [list(row.values()) for row in orjson.loads(document)]
     for row in rows:
-        for at in binary:
+        for at in BINARY[name]:
             row[at] = None if row[at] is None else bytes.fromhex(row[at].removeprefix("\\x"))
     return [tuple(row) for row in rows]
 
