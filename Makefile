@@ -43,15 +43,15 @@ check: $(STAMP) ## formatting, lint, types, import rules, generated files
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m schemas.generate --check
-	@$(BIN)/python -m connectors.configuration.document --check
+	@$(BIN)/python -m loomlog.schemas.generate --check
+	@$(BIN)/python -m loomlog.connectors.configuration.document --check
 
 format: $(STAMP) ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
 schemas: $(STAMP) ## write the Python twins of schemas/avro
-	@$(BIN)/python -m schemas.generate
+	@$(BIN)/python -m loomlog.schemas.generate
 
 bench: $(STAMP) ## measure A3x2 through the topic and over HTTP, first tokens, 1,000 streams and cancels
 	@$(BIN)/python -m tests.benchmarks.main

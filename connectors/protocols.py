@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from schemas.conversation import Message
-from schemas.quick import frozen_on_paper
-from schemas.values import BlobRef, Compaction, Sampling, Spawn, ToolCall, Usage
+from loomlog.schemas.conversation import Message
+from loomlog.schemas.generated.values import BlobRef, Compaction, Sampling, Spawn, ToolCall, Usage
+from loomlog.schemas.quick import frozen_on_paper
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ ModelItem = TextDelta | Reply
 class Capabilities:
     """What a provider can do (runtime parity 2.2); max_context_tokens 0 = unknown.
 
-    What one model of it can do is a question for connectors.models.traits, which needs no driver.
+    What one model of it can do is a question for loomlog.connectors.models.traits, which needs no driver.
     """
 
     native_prompt_cache: bool = False

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from sqlalchemy import Index, select
 
-from connectors.postgres import Reader
-from projections.history import EventAt, Item
-from projections.tables import Scope, table_of, within
-from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
+from loomlog.connectors.storage.postgres import Reader
+from loomlog.projections.engine.batch import EventAt, Item
+from loomlog.projections.tables import Scope, table_of, within
+from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
 
 DIGEST_BYTES = 16
 """As in Envelope.prev."""

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import ColumnElement, Index, func, select, text, tuple_
 
-from connectors.postgres import Reader
-from projections.history import EventAt
-from projections.runs import RunRow
-from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
-from schemas.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
+from loomlog.connectors.storage.postgres import Reader
+from loomlog.projections.engine.batch import EventAt
+from loomlog.projections.runs import RunRow
+from loomlog.projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
+from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
 
 PENDING, DELIVERED = "pending", "delivered"
 STATUSES = (PENDING, "resolved", "declined", "timed_out", "cancelled", DELIVERED)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from sqlalchemy import func, select, tuple_
 
-from connectors.postgres import Reader
-from projections.history import Problem
-from projections.tables import table_of
+from loomlog.connectors.storage.postgres import Reader
+from loomlog.projections.engine.batch import Problem
+from loomlog.projections.tables import table_of
 
 PAGE_MAX = 200
 """Most problems of one page; each may carry a record of a megabyte."""

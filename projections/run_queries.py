@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, and_, func, select, tuple_
 
-from connectors.postgres import Reader
-from projections.runs import RunRow, runs
-from projections.tables import Scope, place_number, place_parts, place_token, within
+from loomlog.connectors.storage.postgres import Reader
+from loomlog.projections.runs import RunRow, runs
+from loomlog.projections.tables import Scope, place_number, place_parts, place_token, within
 
 PAGE_MAX = 500
 """Most runs of one page, so that an answer stays below a megabyte."""
@@ -76,7 +76,7 @@ async def run_by_handle(
 async def count_at_work(reader: Reader, tenant: Scope) -> list[AtWork]:
     """How many runs are at work, by user and provider, the most first. Reads all that have not ended.
 
-    As admission counts them (services/core/run/working.py).
+    As admission counts them (services/core/run/lifecycle/activity.py).
     """
     columns = runs.c
     at_work = and_(

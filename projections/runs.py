@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, assert_never
 import orjson
 from sqlalchemy import Index, text
 
-from projections.frame import FrameMemory, Said, said_of
-from projections.frames_of_turns import SWITCHED, retry_reason
-from projections.history import EventAt
-from projections.tables import Json, table_of
-from schemas.run_events import (
+from loomlog.projections.engine.batch import EventAt
+from loomlog.projections.frames.frame import FrameMemory, Said, said_of
+from loomlog.projections.frames.turn_events import SWITCHED, retry_reason
+from loomlog.projections.tables import Json, table_of
+from loomlog.schemas.generated.run_events import (
     CallNotBegun,
     ChildrenPlanned,
     ChildRequested,
@@ -59,7 +59,7 @@ from schemas.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from schemas.values import Envelope, ImportOrigin, Usage
+from loomlog.schemas.generated.values import Envelope, ImportOrigin, Usage
 
 CANCELLED = "cancelled"
 """The stop reason of a cancel that named none."""

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import select, tuple_
 
-from connectors.postgres import Reader
-from connectors.sealing import has_tokens
-from projections.frame import OpenCall
-from projections.frames_of_turns import shown_calls
-from projections.history import EventAt
-from projections.masking import masked_input
-from projections.tables import Scope, table_of, within
-from schemas.run_events import (
+from loomlog.connectors.crypto.content_encryption import has_tokens
+from loomlog.connectors.storage.postgres import Reader
+from loomlog.projections.engine.batch import EventAt
+from loomlog.projections.frames.frame import OpenCall
+from loomlog.projections.frames.masking import masked_input
+from loomlog.projections.frames.turn_events import shown_calls
+from loomlog.projections.tables import Scope, table_of, within
+from loomlog.schemas.generated.run_events import (
     CompactionFailed,
     CompactionRequested,
     ContextCompacted,

@@ -6,8 +6,8 @@ table from it, and it is handed to the driver as it is.
 
 JSON columns are Postgres `json`, not `jsonb`: written once and read whole, they keep key order and bytes (what was
 streamed is what is stored, to the byte), they take \\u0000 and lone surrogates, which models do produce and jsonb
-refuses, and they cost less to write. Both ways they are JSON text in Python; the connections of connectors.postgres do
-not parse them.
+refuses, and they cost less to write. Both ways they are JSON text in Python; the connections of
+loomlog.connectors.storage.postgres do not parse them.
 
 Before: run_projection.py and the API.
 """

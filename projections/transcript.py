@@ -17,14 +17,14 @@ from typing import NamedTuple
 import orjson
 from sqlalchemy import select, tuple_
 
-from connectors.postgres import Reader
-from projections.frame import FRAMES_PER_EVENT, FrameMemory, OpenCall
-from projections.frame_shapes import plausible_ms
-from projections.frames import frames
-from projections.history import EventAt
-from projections.masking import masked
-from projections.runs import RunRow, frame_memory, runs
-from projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
+from loomlog.connectors.storage.postgres import Reader
+from loomlog.projections.engine.batch import EventAt
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT, FrameMemory, OpenCall
+from loomlog.projections.frames.frame_json import plausible_ms
+from loomlog.projections.frames.frames import frames
+from loomlog.projections.frames.masking import masked
+from loomlog.projections.runs import RunRow, frame_memory, runs
+from loomlog.projections.tables import Json, Scope, place_number, place_parts, place_token, table_of, within
 
 PAGE_MAX = 5_000
 """Most frames of one page: some megabytes of text."""

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Index, case, func, select
 
-from connectors.postgres import Reader
-from projections.frame_shapes import moment
-from projections.history import EventAt
-from projections.tables import Scope, table_of, within
-from schemas.run_events import CompactionFailed, ContextCompacted, ModelReplied
-from schemas.values import Usage
+from loomlog.connectors.storage.postgres import Reader
+from loomlog.projections.engine.batch import EventAt
+from loomlog.projections.frames.frame_json import moment
+from loomlog.projections.tables import Scope, table_of, within
+from loomlog.schemas.generated.run_events import CompactionFailed, ContextCompacted, ModelReplied
+from loomlog.schemas.generated.values import Usage
 
 DIMENSIONS = ("day", "tenant", "user_id", "agent", "provider", "model", "source")
 """What a report may be grouped by; the currency always splits."""

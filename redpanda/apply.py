@@ -20,10 +20,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
-from connectors.configuration import ConfigurationProblem, read_settings
-from connectors.kafka import KafkaOptions
-from redpanda.cluster import ClusterProblem, connect
-from redpanda.topics import FAMILY_PARTITIONS, PREFIX, Profile, Topic, TopicChange, TopicProblem, load_topics, plan
+from loomlog.connectors.configuration import ConfigurationProblem, read_settings
+from loomlog.connectors.kafka import KafkaOptions
+from loomlog.redpanda.cluster import ClusterProblem, connect
+from loomlog.redpanda.topics import (
+    FAMILY_PARTITIONS,
+    PREFIX,
+    Profile,
+    Topic,
+    TopicChange,
+    TopicProblem,
+    load_topics,
+    plan,
+)
 
 # Each request; making all topics takes well under a second on one broker, a few on a busy cluster.
 REQUEST_TIMEOUT_S = 30.0
@@ -119,7 +128,7 @@ def _report(changes: Sequence[TopicChange], *, as_json: bool, summary: str) -> N
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m redpanda.apply",
+        prog="python -m loomlog.redpanda.apply",
         description="Make the topics equal to topics.yaml. How to authenticate comes from LOOMLOG_KAFKA_*.",
     )
     parser.add_argument("--bootstrap", default="", metavar="HOST:PORT", help="brokers (default: LOOMLOG_KAFKA)")

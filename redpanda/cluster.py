@@ -7,7 +7,7 @@ therefore opens a plain socket first, so that waiting for a broker that is still
 Not chosen: a second client library for administration only. What it lacks (incremental alter) we do not need, because
 the full set of settings is sent.
 
-Before: redpanda.apply, services.cli.stack.broker (is it ready?).  After: the broker.
+Before: loomlog.redpanda.apply, loomlog.services.cli.stack.broker (is it ready?).  After: the broker.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, for_code
 
-from connectors.kafka import KafkaOptions
-from redpanda.topics import ExistingTopic, TopicChange
+from loomlog.connectors.kafka import KafkaOptions
+from loomlog.redpanda.topics import ExistingTopic, TopicChange
 
 LEADER_POLL_S = 0.05
 # DescribeConfigs: the value was set on the topic itself (config source 1), not inherited from broker or default.

@@ -8,7 +8,7 @@ all.
 
 Not chosen: deleting topics that the file does not name. A topic holds history; removing it is never a side effect.
 
-Before: topics.yaml.  After: redpanda.apply, which carries the plan out.
+Before: topics.yaml.  After: loomlog.redpanda.apply, which carries the plan out.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,10 +1,11 @@
 """Bytes to records and back, without a network.
 
 The wire is Confluent framing: a zero byte, the schema id in 4 bytes big-endian, the Avro body. Ids come from the
-committed lock (ids.json) or from a table that a schema registry gave (connectors/schema_registry.py); the codec only
-sees the table. An event's body begins with its envelope, term and seq first, so `peek` reads a few varints and no more.
+committed lock (ids.json) or from a table that a schema registry gave (connectors/kafka/schema_registry.py); the codec
+only sees the table. An event's body begins with its envelope, term and seq first, so `peek` reads a few varints and no
+more.
 
-Before: the bytes of a Kafka record. After: schemas.reader applies the term rule, services/stream folds.
+Before: the bytes of a Kafka record. After: loomlog.schemas.reader applies the term rule, services/stream folds.
 Not chosen: generic dicts inside (no types), or a schema per message (the id is four bytes).
 """
 
@@ -19,11 +20,19 @@ from typing import Any, ClassVar, Protocol, Self
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
-from schemas import budget_commands, budget_events, foreign, run_commands, run_events, stream_events, stream_records
-from schemas.decoding import NOT_THIS_WAY, QuickDecoder, quick_decoder
-from schemas.making import maker
-from schemas.values import Envelope
-from schemas.writing import ZIGZAG, Writer, writer_of
+from loomlog.schemas import schema_safety
+from loomlog.schemas.fast_decoder import NOT_THIS_WAY, QuickDecoder, quick_decoder
+from loomlog.schemas.fast_encoder import ZIGZAG, Writer, writer_of
+from loomlog.schemas.generated import (
+    budget_commands,
+    budget_events,
+    run_commands,
+    run_events,
+    stream_events,
+    stream_records,
+)
+from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.making import maker
 
 HERE = Path(__file__).parent
 FRAME_BYTES = 5
@@ -126,13 +135,14 @@ class Codec:
 
     def learn(self, schema_id: int, name: str, version: int, schema: Any) -> None:
         """Records under this id were written with this schema. Raises UnknownSchema when nothing here is called so,
-        Undecodable when it is no schema, or one by which reading a record could go on for ever (schemas/foreign.py).
+        Undecodable when it is no schema, or one by which reading a record could go on for ever
+        (schemas/schema_safety.py).
         """
         if name not in self._write:
             raise UnknownSchema(schema_id)
         try:
             parsed = parse_schema(schema, named_schemas={})
-            foreign.check(parsed)
+            schema_safety.check(parsed)
         except Exception as error:
             raise Undecodable(f"the schema of {name}: {type(error).__name__}: {error}") from error
         self._versions[schema_id] = Version(name, version, parsed)

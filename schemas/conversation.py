@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from schemas.quick import quick
-from schemas.values import BlobRef
+from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.quick import quick
 
 
 @quick

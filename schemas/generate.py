@@ -1,6 +1,6 @@
 """Writes the Python twins of the Avro schemas, the schema-id lock and the released copies.
 
-`python -m schemas.generate` after an edit under avro/; `--check` (in make check) fails when something is stale;
+`python -m loomlog.schemas.generate` after an edit under avro/; `--check` (in make check) fails when something is stale;
 `--release` freezes every current version, after which an edit makes a new version with a new id.
 
 One .avsc file holds one record and is the single source. For each namespace one module of frozen dataclasses is
@@ -244,13 +244,14 @@ def modules(records: dict[str, Json]) -> dict[Path, str]:
         foreign = {"quick": ["quick"]}
         for name in sorted(imports):
             if records[name]["namespace"] != namespace:
-                foreign.setdefault(module_of(records[name]["namespace"]), []).append(name.rsplit(".", 1)[1])
+                module = f"generated.{module_of(records[name]['namespace'])}"
+                foreign.setdefault(module, []).append(name.rsplit(".", 1)[1])
         body = "\n\n".join(classes)
         mapping = "from collections.abc import Mapping\n"
         wanted = "dataclass, field" if "field(default_factory" in body else "dataclass"
         head = [f'"""Records of the namespace {namespace}."""\n\n', HEADER, "\n", mapping]
         head += [f"from dataclasses import {wanted}\n", "from typing import Any, ClassVar, Self\n", "\n"]
-        head += [imported(f"schemas.{module}", sorted(found)) for module, found in sorted(foreign.items())]
+        head += [imported(f"loomlog.schemas.{module}", sorted(found)) for module, found in sorted(foreign.items())]
         text = "".join(head) + "\n\n" + body
         names_tuple = "".join(f"    {records[n]['name']},\n" for n in sorted(names))
         union = " | ".join(records[n]["name"] for n in sorted(names))
@@ -258,7 +259,7 @@ def modules(records: dict[str, Json]) -> dict[Path, str]:
         if namespace.endswith((".commands", ".events")):
             kind = "Command" if namespace.endswith(".commands") else "Event"
             text += f"{kind} = {union}\n"
-        texts[HERE / f"{module_of(namespace)}.py"] = text
+        texts[HERE / "generated" / f"{module_of(namespace)}.py"] = text
     return texts
 
 

@@ -11,8 +11,8 @@ Needs fastavro and nothing else of loomlog, so a microservice can take the schem
 
 from dataclasses import dataclass
 
-from schemas.codec import Codec, Decoded, Undecodable, local_codec, peek
-from schemas.stream_events import Claim
+from loomlog.schemas.codec import Codec, Decoded, Undecodable, local_codec, peek
+from loomlog.schemas.generated.stream_events import Claim
 
 
 class BrokenSequence(Exception):

@@ -21,8 +21,8 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
-from services.cli.stack.home import open_home
-from services.cli.stack.local import LocalStack, local_stack
+from loomlog.services.cli.stack.home import open_home
+from loomlog.services.cli.stack.local import LocalStack, local_stack
 
 # An example that takes long, or is long in the making, tells of the machine and not of the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,16 +8,15 @@
 Nothing here reads the environment or a file at import, and pydantic stays inside.
 """
 
-from connectors.configuration.agent_block import Agent, Candidate, InterruptionAccess
-from connectors.configuration.bounds import RunBounds, bounds_of
-from connectors.configuration.environment import check_names, read_settings, secret_names
-from connectors.configuration.findings import ConfigurationProblem, Finding
-from connectors.configuration.later import LATER_TOOLS, TOOLS_NOW
-from connectors.configuration.load import Loaded, LoadedConfiguration, load, load_configuration
-from connectors.configuration.model import Concurrency, Configuration, UserTier, Volume
-from connectors.configuration.patterns import newest
-from connectors.configuration.pricing import price_of
-from connectors.configuration.principals import (
+from loomlog.connectors.configuration.agent_block import Agent, Candidate, InterruptionAccess
+from loomlog.connectors.configuration.bounds import RunBounds, bounds_of
+from loomlog.connectors.configuration.environment import check_names, read_settings, secret_names
+from loomlog.connectors.configuration.findings import ConfigurationProblem, Finding
+from loomlog.connectors.configuration.load import Loaded, LoadedConfiguration, load, load_configuration
+from loomlog.connectors.configuration.model import Concurrency, Configuration, UserTier, Volume
+from loomlog.connectors.configuration.patterns import newest
+from loomlog.connectors.configuration.pricing import price_of
+from loomlog.connectors.configuration.principals import (
     OPEN_PRINCIPAL,
     SCOPES,
     Principal,
@@ -27,8 +26,8 @@ from connectors.configuration.principals import (
     principal_of,
     token_table,
 )
-from connectors.configuration.providers import Provider, open_to_keys, providers_of, usable_ids
-from connectors.configuration.resolve import (
+from loomlog.connectors.configuration.providers import Provider, open_to_keys, providers_of, usable_ids
+from loomlog.connectors.configuration.resolve import (
     Fallback,
     ResolvedAgent,
     Unresolved,
@@ -37,10 +36,11 @@ from connectors.configuration.resolve import (
     definition_of,
     resolve_agent,
 )
-from connectors.configuration.routing import patterns_of
-from connectors.configuration.settings import SettingRow, Settings, setting_rows
-from connectors.configuration.startable import check_tiers
-from connectors.configuration.volumes import check_volumes, prepare_volumes
+from loomlog.connectors.configuration.routing import patterns_of
+from loomlog.connectors.configuration.settings import SettingRow, Settings, setting_rows
+from loomlog.connectors.configuration.tier_check import check_tiers
+from loomlog.connectors.configuration.unsupported_keys import LATER_TOOLS, TOOLS_NOW
+from loomlog.connectors.configuration.volumes import check_volumes, prepare_volumes
 
 __all__ = [
     "LATER_TOOLS",

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from connectors.configuration.words import (
+from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
     Count,
     Effort,

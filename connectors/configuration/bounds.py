@@ -5,8 +5,8 @@ Before: model.py, settings.py. After: the command layer (admission) and the runt
 
 from dataclasses import dataclass
 
-from connectors.configuration.model import Configuration
-from connectors.configuration.settings import Settings
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

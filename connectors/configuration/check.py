@@ -11,18 +11,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from connectors.configuration.agent_block import Agent, Candidate
-from connectors.configuration.environment import PREFIXES, secret_names
-from connectors.configuration.findings import Finding, did_you_mean, listed
-from connectors.configuration.later import FOREIGN_TOOL_PREFIXES, LATER_DRIVERS, LATER_TOOLS, TOOLS_NOW
-from connectors.configuration.model import Configuration
-from connectors.configuration.providers import DIALECTS, KNOWN_OPTIONS, SWITCHED_OFF
-from connectors.configuration.routing import DEFAULT_USER_TIER, DeadEnd, choice_of, choices
-from connectors.configuration.shape import dotted
-from connectors.configuration.tree import Branch, Leaf, Path, mark_of
-from connectors.configuration.words import Tier
-from schemas.client_names import PREFIX as CLIENT_PREFIX
-from schemas.client_names import as_seen, is_clients
+from loomlog.connectors.configuration.agent_block import Agent, Candidate
+from loomlog.connectors.configuration.environment import PREFIXES, secret_names
+from loomlog.connectors.configuration.field_types import Tier
+from loomlog.connectors.configuration.findings import Finding, did_you_mean, listed
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.providers import DIALECTS, KNOWN_OPTIONS, SWITCHED_OFF
+from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, DeadEnd, choice_of, choices
+from loomlog.connectors.configuration.shape import dotted
+from loomlog.connectors.configuration.tree import Branch, Leaf, Path, mark_of
+from loomlog.connectors.configuration.unsupported_keys import (
+    FOREIGN_TOOL_PREFIXES,
+    LATER_DRIVERS,
+    LATER_TOOLS,
+    TOOLS_NOW,
+)
+from loomlog.schemas.client_names import PREFIX as CLIENT_PREFIX
+from loomlog.schemas.client_names import as_seen, is_clients
 
 PLACEHOLDERS = ("{{memory:", "{{tool:")
 """Parts of a prompt that the reference fills in."""

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from connectors.configuration.findings import Finding
-from connectors.configuration.routing import CODE_DRIVER
-from connectors.configuration.tree import Branch, mark_of
+from loomlog.connectors.configuration.findings import Finding
+from loomlog.connectors.configuration.routing import CODE_DRIVER
+from loomlog.connectors.configuration.tree import Branch, mark_of
 
 MAX_CODE_BYTES = 262_144
 """Parity."""

@@ -1,4 +1,4 @@
-"""docs/SETTINGS.md, written from the tables themselves: `python -m connectors.configuration.document`.
+"""docs/SETTINGS.md, written from the tables themselves: `python -m loomlog.connectors.configuration.document`.
 
 A test fails when the file and this module disagree, so the document cannot describe a setting that does not exist, or
 miss one that does. Pure but for `main`, which writes the file.
@@ -13,15 +13,15 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from connectors.configuration import agent_block, model
-from connectors.configuration.later import LATER_BLOCKS, LATER_SETTINGS, RETIRED_SETTINGS
-from connectors.configuration.settings import OLD_PREFIX, PREFIX, setting_rows
+from loomlog.connectors.configuration import agent_block, model
+from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, setting_rows
+from loomlog.connectors.configuration.unsupported_keys import LATER_BLOCKS, LATER_SETTINGS, RETIRED_SETTINGS
 
 TARGET = Path("docs") / "SETTINGS.md"
 
 INTRODUCTION = f"""# Settings
 
-Made by `python -m connectors.configuration.document` from the tables the program reads; do not edit by hand.
+Made by `python -m loomlog.connectors.configuration.document` from the tables the program reads; do not edit by hand.
 
 A process takes its settings from the environment (`{PREFIX}*`) and its agents, models and principals from YAML files.
 Nothing else is read, except by OpenTelemetry's SDK where traces are sent: it knows `OTEL_*` variables of its own
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str]) -> int:
     if "--check" in arguments:
         if TARGET.exists() and TARGET.read_text(encoding="utf-8") == document():
             return 0
-        sys.stderr.write(f"stale: {TARGET}; run python -m connectors.configuration.document\n")
+        sys.stderr.write(f"stale: {TARGET}; run python -m loomlog.connectors.configuration.document\n")
         return 1
     TARGET.write_text(document(), encoding="utf-8")
     sys.stdout.write(f"wrote {TARGET}\n")

@@ -5,8 +5,8 @@ Before: settings.py. After: `loomlog env-template` and GET /v1/_env_template.
 
 from collections.abc import Iterator
 
-from connectors.configuration.kinds import PATHS
-from connectors.configuration.settings import SettingRow, setting_rows
+from loomlog.connectors.configuration.kinds import PATHS
+from loomlog.connectors.configuration.settings import SettingRow, setting_rows
 
 HEAD = """# Settings of loomlog. Take the # away from what you change; docs/SETTINGS.md says more.
 # Secrets belong in a file that only the service may read."""

@@ -16,14 +16,14 @@ Before: settings.py, later.py. After: load.py.
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from connectors.configuration.findings import ConfigurationProblem, Finding, did_you_mean, shown
-from connectors.configuration.later import (
+from loomlog.connectors.configuration.findings import ConfigurationProblem, Finding, did_you_mean, shown
+from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, SettingRow, Settings, setting_rows
+from loomlog.connectors.configuration.unsupported_keys import (
     LATER_NAME_LISTS,
     LATER_SECRETS,
     LATER_SETTINGS,
     RETIRED_SETTINGS,
 )
-from connectors.configuration.settings import OLD_PREFIX, PREFIX, SettingRow, Settings, setting_rows
 
 PREFIXES = (PREFIX, OLD_PREFIX)
 

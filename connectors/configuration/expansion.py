@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from connectors.configuration.environment import PREFIXES, secret_names
+from loomlog.connectors.configuration.environment import PREFIXES, secret_names
 
 THIRD_PARTY_NAMES = frozenset(
     {

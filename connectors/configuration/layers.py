@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.configuration.findings import Finding, did_you_mean
-from connectors.configuration.presets import presets
-from connectors.configuration.settings import Settings
+from loomlog.connectors.configuration.findings import Finding, did_you_mean
+from loomlog.connectors.configuration.presets import presets
+from loomlog.connectors.configuration.settings import Settings
 
 BUILT_IN = "built-in providers"
 """Stands for the file name of the bottom layer."""

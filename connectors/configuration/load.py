@@ -15,18 +15,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from connectors.configuration.check import check
-from connectors.configuration.code_bodies import not_allowed, read_code
-from connectors.configuration.environment import PREFIXES, check_names, read_settings, secret_names
-from connectors.configuration.findings import ConfigurationProblem, Finding, did_you_mean, shown
-from connectors.configuration.later import LATER_BLOCKS
-from connectors.configuration.layers import Layer, layers, text_of
-from connectors.configuration.merge import merge
-from connectors.configuration.model import Configuration, Mistake, validate
-from connectors.configuration.settings import Settings
-from connectors.configuration.shape import dotted, paths_of, values_of
-from connectors.configuration.switched_off import switched_off
-from connectors.configuration.tree import Branch, Leaf, Mark, mark_of, read_tree, walk
+from loomlog.connectors.configuration.check import check
+from loomlog.connectors.configuration.code_bodies import not_allowed, read_code
+from loomlog.connectors.configuration.environment import PREFIXES, check_names, read_settings, secret_names
+from loomlog.connectors.configuration.findings import ConfigurationProblem, Finding, did_you_mean, shown
+from loomlog.connectors.configuration.layers import Layer, layers, text_of
+from loomlog.connectors.configuration.merge import merge
+from loomlog.connectors.configuration.model import Configuration, Mistake, validate
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.configuration.shape import dotted, paths_of, values_of
+from loomlog.connectors.configuration.switched_off import switched_off
+from loomlog.connectors.configuration.tree import Branch, Leaf, Mark, mark_of, read_tree, walk
+from loomlog.connectors.configuration.unsupported_keys import LATER_BLOCKS
 
 MAX_PROMPT_BYTES = 128 * 1024
 """The reference's bound of a whole definition."""

@@ -17,8 +17,8 @@ Before: tree.py. After: load.py.
 
 from dataclasses import replace
 
-from connectors.configuration.findings import Finding
-from connectors.configuration.tree import Branch, Entry, Items, Leaf, Mark, Node, Path, plain
+from loomlog.connectors.configuration.findings import Finding
+from loomlog.connectors.configuration.tree import Branch, Entry, Items, Leaf, Mark, Node, Path, plain
 
 
 def merge(lower: Branch, upper: Branch) -> tuple[Branch, list[Finding]]:

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from connectors.configuration.agent_block import Agent, Candidate
-from connectors.configuration.words import (
+from loomlog.connectors.configuration.agent_block import Agent, Candidate
+from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
     AgentName,
     Count,

@@ -8,8 +8,8 @@ Before: model.py. After: resolve.py.
 
 from decimal import Decimal
 
-from connectors.configuration.model import MICROS, Configuration
-from connectors.models.pricing import Price
+from loomlog.connectors.configuration.model import MICROS, Configuration
+from loomlog.connectors.models.pricing import Price
 
 
 def price_of(configuration: Configuration, provider: str, model: str) -> Price | None:

@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
-from connectors.configuration.findings import ConfigurationProblem, Finding
-from connectors.configuration.model import Configuration
-from connectors.configuration.settings import Settings
-from connectors.configuration.words import Scope
+from loomlog.connectors.configuration.field_types import Scope
+from loomlog.connectors.configuration.findings import ConfigurationProblem, Finding
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.settings import Settings
 
 SCOPES: frozenset[str] = frozenset(get_args(Scope))
 ADMIN, TENANT, USER = "substrate:admin", "substrate:tenant", "substrate:user"

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 
-from connectors.configuration.later import LATER_DRIVERS
-from connectors.configuration.model import Configuration, ProviderBlock
-from connectors.configuration.settings import Settings
+from loomlog.connectors.configuration.model import Configuration, ProviderBlock
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.configuration.unsupported_keys import LATER_DRIVERS
 
 OLLAMA_LOCAL = "ollama-local"
 SWITCHED_OFF = "disabled"

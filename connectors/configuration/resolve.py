@@ -17,17 +17,17 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from connectors.configuration.agent_block import Agent, CompactionBlock, InterruptionAccess, SamplingBlock
-from connectors.configuration.findings import did_you_mean
-from connectors.configuration.later import LATER_DRIVERS
-from connectors.configuration.model import Configuration, InterruptionBlock, ProviderBlock, UserTier
-from connectors.configuration.patterns import newest
-from connectors.configuration.pricing import price_of
-from connectors.configuration.routing import CODE_DRIVER, Choice, DeadEnd, choices, user_tier_name
-from connectors.models.pricing import Price
-from connectors.protocols import VolumeBinding
-from schemas.client_names import as_seen
-from schemas.values import Compaction, Sampling
+from loomlog.connectors.configuration.agent_block import Agent, CompactionBlock, InterruptionAccess, SamplingBlock
+from loomlog.connectors.configuration.findings import did_you_mean
+from loomlog.connectors.configuration.model import Configuration, InterruptionBlock, ProviderBlock, UserTier
+from loomlog.connectors.configuration.patterns import newest
+from loomlog.connectors.configuration.pricing import price_of
+from loomlog.connectors.configuration.routing import CODE_DRIVER, Choice, DeadEnd, choices, user_tier_name
+from loomlog.connectors.configuration.unsupported_keys import LATER_DRIVERS
+from loomlog.connectors.models.pricing import Price
+from loomlog.connectors.protocols import VolumeBinding
+from loomlog.schemas.client_names import as_seen
+from loomlog.schemas.generated.values import Compaction, Sampling
 
 MAX_RETRY_ATTEMPTS = 5
 """Parity: more is taken as this."""
@@ -52,7 +52,7 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedAgent:
-    """An agent, ready to run. 0 and empty mean "not said" as in schemas.values.AgentDefinition."""
+    """An agent, ready to run. 0 and empty mean "not said" as in loomlog.schemas.generated.values.AgentDefinition."""
 
     name: str
     description: str

@@ -16,9 +16,9 @@ Before: model.py. After: check.py, resolve.py.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from connectors.configuration.agent_block import Agent, Candidate
-from connectors.configuration.findings import did_you_mean
-from connectors.configuration.model import Configuration, UserTier
+from loomlog.connectors.configuration.agent_block import Agent, Candidate
+from loomlog.connectors.configuration.findings import did_you_mean
+from loomlog.connectors.configuration.model import Configuration, UserTier
 
 DEFAULT_USER_TIER = "default"
 CODE_DRIVER = "code-js"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from connectors.configuration.kinds import (
+from loomlog.connectors.configuration.kinds import (
     ADDRESS,
     ADDRESS_OR_OFF,
     ALL_INTERFACES,

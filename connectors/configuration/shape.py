@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from connectors.configuration.findings import Finding, did_you_mean
-from connectors.configuration.tree import Branch, Items, Leaf, Node, Path
+from loomlog.connectors.configuration.findings import Finding, did_you_mean
+from loomlog.connectors.configuration.tree import Branch, Items, Leaf, Node, Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

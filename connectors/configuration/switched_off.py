@@ -5,10 +5,10 @@ Such an agent runs, is shown one tool less, and nobody would say why its model n
 Before: check.py, where the names are known to be tools. After: load.py tells the warnings.
 """
 
-from connectors.configuration.findings import Finding, listed
-from connectors.configuration.model import Configuration
-from connectors.configuration.settings import Settings
-from connectors.configuration.tree import Branch, Path, mark_of
+from loomlog.connectors.configuration.findings import Finding, listed
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.configuration.tree import Branch, Path, mark_of
 
 
 def switched_off(configuration: Configuration, root: Branch, settings: Settings) -> list[Finding]:

@@ -20,8 +20,8 @@ from decimal import Decimal
 
 import yaml
 
-from connectors.configuration.expansion import expand
-from connectors.configuration.findings import Finding
+from loomlog.connectors.configuration.expansion import expand
+from loomlog.connectors.configuration.findings import Finding
 
 MAX_DEPTH = 32
 """The deepest legal path has about 8 levels."""

@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from connectors.configuration.findings import ConfigurationProblem, Finding
-from connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.findings import ConfigurationProblem, Finding
+from loomlog.connectors.configuration.model import Configuration
 
 
 def prepare_volumes(configuration: Configuration) -> list[Finding]:

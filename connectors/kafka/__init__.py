@@ -15,12 +15,12 @@ producers write, so that offsets of an events partition are dense.
 Not chosen: confluent-kafka (its asyncio producer cannot send headers).
 """
 
-from connectors.kafka.admin import delete_records, topic_partitions
-from connectors.kafka.appender import KafkaAppender
-from connectors.kafka.group import KafkaGroup
-from connectors.kafka.options import FETCH_MAX_WAIT_MS, FOLLOWING_WAIT_MS, MAX_BATCH_BYTES, KafkaOptions
-from connectors.kafka.ranges import KafkaRanges, RangeIterator
-from connectors.kafka.tail import KafkaTail, open_tail
+from loomlog.connectors.kafka.admin import delete_records, topic_partitions
+from loomlog.connectors.kafka.appender import KafkaAppender
+from loomlog.connectors.kafka.group import KafkaGroup
+from loomlog.connectors.kafka.options import FETCH_MAX_WAIT_MS, FOLLOWING_WAIT_MS, MAX_BATCH_BYTES, KafkaOptions
+from loomlog.connectors.kafka.ranges import KafkaRanges, RangeIterator
+from loomlog.connectors.kafka.tail import KafkaTail, open_tail
 
 __all__ = [
     "FETCH_MAX_WAIT_MS",

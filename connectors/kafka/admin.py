@@ -4,9 +4,9 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 
-from connectors.errors import Transient
-from connectors.kafka.clients import start
-from connectors.kafka.options import KafkaOptions
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.clients import start
+from loomlog.connectors.kafka.options import KafkaOptions
 
 
 async def topic_partitions(options: KafkaOptions, topic: str) -> int:

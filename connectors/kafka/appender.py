@@ -26,16 +26,16 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from connectors.errors import Transient, UnknownOutcome
-from connectors.kafka.clients import connect
-from connectors.kafka.options import (
+from loomlog.connectors.errors import Transient, UnknownOutcome
+from loomlog.connectors.kafka.clients import connect
+from loomlog.connectors.kafka.options import (
     MAX_BATCH_BYTES,
     METADATA_WAIT_S,
     REQUEST_TIMEOUT_MS,
     RETRY_BACKOFF_MS,
     KafkaOptions,
 )
-from connectors.protocols import Outgoing
+from loomlog.connectors.protocols import Outgoing
 
 log = logging.getLogger(__name__)
 

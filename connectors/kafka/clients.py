@@ -20,8 +20,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
-from connectors.errors import Transient
-from connectors.kafka.options import METADATA_WAIT_S, RETRY_BACKOFF_MS, KafkaOptions
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.options import METADATA_WAIT_S, RETRY_BACKOFF_MS, KafkaOptions
 
 
 async def connect(options: KafkaOptions, what: str) -> AIOKafkaClient:

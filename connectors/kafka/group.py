@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from connectors.errors import Transient
-from connectors.kafka.assignment import SharingAssignor
-from connectors.kafka.clients import start, stop
-from connectors.kafka.options import METADATA_WAIT_S, KafkaOptions
-from connectors.protocols import Share
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.assignment import SharingAssignor
+from loomlog.connectors.kafka.clients import start, stop
+from loomlog.connectors.kafka.options import METADATA_WAIT_S, KafkaOptions
+from loomlog.connectors.protocols import Share
 
 
 class KafkaGroup:

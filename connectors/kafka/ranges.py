@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from connectors.errors import Transient
-from connectors.kafka.clients import start, stop
-from connectors.kafka.options import FETCH_MAX_WAIT_MS, KafkaOptions
-from connectors.protocols import LogRecord
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.clients import start, stop
+from loomlog.connectors.kafka.options import FETCH_MAX_WAIT_MS, KafkaOptions
+from loomlog.connectors.protocols import LogRecord
 
 
 class KafkaRanges:

@@ -21,10 +21,10 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.memory_records import MemoryRecords
 
-from connectors.errors import Transient
-from connectors.kafka.clients import connect
-from connectors.kafka.options import FOLLOWING_WAIT_MS, METADATA_WAIT_S, RETRY_BACKOFF_MS, KafkaOptions
-from connectors.protocols import Incoming, LogRecord
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.clients import connect
+from loomlog.connectors.kafka.options import FOLLOWING_WAIT_MS, METADATA_WAIT_S, RETRY_BACKOFF_MS, KafkaOptions
+from loomlog.connectors.protocols import Incoming, LogRecord
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The drivers of model providers: what a turn looks like on each wire, behind connectors.protocols.Model.
+"""The drivers of model providers: what a turn looks like on each wire, behind loomlog.connectors.protocols.Model.
 
     wire       connections, timeouts, bounds                sse, json_lines   bytes to frames
     failures   statuses and errors to Transient/Permanent   foreign   reading JSON whose shape is not ours

@@ -8,12 +8,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from urllib.parse import quote, urlsplit
 
-from connectors.errors import Transient
-from connectors.models import anthropic_request, foreign
-from connectors.models.anthropic_reply import AnthropicTurn
-from connectors.models.exchange import check_key, check_vision, encoded, within
-from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
-from connectors.protocols import Capabilities, ModelItem, ModelRequest
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.models import anthropic_request, untrusted_json
+from loomlog.connectors.models.anthropic_reply import AnthropicTurn
+from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
+from loomlog.connectors.models.wire_format import check_key, check_vision, encoded, within
+from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest
 
 log = logging.getLogger("loomlog.models")
 
@@ -90,9 +90,12 @@ class AnthropicModel:
         names: list[str] = []
         after = ""
         for _ in range(MAX_PAGES):
-            page = foreign.fields(await self._wire.get_json(f"/v1/models?limit={MODELS_A_PAGE}{after}"))
-            names += [foreign.text(foreign.fields(entry).get("id")) for entry in foreign.items(page.get("data"))]
-            last = foreign.text(page.get("last_id"))
+            page = untrusted_json.fields(await self._wire.get_json(f"/v1/models?limit={MODELS_A_PAGE}{after}"))
+            names += [
+                untrusted_json.text(untrusted_json.fields(entry).get("id"))
+                for entry in untrusted_json.items(page.get("data"))
+            ]
+            last = untrusted_json.text(page.get("last_id"))
             if page.get("has_more") is not True or not last:
                 break
             after = f"&after_id={quote(last, safe='')}"

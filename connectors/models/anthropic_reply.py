@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.errors import OutsideError, Permanent
-from connectors.models import anthropic_thinking, failures, foreign
-from connectors.models.exchange import settled
-from connectors.models.sse import ServerEvent
-from connectors.protocols import ModelRequest, Reply, TextDelta
-from schemas.values import ToolCall, Usage
+from loomlog.connectors.errors import OutsideError, Permanent
+from loomlog.connectors.models import anthropic_thinking, failures, untrusted_json
+from loomlog.connectors.models.sse import ServerEvent
+from loomlog.connectors.models.wire_format import settled
+from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
+from loomlog.schemas.generated.values import ToolCall, Usage
 
 STOP_REASONS = {
     "end_turn": "end_turn",
@@ -61,19 +61,21 @@ class AnthropicTurn:
         """The deltas in one event. Raises Transient or Permanent."""
         if not event.data.strip():
             return ()  # an empty data line is some gateway's keep-alive
-        frame = foreign.frame(self._provider, event)
+        frame = untrusted_json.frame(self._provider, event)
         match "error" if event.name == "error" else frame.get("type"):
             case "content_block_delta":
-                return self._delta(foreign.count(frame.get("index")), foreign.fields(frame.get("delta")))
+                return self._delta(untrusted_json.count(frame.get("index")), untrusted_json.fields(frame.get("delta")))
             case "content_block_start":
-                return self._start(foreign.count(frame.get("index")), foreign.fields(frame.get("content_block")))
+                return self._start(
+                    untrusted_json.count(frame.get("index")), untrusted_json.fields(frame.get("content_block"))
+                )
             case "message_start":
-                message = foreign.fields(frame.get("message"))
-                self._model = foreign.text(message.get("model"))
+                message = untrusted_json.fields(frame.get("message"))
+                self._model = untrusted_json.text(message.get("model"))
                 self._count(message.get("usage"))
             case "message_delta":
-                delta = foreign.fields(frame.get("delta"))
-                self._stop_reason = foreign.text(delta.get("stop_reason")) or self._stop_reason
+                delta = untrusted_json.fields(frame.get("delta"))
+                self._stop_reason = untrusted_json.text(delta.get("stop_reason")) or self._stop_reason
                 self._stop_details = delta.get("stop_details")
                 self._count(frame.get("usage"))
             case "message_stop":
@@ -85,8 +87,8 @@ class AnthropicTurn:
     def reply(self) -> Reply:
         """The whole turn. Raises Permanent(refused) when the model declined to answer."""
         if self._stop_reason == "refusal":
-            details = foreign.fields(self._stop_details)
-            why = foreign.text(details.get("explanation")) or foreign.text(details.get("category"))
+            details = untrusted_json.fields(self._stop_details)
+            why = untrusted_json.text(details.get("explanation")) or untrusted_json.text(details.get("category"))
             raise Permanent(
                 f"{self._provider}: the model {self._request.model} declined to answer (stop_reason refusal)"
                 + (f": {failures.readable(why)}" if why else ""),
@@ -116,16 +118,16 @@ class AnthropicTurn:
         )
 
     def _start(self, index: int, content: Any) -> Sequence[TextDelta]:
-        block = _Block(kind=foreign.text(content.get("type")))
+        block = _Block(kind=untrusted_json.text(content.get("type")))
         self._blocks[index] = block
-        block.call_id = foreign.text(content.get("id"))
-        block.name = foreign.text(content.get("name"))
+        block.call_id = untrusted_json.text(content.get("id"))
+        block.name = untrusted_json.text(content.get("name"))
         block.input = content.get("input")
-        block.signature = foreign.text(content.get("signature")) or foreign.text(content.get("data"))
+        block.signature = untrusted_json.text(content.get("signature")) or untrusted_json.text(content.get("data"))
         if block.kind == "text":
-            return self._say(block, foreign.text(content.get("text")))
+            return self._say(block, untrusted_json.text(content.get("text")))
         if block.kind == "thinking":
-            return self._think(block, foreign.text(content.get("thinking")))
+            return self._think(block, untrusted_json.text(content.get("thinking")))
         return ()
 
     def _delta(self, index: int, delta: Any) -> Sequence[TextDelta]:
@@ -134,13 +136,13 @@ class AnthropicTurn:
             return ()
         match (block.kind, delta.get("type")):
             case ("text", "text_delta"):
-                return self._say(block, foreign.text(delta.get("text")))
+                return self._say(block, untrusted_json.text(delta.get("text")))
             case ("thinking", "thinking_delta"):
-                return self._think(block, foreign.text(delta.get("thinking")))
+                return self._think(block, untrusted_json.text(delta.get("thinking")))
             case ("thinking", "signature_delta"):
-                block.signature += foreign.text(delta.get("signature"))
+                block.signature += untrusted_json.text(delta.get("signature"))
             case ("tool_use", "input_json_delta"):
-                block.text.append(foreign.text(delta.get("partial_json")))
+                block.text.append(untrusted_json.text(delta.get("partial_json")))
         return ()
 
     def _say(self, block: _Block, text: str) -> Sequence[TextDelta]:
@@ -159,8 +161,8 @@ class AnthropicTurn:
 
     def _count(self, usage: object) -> None:
         """What was counted until now. Counts only grow, so a 0 is a gateway that leaves out what it has said before."""
-        for name, value in foreign.fields(usage).items():
-            if counted := foreign.count(value):
+        for name, value in untrusted_json.fields(usage).items():
+            if counted := untrusted_json.count(value):
                 self._usage[name] = counted
 
 
@@ -168,7 +170,7 @@ def _arguments(block: _Block) -> str:
     """The pieces of JSON joined; a gateway may give the whole object at once in the block's start instead."""
     joined = "".join(block.text)
     if not joined and isinstance(block.input, dict) and block.input:
-        return foreign.encode(block.input)
+        return untrusted_json.encode(block.input)
     return joined
 
 

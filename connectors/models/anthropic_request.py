@@ -13,12 +13,18 @@ from typing import Any
 
 import orjson
 
-from connectors.models import anthropic_thinking
-from connectors.models.exchange import arguments_for_wire, call_id_for_wire, data_of, text_of, tool_name_for_wire
-from connectors.models.tool_schema import flattened
-from connectors.protocols import ModelRequest, SystemBlock, ToolSpec
-from schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from schemas.values import Sampling
+from loomlog.connectors.models import anthropic_thinking
+from loomlog.connectors.models.tool_schema import flattened
+from loomlog.connectors.models.wire_format import (
+    arguments_for_wire,
+    call_id_for_wire,
+    data_of,
+    text_of,
+    tool_name_for_wire,
+)
+from loomlog.connectors.protocols import ModelRequest, SystemBlock, ToolSpec
+from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.values import Sampling
 
 DEFAULT_MAX_TOKENS = 8192
 """The API demands a bound; this is the reference's."""

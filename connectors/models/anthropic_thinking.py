@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from connectors.models import foreign
+from loomlog.connectors.models import untrusted_json
 
 LAYOUT_MARK = "layout:"
 BUDGET_TOKENS = {"medium": 2048, "high": 8192}
@@ -102,7 +102,7 @@ def _as_it_came(
         start = [{"type": "thinking", "thinking": reasoning, "signature": signature}]
         return start + ([{"type": "text", "text": text}] if text.strip() else []) + list(calls.values())
     try:
-        layout = foreign.items(foreign.decode(signature[len(LAYOUT_MARK) :].encode()))
+        layout = untrusted_json.items(untrusted_json.decode(signature[len(LAYOUT_MARK) :].encode()))
     except ValueError:
         return None
     content: list[dict[str, Any]] = []

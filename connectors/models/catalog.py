@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
-from connectors.errors import Permanent
-from connectors.models.anthropic import AnthropicModel
-from connectors.models.code_js import RUN_TIMEOUT_S, CodeModel
-from connectors.models.deepseek import DEEPSEEK
-from connectors.models.gemini import GeminiModel
-from connectors.models.mock import MockKnobs, MockModel
-from connectors.models.ollama import OllamaModel
-from connectors.models.openai import OpenAiModel
-from connectors.models.openai_request import OPENAI, Dialect
-from connectors.models.traits import vision_models
-from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S
-from connectors.protocols import Capabilities, Model
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.models.anthropic import AnthropicModel
+from loomlog.connectors.models.code_js import RUN_TIMEOUT_S, CodeModel
+from loomlog.connectors.models.deepseek import DEEPSEEK
+from loomlog.connectors.models.gemini import GeminiModel
+from loomlog.connectors.models.mock.model import MockKnobs, MockModel
+from loomlog.connectors.models.ollama import OllamaModel
+from loomlog.connectors.models.openai import OpenAiModel
+from loomlog.connectors.models.openai_request import OPENAI, Dialect
+from loomlog.connectors.models.traits import vision_models
+from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S
+from loomlog.connectors.protocols import Capabilities, Model
 
 STABLE_PROVIDER = "mock-stable"
 

@@ -14,8 +14,8 @@ Before: services/runtime/model_calls. After: code_replay.py, code_sandbox.py.
 
 from collections.abc import AsyncGenerator
 
-from connectors.errors import Permanent
-from connectors.models.code_replay import (
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.models.code_replay import (
     FROZEN_EPOCH_MS,
     FROZEN_SEED,
     input_of,
@@ -23,9 +23,9 @@ from connectors.models.code_replay import (
     recorded_since,
     seed_of,
 )
-from connectors.models.code_sandbox import CodeSandbox, ScriptOrders, WantsCall
-from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
-from schemas.values import ToolCall, Usage
+from loomlog.connectors.models.code_sandbox import CodeSandbox, ScriptOrders, WantsCall
+from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
+from loomlog.schemas.generated.values import ToolCall, Usage
 
 REPORTED_MODEL = "loomcycle/code-js"
 """The name that usage rows of existing deployments have."""

@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from connectors.protocols import ScriptRun
-from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.connectors.protocols import ScriptRun
+from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
 
 FROZEN_SEED = 20_200_101
 FROZEN_EPOCH_MS = 1_577_836_800_000

@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from connectors.errors import Permanent, Transient
-from connectors.models.code_keeper import END, FRAME, RUN, STATUS, STOP
-from connectors.models.code_replay import Recorded
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.models.code_replay import Recorded
+from loomlog.connectors.models.code_supervisor import END, FRAME, RUN, STATUS, STOP
 
 MEMORY_BYTES = 64 * 1024 * 1024
 """Of a script's own values. Scripts steer tools; what is large stays in volumes and documents."""
@@ -136,7 +136,7 @@ class CodeSandbox:
                 try:
                     self._keeper = await asyncio.create_subprocess_exec(
                         sys.executable,
-                        *("-I", "-S", str(Path(__file__).with_name("code_keeper.py")), _engine_folder()),
+                        *("-I", "-S", str(Path(__file__).with_name("code_supervisor.py")), _engine_folder()),
                         stdin=theirs.fileno(),
                         stdout=asyncio.subprocess.DEVNULL,
                         env={"TZ": "UTC", "LC_ALL": "C.UTF-8"},

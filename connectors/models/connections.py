@@ -10,7 +10,7 @@ from functools import partial
 
 import httpx
 
-from connectors.leases import Leases
+from loomlog.connectors.http.connection_pool import Leases
 
 KEPT = 256
 """Connections that stay open after their answer: more than the turns that follow a tool within a moment, when 1,000

@@ -7,7 +7,7 @@ the turn. It takes an effort on the models that think; none of them sees.
 Before: catalog. After: openai.
 """
 
-from connectors.models.openai_request import Dialect, named
+from loomlog.connectors.models.openai_request import Dialect, named
 
 THINKING_MODELS = ("*-pro", "*reasoner", "*-r1", "*v4")
 """Parts of the names of models that think (runtime parity 1.9)."""

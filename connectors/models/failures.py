@@ -19,8 +19,8 @@ from typing import Any
 
 import httpx
 
-from connectors.errors import OutsideError, Permanent, Transient
-from connectors.models import foreign
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.models import untrusted_json
 
 MAX_MESSAGE_CHARACTERS = 500
 """Enough for every real explanation; errors are kept in the log for good."""
@@ -101,7 +101,7 @@ def from_status(
 
 def from_error_object(provider: str, error: object, *, secret: str = "", sent: bytes = b"") -> OutsideError:
     """The failure an error object inside a stream is, by its code and type; unknown ones are Transient."""
-    named = foreign.fields(error)
+    named = untrusted_json.fields(error)
     said = readable(explanation_of(error) or "no explanation in the stream", secret=secret, sent=sent)
     status = 0
     for field in ("code", "status", "type"):
@@ -166,17 +166,17 @@ def retry_after_s(headers: Mapping[str, str], now_s: float, reset_headers: Seque
 
 def _delay_in(body: bytes) -> float | None:
     try:
-        decoded = foreign.decode(body)
+        decoded = untrusted_json.decode(body)
     except ValueError:
         return None
-    holder = foreign.fields(decoded[0] if isinstance(decoded, list) and decoded else decoded)
-    return _delay_of(foreign.fields(holder.get("error")))
+    holder = untrusted_json.fields(decoded[0] if isinstance(decoded, list) and decoded else decoded)
+    return _delay_of(untrusted_json.fields(holder.get("error")))
 
 
 def _delay_of(error: Mapping[str, Any]) -> float | None:
     """How long Google's APIs ask to wait: a RetryInfo among the details, where others use a header."""
-    details = map(foreign.fields, foreign.items(error.get("details")))
-    delays = [duration_s(foreign.text(detail.get("retryDelay"))) for detail in details]
+    details = map(untrusted_json.fields, untrusted_json.items(error.get("details")))
+    delays = [duration_s(untrusted_json.text(detail.get("retryDelay"))) for detail in details]
     return min((min(delay, MAX_RETRY_AFTER_S) for delay in delays if delay), default=None)
 
 
@@ -194,7 +194,7 @@ def explanation(body: bytes) -> str:
     stripped = body.strip()
     if stripped[:1] in (b"{", b"["):
         try:
-            return explanation_of(foreign.decode(stripped))
+            return explanation_of(untrusted_json.decode(stripped))
         except ValueError:
             return "an answer that begins like JSON and is not"
     text = stripped.decode(errors="replace")
@@ -210,16 +210,16 @@ def explanation_of(value: object) -> str:
         return value
     if isinstance(value, list):
         return explanation_of(value[0]) if value and not isinstance(value[0], list) else ""
-    holder = foreign.fields(value)
+    holder = untrusted_json.fields(value)
     for field in ("error", "message", "detail"):
         inner: Any = holder.get(field)
         if isinstance(inner, str) and inner.strip():
             return inner
         if isinstance(inner, dict):
             for name in ("message", "detail", "type"):
-                if foreign.text(inner.get(name)).strip():
-                    return foreign.text(inner.get(name))
-    return foreign.text(holder.get("type"))
+                if untrusted_json.text(inner.get(name)).strip():
+                    return untrusted_json.text(inner.get(name))
+    return untrusted_json.text(holder.get("type"))
 
 
 def readable(text: str, *, secret: str = "", sent: bytes = b"") -> str:
@@ -239,7 +239,7 @@ def _status_named(value: object) -> int:
     """The status a code or type stands for: 502, "502" or "overloaded_error"; 0 when it stands for none."""
     if isinstance(value, str):
         return int(value) if re.fullmatch(r"[1-5][0-9]{2}", value) else STATUS_OF_ERROR.get(value.lower(), 0)
-    return foreign.count(value)
+    return untrusted_json.count(value)
 
 
 def _is_retired(status: int, said: str) -> bool:

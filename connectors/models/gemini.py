@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from urllib.parse import quote, urlsplit
 
-from connectors.errors import Transient
-from connectors.models import foreign, gemini_request
-from connectors.models.exchange import check_key, check_vision, encoded, within
-from connectors.models.gemini_reply import GeminiTurn
-from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
-from connectors.protocols import Capabilities, ModelItem, ModelRequest
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.models import gemini_request, untrusted_json
+from loomlog.connectors.models.gemini_reply import GeminiTurn
+from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire
+from loomlog.connectors.models.wire_format import check_key, check_vision, encoded, within
+from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest
 
 BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
 CAPABILITIES = Capabilities(
@@ -82,12 +82,12 @@ class GeminiModel:
         names: list[str] = []
         token = ""
         for _ in range(MAX_PAGES):
-            page = foreign.fields(await self._wire.get_json(f"/models?pageSize={MODELS_A_PAGE}{token}"))
-            for entry in map(foreign.fields, foreign.items(page.get("models"))):
+            page = untrusted_json.fields(await self._wire.get_json(f"/models?pageSize={MODELS_A_PAGE}{token}"))
+            for entry in map(untrusted_json.fields, untrusted_json.items(page.get("models"))):
                 methods = entry.get("supportedGenerationMethods", [METHOD])
-                if METHOD in foreign.items(methods):
-                    names.append(gemini_request.bare(foreign.text(entry.get("name"))))
-            following = foreign.text(page.get("nextPageToken"))
+                if METHOD in untrusted_json.items(methods):
+                    names.append(gemini_request.bare(untrusted_json.text(entry.get("name"))))
+            following = untrusted_json.text(page.get("nextPageToken"))
             if not following:
                 break
             token = f"&pageToken={quote(following, safe='')}"

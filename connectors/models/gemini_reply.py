@@ -13,12 +13,12 @@ Before: sse. After: gemini, the run.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from connectors.errors import OutsideError, Permanent, Transient
-from connectors.models import failures, foreign, gemini_thoughts
-from connectors.models.exchange import settled
-from connectors.models.sse import ServerEvent
-from connectors.protocols import ModelRequest, Reply, TextDelta
-from schemas.values import ToolCall, Usage
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.models import failures, gemini_thoughts, untrusted_json
+from loomlog.connectors.models.sse import ServerEvent
+from loomlog.connectors.models.wire_format import settled
+from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
+from loomlog.schemas.generated.values import ToolCall, Usage
 
 STOP_REASONS = {"STOP": "end_turn", "MAX_TOKENS": "max_tokens"}
 """Any other, but for those below, is the end of a complete message, so it counts as end_turn."""
@@ -60,15 +60,15 @@ class GeminiTurn:
         """The deltas in one event. Raises Transient or Permanent."""
         if not event.data.strip():
             return ()  # an empty data line is some gateway's keep-alive
-        chunk = foreign.frame(self._provider, event)
+        chunk = untrusted_json.frame(self._provider, event)
         if event.name == "error" or chunk.get("error"):
             raise self._failed(chunk.get("error") or chunk)
-        self._check_prompt(foreign.fields(chunk.get("promptFeedback")))
-        self._model = foreign.text(chunk.get("modelVersion")) or self._model
+        self._check_prompt(untrusted_json.fields(chunk.get("promptFeedback")))
+        self._model = untrusted_json.text(chunk.get("modelVersion")) or self._model
         deltas: list[TextDelta] = []
-        for candidate in foreign.items(chunk.get("candidates")):
-            if foreign.count(foreign.fields(candidate).get("index")) == 0:
-                deltas += self._candidate(foreign.fields(candidate))
+        for candidate in untrusted_json.items(chunk.get("candidates")):
+            if untrusted_json.count(untrusted_json.fields(candidate).get("index")) == 0:
+                deltas += self._candidate(untrusted_json.fields(candidate))
         if isinstance(chunk.get("usageMetadata"), dict):
             self._usage = _usage(chunk["usageMetadata"])
             self.finished = self.complete
@@ -89,9 +89,9 @@ class GeminiTurn:
         )
 
     def _check_prompt(self, feedback: Any) -> None:
-        reason = foreign.text(feedback.get("blockReason"))
+        reason = untrusted_json.text(feedback.get("blockReason"))
         if reason and reason != "BLOCK_REASON_UNSPECIFIED":
-            why = failures.readable(foreign.text(feedback.get("blockReasonMessage")))
+            why = failures.readable(untrusted_json.text(feedback.get("blockReasonMessage")))
             raise Permanent(
                 f"{self._provider}: the provider's filter refused the prompt (blockReason {reason})"
                 + (f": {why}" if why else ""),
@@ -113,28 +113,28 @@ class GeminiTurn:
 
     def _candidate(self, candidate: Any) -> list[TextDelta]:
         deltas: list[TextDelta] = []
-        content = foreign.fields(candidate.get("content"))
-        for entry in foreign.items(content.get("parts")):
-            deltas += self._part(foreign.fields(entry))
-        self._finish_reason = foreign.text(candidate.get("finishReason")) or self._finish_reason
-        self._finish_message = foreign.text(candidate.get("finishMessage")) or self._finish_message
+        content = untrusted_json.fields(candidate.get("content"))
+        for entry in untrusted_json.items(content.get("parts")):
+            deltas += self._part(untrusted_json.fields(entry))
+        self._finish_reason = untrusted_json.text(candidate.get("finishReason")) or self._finish_reason
+        self._finish_message = untrusted_json.text(candidate.get("finishMessage")) or self._finish_message
         return deltas
 
     def _part(self, part: Any) -> list[TextDelta]:
-        signature = foreign.text(part.get("thoughtSignature"))
-        called = foreign.fields(part.get("functionCall"))
+        signature = untrusted_json.text(part.get("thoughtSignature"))
+        called = untrusted_json.fields(part.get("functionCall"))
         if called:
             arguments = called.get("args")
             self._parts.append(("call", len(self._calls), signature))
             self._calls.append(
                 ToolCall(
-                    id=foreign.text(called.get("id")),
-                    name=foreign.text(called.get("name")),
-                    input=foreign.encode(arguments) if isinstance(arguments, dict) else "{}",
+                    id=untrusted_json.text(called.get("id")),
+                    name=untrusted_json.text(called.get("name")),
+                    input=untrusted_json.encode(arguments) if isinstance(arguments, dict) else "{}",
                 )
             )
             return []
-        text = foreign.text(part.get("text"))
+        text = untrusted_json.text(part.get("text"))
         thinking = part.get("thought") is True
         if not text and not signature:
             return []
@@ -168,10 +168,13 @@ def _layout(parts: Sequence[gemini_thoughts.Part], calls: Sequence[ToolCall]) ->
 
 def _usage(usage: Any) -> Usage:
     """Cached prompt tokens are inside promptTokenCount here and beside them in ours; thoughts are paid as output."""
-    prompt = foreign.count(usage.get("promptTokenCount")) + foreign.count(usage.get("toolUsePromptTokenCount"))
-    cached = min(foreign.count(usage.get("cachedContentTokenCount")), prompt)
+    prompt = untrusted_json.count(usage.get("promptTokenCount")) + untrusted_json.count(
+        usage.get("toolUsePromptTokenCount")
+    )
+    cached = min(untrusted_json.count(usage.get("cachedContentTokenCount")), prompt)
     return Usage(
         input_tokens=prompt - cached,
-        output_tokens=foreign.count(usage.get("candidatesTokenCount")) + foreign.count(usage.get("thoughtsTokenCount")),
+        output_tokens=untrusted_json.count(usage.get("candidatesTokenCount"))
+        + untrusted_json.count(usage.get("thoughtsTokenCount")),
         cache_read_input_tokens=cached,
     )

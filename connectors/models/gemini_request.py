@@ -15,13 +15,13 @@ from typing import Any
 
 import orjson
 
-from connectors.models import gemini_thoughts
-from connectors.models.exchange import MADE_UP, arguments_for_wire, data_of, text_of, tool_name_for_wire
-from connectors.models.gemini_schema import sanitised
-from connectors.models.tool_schema import flattened
-from connectors.protocols import ModelRequest, ToolSpec
-from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from schemas.values import Sampling
+from loomlog.connectors.models import gemini_thoughts
+from loomlog.connectors.models.gemini_schema import sanitised
+from loomlog.connectors.models.tool_schema import flattened
+from loomlog.connectors.models.wire_format import MADE_UP, arguments_for_wire, data_of, text_of, tool_name_for_wire
+from loomlog.connectors.protocols import ModelRequest, ToolSpec
+from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.values import Sampling
 
 MAX_STOPS = 5
 """The API refuses more; ours allows 8, the first ones count."""

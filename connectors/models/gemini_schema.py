@@ -15,7 +15,7 @@ Before: gemini_request. After: nothing; it is pure.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors.models import foreign
+from loomlog.connectors.models import untrusted_json
 
 WORDS = frozenset(
     {"title", "description", "nullable", "minItems", "maxItems", "minLength", "maxLength", "pattern", "minimum"}
@@ -84,15 +84,15 @@ class _Cleaning:
         choices = _choices(schema)
         if kind == "string" and choices:
             clean["enum"] = choices
-        if foreign.text(schema.get("format")) in FORMATS.get(kind, ()):
+        if untrusted_json.text(schema.get("format")) in FORMATS.get(kind, ()):
             clean["format"] = schema["format"]
         if kind == "array":
-            items = foreign.fields(schema.get("items"))
+            items = untrusted_json.fields(schema.get("items"))
             clean["items"] = self.node(items, path, depth + 1) if items else {"type": "string"}
         if kind == "object":
-            properties = foreign.fields(schema.get("properties"))
-            forms = {name: self.node(foreign.fields(form), path, depth + 1) for name, form in properties.items()}
-            wanted = map(foreign.text, foreign.items(schema.get("required")))
+            properties = untrusted_json.fields(schema.get("properties"))
+            forms = {name: self.node(untrusted_json.fields(form), path, depth + 1) for name, form in properties.items()}
+            wanted = map(untrusted_json.text, untrusted_json.items(schema.get("required")))
             required = [name for name in dict.fromkeys(wanted) if name in forms]
             clean.update({"properties": forms} if forms else {})
             clean.update({"required": required} if required else {})
@@ -108,10 +108,10 @@ class _Cleaning:
             if depth > MAX_DEPTH or self._references > MAX_REFERENCES:
                 return ANYTHING, path
             beside = {word: value for word, value in schema.items() if word not in ("$ref", "allOf")}
-            reference = foreign.text(schema.get("$ref"))
+            reference = untrusted_json.text(schema.get("$ref"))
             if reference in path:
                 return ANYTHING, path
-            parts = [foreign.fields(part) for part in foreign.items(schema.get("allOf"))]
+            parts = [untrusted_json.fields(part) for part in untrusted_json.items(schema.get("allOf"))]
             clean = [self._written_out(part, path, depth)[0] for part in parts]
             if reference:
                 path = (*path, reference)
@@ -122,8 +122,8 @@ class _Cleaning:
     def _target(self, reference: str) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self._root
         for step in reference.removeprefix("#/").split("/") if reference.startswith("#/") else ():
-            found = foreign.fields(found.get(step))
-        return found if found is not self._root else foreign.EMPTY
+            found = untrusted_json.fields(found.get(step))
+        return found if found is not self._root else untrusted_json.EMPTY
 
 
 def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -131,8 +131,8 @@ def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for part in parts:
         merged.update(part)
-    properties = {name: form for part in parts for name, form in foreign.fields(part.get("properties")).items()}
-    required = [name for part in parts for name in foreign.items(part.get("required"))]
+    properties = {name: form for part in parts for name, form in untrusted_json.fields(part.get("properties")).items()}
+    required = [name for part in parts for name in untrusted_json.items(part.get("required"))]
     merged.update({"properties": properties} if properties else {})
     merged.update({"required": required} if required else {})
     return merged
@@ -140,7 +140,11 @@ def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _branches(schema: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], bool]:
     """The alternatives of a schema without null, and whether null is one."""
-    found = [foreign.fields(branch) for word in ("anyOf", "oneOf") for branch in foreign.items(schema.get(word))]
+    found = [
+        untrusted_json.fields(branch)
+        for word in ("anyOf", "oneOf")
+        for branch in untrusted_json.items(schema.get(word))
+    ]
     types = schema.get("type")
     if not found and isinstance(types, list) and len([kind for kind in types if kind != "null"]) > 1:
         rest = {word: value for word, value in schema.items() if word != "type"}
@@ -161,7 +165,7 @@ def _type_of(schema: Mapping[str, Any]) -> str:
         return "object"
     if "items" in schema:
         return "array"
-    values = foreign.items(schema.get("enum")) or [schema.get("const", "")]
+    values = untrusted_json.items(schema.get("enum")) or [schema.get("const", "")]
     for kind, python in (("boolean", bool), ("integer", int), ("number", float)):
         if all(isinstance(value, python) for value in values):
             return kind
@@ -170,5 +174,5 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 def _choices(schema: Mapping[str, Any]) -> list[str]:
     """The strings to choose from; an empty one is no choice to Gemini."""
-    values = foreign.items(schema.get("enum")) or ([schema["const"]] if "const" in schema else [])
-    return list(dict.fromkeys(filter(None, map(foreign.text, values))))
+    values = untrusted_json.items(schema.get("enum")) or ([schema["const"]] if "const" in schema else [])
+    return list(dict.fromkeys(filter(None, map(untrusted_json.text, values))))

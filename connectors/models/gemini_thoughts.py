@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from connectors.models import foreign
+from loomlog.connectors.models import untrusted_json
 
 MARK = "gemini:"
 BUDGET_TOKENS: Mapping[str, int] = {"low": 0, "medium": 2048, "high": 8192}
@@ -84,7 +84,7 @@ def unpack(
     if not signature.startswith(MARK):
         return None
     try:
-        layout = foreign.items(foreign.decode(signature[len(MARK) :].encode()))
+        layout = untrusted_json.items(untrusted_json.decode(signature[len(MARK) :].encode()))
     except ValueError:
         return None
     parts: list[dict[str, Any]] = []

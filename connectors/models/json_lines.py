@@ -10,7 +10,7 @@ Before: wire. After: ollama_reply.
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from connectors.models.sse import BYTE_ORDER_MARK, MAX_FRAME_BYTES, FrameTooLarge, ServerEvent
+from loomlog.connectors.models.sse import BYTE_ORDER_MARK, MAX_FRAME_BYTES, FrameTooLarge, ServerEvent
 
 
 class LineParser:

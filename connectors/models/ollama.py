@@ -23,12 +23,12 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from connectors.errors import OutsideError, Transient
-from connectors.models import foreign, ollama_request
-from connectors.models.exchange import check_key, check_vision, encoded, within
-from connectors.models.ollama_reply import OllamaTurn
-from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire, bearer
-from connectors.protocols import Capabilities, ModelItem, ModelRequest
+from loomlog.connectors.errors import OutsideError, Transient
+from loomlog.connectors.models import ollama_request, untrusted_json
+from loomlog.connectors.models.ollama_reply import OllamaTurn
+from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire, bearer
+from loomlog.connectors.models.wire_format import check_key, check_vision, encoded, within
+from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest
 
 log = logging.getLogger("loomlog.models")
 
@@ -131,9 +131,9 @@ class OllamaModel:
     async def list_models(self) -> list[str]:
         """The models that are installed; the API has no pages."""
         check_key(self.provider, self._api_key, needed=self._is_hosted)
-        listed = foreign.fields(await self._wire.get_json("/api/tags"))
-        entries = map(foreign.fields, foreign.items(listed.get("models")))
-        names = [foreign.text(entry.get("name")) or foreign.text(entry.get("model")) for entry in entries]
+        listed = untrusted_json.fields(await self._wire.get_json("/api/tags"))
+        entries = map(untrusted_json.fields, untrusted_json.items(listed.get("models")))
+        names = [untrusted_json.text(entry.get("name")) or untrusted_json.text(entry.get("model")) for entry in entries]
         return [name for name in names if name]
 
     async def probe(self) -> None:
@@ -154,13 +154,13 @@ class OllamaModel:
         """The window the model is loaded with, 0 when that is not known, and how long this holds."""
         try:
             async with asyncio.timeout(QUESTION_S):
-                loaded = foreign.fields(await wire.get_json("/api/ps"))
+                loaded = untrusted_json.fields(await wire.get_json("/api/ps"))
         except (TimeoutError, OutsideError) as error:
             log.info("%s: which window %s has is not known: %s", self.provider, model, error or "no answer in time")
             return 0, ANSWER_KEPT_S
-        for entry in map(foreign.fields, foreign.items(loaded.get("models"))):
+        for entry in map(untrusted_json.fields, untrusted_json.items(loaded.get("models"))):
             if _tagged(model) in (entry.get("name"), entry.get("model")):
-                return foreign.count(entry.get("context_length")), ANSWER_KEPT_S
+                return untrusted_json.count(entry.get("context_length")), ANSWER_KEPT_S
         return 0, UNLOADED_KEPT_S
 
     async def _described(self, model: str, wire: Wire) -> Described:
@@ -170,14 +170,14 @@ class OllamaModel:
     async def _asked_about(self, model: str, wire: Wire) -> tuple[Described, float]:
         try:
             async with asyncio.timeout(QUESTION_S):
-                shown = foreign.fields(await wire.post_json("/api/show", orjson.dumps({"model": model})))
+                shown = untrusted_json.fields(await wire.post_json("/api/show", orjson.dumps({"model": model})))
         except (TimeoutError, OutsideError) as error:
             log.info("%s: what %s can do is not known: %s", self.provider, model, error or "no answer in time")
             return Described(), ANSWER_KEPT_S
         abilities = shown.get("capabilities")
         lengths = [
-            foreign.count(value)
-            for name, value in foreign.fields(shown.get("model_info")).items()
+            untrusted_json.count(value)
+            for name, value in untrusted_json.fields(shown.get("model_info")).items()
             if name.endswith(".context_length")
         ]
         thinks = "thinking" in abilities if isinstance(abilities, list) else None

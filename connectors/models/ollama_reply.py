@@ -10,13 +10,13 @@ Before: json_lines. After: ollama, the run.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from connectors.errors import OutsideError
-from connectors.models import foreign
-from connectors.models.exchange import settled
-from connectors.models.sse import ServerEvent
-from connectors.models.written_calls import Held
-from connectors.protocols import ModelRequest, Reply, TextDelta
-from schemas.values import ToolCall, Usage
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.models import untrusted_json
+from loomlog.connectors.models.sse import ServerEvent
+from loomlog.connectors.models.text_tool_calls import Held
+from loomlog.connectors.models.wire_format import settled
+from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
+from loomlog.schemas.generated.values import ToolCall, Usage
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
 """Any other is the end of a complete message, so it counts as end_turn."""
@@ -40,17 +40,17 @@ class OllamaTurn:
 
     def take(self, event: ServerEvent) -> Sequence[TextDelta]:
         """The deltas in one line. Raises Transient or Permanent."""
-        line = foreign.frame(self._provider, event)
+        line = untrusted_json.frame(self._provider, event)
         if line.get("error"):
             raise self._failed(line["error"])
-        self._model = foreign.text(line.get("model")) or self._model
-        deltas = self._message(foreign.fields(line.get("message")))
+        self._model = untrusted_json.text(line.get("model")) or self._model
+        deltas = self._message(untrusted_json.fields(line.get("message")))
         if line.get("done") is True:
             deltas += self._end()
-            self._done_reason = foreign.text(line.get("done_reason"))
+            self._done_reason = untrusted_json.text(line.get("done_reason"))
             self._usage = Usage(
-                input_tokens=foreign.count(line.get("prompt_eval_count")),
-                output_tokens=foreign.count(line.get("eval_count")),
+                input_tokens=untrusted_json.count(line.get("prompt_eval_count")),
+                output_tokens=untrusted_json.count(line.get("eval_count")),
             )
             self.finished = True
         return deltas
@@ -70,23 +70,25 @@ class OllamaTurn:
 
     def _message(self, message: Any) -> list[TextDelta]:
         deltas: list[TextDelta] = []
-        thinking = foreign.text(message.get("thinking"))
+        thinking = untrusted_json.text(message.get("thinking"))
         if thinking:
             self._reasoning.append(thinking)
             deltas.append(TextDelta(text=thinking, thinking=True))
-        deltas += self._say(self._held.feed(foreign.text(message.get("content"))))
-        for entry in foreign.items(message.get("tool_calls")):
-            self._call(foreign.fields(entry))
+        deltas += self._say(self._held.feed(untrusted_json.text(message.get("content"))))
+        for entry in untrusted_json.items(message.get("tool_calls")):
+            self._call(untrusted_json.fields(entry))
         return deltas
 
     def _call(self, entry: Any) -> None:
-        function = foreign.fields(entry.get("function"))
+        function = untrusted_json.fields(entry.get("function"))
         arguments = function.get("arguments")
         self._calls.append(
             ToolCall(
-                id=foreign.text(entry.get("id")),
-                name=foreign.text(function.get("name")),
-                input=foreign.encode(arguments) if isinstance(arguments, dict) else foreign.text(arguments),
+                id=untrusted_json.text(entry.get("id")),
+                name=untrusted_json.text(function.get("name")),
+                input=untrusted_json.encode(arguments)
+                if isinstance(arguments, dict)
+                else untrusted_json.text(arguments),
             )
         )
 

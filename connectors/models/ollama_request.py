@@ -15,11 +15,11 @@ from typing import Any
 
 import orjson
 
-from connectors.models.exchange import arguments_for_wire, data_of, text_of, tool_name_for_wire
-from connectors.models.tool_schema import flattened
-from connectors.protocols import ModelRequest, ToolSpec
-from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from schemas.values import Sampling
+from loomlog.connectors.models.tool_schema import flattened
+from loomlog.connectors.models.wire_format import arguments_for_wire, data_of, text_of, tool_name_for_wire
+from loomlog.connectors.protocols import ModelRequest, ToolSpec
+from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.values import Sampling
 
 CHARACTERS_A_TOKEN = 4
 """For the estimate whether a prompt fits; off by up to half for code and for languages other than English."""

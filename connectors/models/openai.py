@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from urllib.parse import urlsplit
 
-from connectors.errors import Permanent, Transient
-from connectors.models import foreign, openai_request
-from connectors.models.exchange import check_key, check_vision, encoded, within
-from connectors.models.openai_reply import OpenAiTurn
-from connectors.models.openai_request import OPENAI, Dialect
-from connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire, bearer
-from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.models import openai_request, untrusted_json
+from loomlog.connectors.models.openai_reply import OpenAiTurn
+from loomlog.connectors.models.openai_request import OPENAI, Dialect
+from loomlog.connectors.models.wire import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, Wire, bearer
+from loomlog.connectors.models.wire_format import check_key, check_vision, encoded, within
+from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
 
 WITHOUT_A_LIST = (404, 405)
 """How gateways answer GET /models when they only pass turns on."""
@@ -68,7 +68,7 @@ class OpenAiModel:
         turn = OpenAiTurn(self.provider, request, lambda error: wire.failed(error, body))
         if not streaming:
             whole = await wire.post_json("/chat/completions", body, idempotency_key=request.sent_key)
-            for delta in turn.read(foreign.fields(whole)):
+            for delta in turn.read(untrusted_json.fields(whole)):
                 yield delta
             yield self._reply(turn)
             return
@@ -92,12 +92,15 @@ class OpenAiModel:
         """The API has no pages. A gateway that has no list at all lists nothing."""
         check_key(self.provider, self._api_key, needed=self._needs_key)
         try:
-            listed = foreign.fields(await self._wire.get_json("/models"))
+            listed = untrusted_json.fields(await self._wire.get_json("/models"))
         except Permanent as error:
             if self._needs_key or error.status not in WITHOUT_A_LIST:
                 raise
             return []
-        names = [foreign.text(foreign.fields(entry).get("id")) for entry in foreign.items(listed.get("data"))]
+        names = [
+            untrusted_json.text(untrusted_json.fields(entry).get("id"))
+            for entry in untrusted_json.items(listed.get("data"))
+        ]
         return [name for name in names if name]
 
     async def probe(self) -> None:

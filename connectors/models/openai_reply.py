@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.errors import OutsideError, Permanent, Transient
-from connectors.models import foreign
-from connectors.models.coalescing import Coalescing
-from connectors.models.exchange import settled
-from connectors.models.sse import ServerEvent
-from connectors.protocols import ModelRequest, Reply, TextDelta
-from schemas.values import ToolCall, Usage
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.models import untrusted_json
+from loomlog.connectors.models.coalescing import Coalescing
+from loomlog.connectors.models.sse import ServerEvent
+from loomlog.connectors.models.wire_format import settled
+from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
+from loomlog.schemas.generated.values import ToolCall, Usage
 
 STOP_REASONS = {
     "stop": "end_turn",
@@ -75,7 +75,7 @@ class OpenAiTurn:
             return ()
         if not event.data.strip():
             return ()  # an empty data line is some gateway's keep-alive
-        chunk = foreign.frame(self._provider, event)
+        chunk = untrusted_json.frame(self._provider, event)
         if event.name == "error":
             raise self._failed(chunk.get("error") or chunk)
         return self.read(chunk)
@@ -84,15 +84,15 @@ class OpenAiTurn:
         """The deltas in one chunk, or in a whole answer. Raises Transient or Permanent."""
         if chunk.get("error") or chunk.get("object") == "error":
             raise self._failed(chunk.get("error") or chunk)
-        self._model = foreign.text(chunk.get("model")) or self._model
+        self._model = untrusted_json.text(chunk.get("model")) or self._model
         if isinstance(chunk.get("usage"), dict):
             # Each says the whole, and one of zeros leaves out what was said before.
             counted = _usage(chunk["usage"])
             self._usage = counted if counted != Usage() else self._usage
         deltas: list[TextDelta] = []
-        for choice in foreign.items(chunk.get("choices")):
-            if foreign.count(foreign.fields(choice).get("index")) == 0:
-                deltas += self._choice(foreign.fields(choice))
+        for choice in untrusted_json.items(chunk.get("choices")):
+            if untrusted_json.count(untrusted_json.fields(choice).get("index")) == 0:
+                deltas += self._choice(untrusted_json.fields(choice))
         return deltas
 
     def reply(self) -> Reply:
@@ -120,23 +120,23 @@ class OpenAiTurn:
         )
 
     def _choice(self, choice: Any) -> list[TextDelta]:
-        delta = foreign.fields(choice.get("delta")) or foreign.fields(choice.get("message"))
+        delta = untrusted_json.fields(choice.get("delta")) or untrusted_json.fields(choice.get("message"))
         deltas: list[TextDelta] = []
-        reasoning = foreign.text(delta.get("reasoning_content")) or foreign.text(delta.get("reasoning"))
+        reasoning = untrusted_json.text(delta.get("reasoning_content")) or untrusted_json.text(delta.get("reasoning"))
         if reasoning:
             deltas += self._rest()
             self._reasoning.append(reasoning)
             deltas.append(TextDelta(text=reasoning, thinking=True))
         # A refusal is what the model says instead of content; the caller must see it.
-        for said in (_said(delta.get("content")), foreign.text(delta.get("refusal"))):
+        for said in (_said(delta.get("content")), untrusted_json.text(delta.get("refusal"))):
             if said:
                 self._text.append(said)
                 if shown := self._shown.add(said):
                     deltas.append(TextDelta(text=shown))
-        for piece in foreign.items(delta.get("tool_calls")):
+        for piece in untrusted_json.items(delta.get("tool_calls")):
             deltas += self._rest()
-            self._call(foreign.fields(piece))
-        self._finish_reason = foreign.text(choice.get("finish_reason")) or self._finish_reason
+            self._call(untrusted_json.fields(piece))
+        self._finish_reason = untrusted_json.text(choice.get("finish_reason")) or self._finish_reason
         return deltas + self._rest() if self._finish_reason else deltas
 
     def _rest(self) -> list[TextDelta]:
@@ -144,10 +144,14 @@ class OpenAiTurn:
         return [TextDelta(text=rest)] if rest else []
 
     def _call(self, piece: Any) -> None:
-        function = foreign.fields(piece.get("function"))
-        call = self._slot(piece.get("index"), foreign.text(piece.get("id")), foreign.text(function.get("name")))
+        function = untrusted_json.fields(piece.get("function"))
+        call = self._slot(
+            piece.get("index"), untrusted_json.text(piece.get("id")), untrusted_json.text(function.get("name"))
+        )
         arguments = function.get("arguments")
-        call.arguments.append(foreign.encode(arguments) if isinstance(arguments, dict) else foreign.text(arguments))
+        call.arguments.append(
+            untrusted_json.encode(arguments) if isinstance(arguments, dict) else untrusted_json.text(arguments)
+        )
 
     def _slot(self, index: object, call_id: str, name: str) -> _Call:
         """The call a piece belongs to. A name together with another id than the slot's begins a new call, because
@@ -173,25 +177,27 @@ class OpenAiTurn:
 def _said(content: object) -> str:
     """The text, or that of a list of parts."""
     if not isinstance(content, list):
-        return foreign.text(content)
+        return untrusted_json.text(content)
     return "".join([_part(part) for part in content])
 
 
 def _part(part: object) -> str:
     if isinstance(part, str):
         return part
-    fields = foreign.fields(part)
-    return foreign.text(fields.get(TEXT_PARTS.get(foreign.text(fields.get("type")), "")))
+    fields = untrusted_json.fields(part)
+    return untrusted_json.text(fields.get(TEXT_PARTS.get(untrusted_json.text(fields.get("type")), "")))
 
 
 def _usage(usage: Any) -> Usage:
     """Cached prompt tokens are inside prompt_tokens here and beside them in ours."""
-    prompt = foreign.count(usage.get("prompt_tokens"))
-    details = foreign.fields(usage.get("prompt_tokens_details"))
-    cached = foreign.count(details.get("cached_tokens")) or foreign.count(usage.get("prompt_cache_hit_tokens"))
+    prompt = untrusted_json.count(usage.get("prompt_tokens"))
+    details = untrusted_json.fields(usage.get("prompt_tokens_details"))
+    cached = untrusted_json.count(details.get("cached_tokens")) or untrusted_json.count(
+        usage.get("prompt_cache_hit_tokens")
+    )
     cached = min(cached, prompt)
     return Usage(
         input_tokens=prompt - cached,
-        output_tokens=foreign.count(usage.get("completion_tokens")),
+        output_tokens=untrusted_json.count(usage.get("completion_tokens")),
         cache_read_input_tokens=cached,
     )

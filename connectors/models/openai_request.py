@@ -15,11 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.models.exchange import arguments_for_wire, call_id_for_wire, data_of, text_of, tool_name_for_wire
-from connectors.models.tool_schema import flattened
-from connectors.protocols import ModelRequest, SystemBlock, ToolSpec
-from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from schemas.values import Sampling
+from loomlog.connectors.models.tool_schema import flattened
+from loomlog.connectors.models.wire_format import (
+    arguments_for_wire,
+    call_id_for_wire,
+    data_of,
+    text_of,
+    tool_name_for_wire,
+)
+from loomlog.connectors.protocols import ModelRequest, SystemBlock, ToolSpec
+from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.values import Sampling
 
 MAX_STOPS = 4
 """The API refuses more; ours allows 8, the first ones count."""

@@ -9,7 +9,7 @@ Before: the usage projection. After: nothing; it is pure.
 
 from dataclasses import dataclass
 
-from schemas.values import Usage
+from loomlog.schemas.generated.values import Usage
 
 TOKENS_OF_A_PRICE = 1_000_000
 

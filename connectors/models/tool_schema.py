@@ -12,7 +12,7 @@ Before: the drivers. After: nothing; it is pure.
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.models import foreign
+from loomlog.connectors.models import untrusted_json
 
 COMBINERS = ("oneOf", "anyOf", "allOf")
 
@@ -38,11 +38,13 @@ def _merge(
     if id(schema) in seen:
         return {}, []
     seen.add(id(schema))
-    forms: dict[str, list[Any]] = {name: [form] for name, form in foreign.fields(schema.get("properties")).items()}
-    required = [name for name in foreign.items(schema.get("required")) if isinstance(name, str)]
+    forms: dict[str, list[Any]] = {
+        name: [form] for name, form in untrusted_json.fields(schema.get("properties")).items()
+    }
+    required = [name for name in untrusted_json.items(schema.get("required")) if isinstance(name, str)]
     merged = [("allOf", [_merge(_target(schema, root), root, seen)])] if "$ref" in schema else []
     for combiner in COMBINERS:
-        branches = [foreign.fields(branch) for branch in foreign.items(schema.get(combiner))]
+        branches = [untrusted_json.fields(branch) for branch in untrusted_json.items(schema.get(combiner))]
         if branches:
             merged.append((combiner, [_merge(branch, root, seen) for branch in branches]))
     for combiner, parts in merged:
@@ -59,12 +61,12 @@ def _merge(
 
 def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a local reference (#/$defs/Name) points to; an empty schema for any other."""
-    path = foreign.text(schema.get("$ref"))
+    path = untrusted_json.text(schema.get("$ref"))
     if not path.startswith("#/"):
-        return foreign.EMPTY
+        return untrusted_json.EMPTY
     found: Mapping[str, Any] = root
     for step in path[2:].split("/"):
-        found = foreign.fields(found.get(step))
+        found = untrusted_json.fields(found.get(step))
     return found
 
 

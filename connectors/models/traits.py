@@ -13,21 +13,21 @@ After: routing, catalog.
 
 from collections.abc import Callable, Mapping
 
-from connectors.models import (
+from loomlog.connectors.models import (
     anthropic,
     code_js,
     deepseek,
-    foreign,
     gemini,
     gemini_request,
-    mock,
     ollama,
     ollama_request,
     openai,
+    untrusted_json,
 )
-from connectors.models.openai_request import OPENAI
-from connectors.models.openai_request import can_see as openai_sees
-from connectors.protocols import Capabilities
+from loomlog.connectors.models.mock import model as mock_model
+from loomlog.connectors.models.openai_request import OPENAI
+from loomlog.connectors.models.openai_request import can_see as openai_sees
+from loomlog.connectors.protocols import Capabilities
 
 NOTHING_KNOWN = Capabilities(supports_vision=False)
 _CAPABILITIES: Mapping[str, Callable[[Mapping[str, object]], Capabilities]] = {
@@ -35,8 +35,8 @@ _CAPABILITIES: Mapping[str, Callable[[Mapping[str, object]], Capabilities]] = {
     "openai": lambda options: openai.capabilities(OPENAI),
     "deepseek": lambda options: openai.capabilities(deepseek.DEEPSEEK),
     "gemini": lambda options: gemini.CAPABILITIES,
-    "ollama": lambda options: ollama.capabilities(foreign.count(options.get("num_ctx"))),
-    "mock": lambda options: mock.CAPABILITIES,
+    "ollama": lambda options: ollama.capabilities(untrusted_json.count(options.get("num_ctx"))),
+    "mock": lambda options: mock_model.CAPABILITIES,
     "code-js": lambda options: code_js.CAPABILITIES,
 }
 _SEES: Mapping[str, Callable[[str, Mapping[str, object]], bool]] = {

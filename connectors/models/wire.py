@@ -29,11 +29,11 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from connectors.errors import OutsideError, Permanent, Transient
-from connectors.models import failures, foreign
-from connectors.models.connections import Connections
-from connectors.models.json_lines import json_lines
-from connectors.models.sse import MAX_FRAME_BYTES, FrameTooLarge, ServerEvent, server_events
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.models import failures, untrusted_json
+from loomlog.connectors.models.connections import Connections
+from loomlog.connectors.models.json_lines import json_lines
+from loomlog.connectors.models.sse import MAX_FRAME_BYTES, FrameTooLarge, ServerEvent, server_events
 
 HEADER_TIMEOUT_S = 60.0
 IDLE_TIMEOUT_S = 90.0
@@ -168,7 +168,7 @@ class Wire:
         async with self._answer(method, path, body, headers) as response:
             whole = await self._whole(response, MAX_JSON_BYTES)
         try:
-            return foreign.decode(whole)
+            return untrusted_json.decode(whole)
         except ValueError as error:
             raise Transient(
                 f"{self.provider}: {method} {path} gave {len(whole)} bytes that are not JSON", kind="unavailable"
@@ -273,7 +273,7 @@ class Wire:
             body = await self._beginning(response)
             if b'"error"' in body:
                 with suppress(ValueError):
-                    raise self.failed(foreign.fields(foreign.decode(body)).get("error"), sent)
+                    raise self.failed(untrusted_json.fields(untrusted_json.decode(body)).get("error"), sent)
             raise Permanent(
                 f"{self.provider} {status}: answered with one JSON document where an event stream was asked for;"
                 " the server does not stream (the driver openai can do without: capabilities.streaming false)",

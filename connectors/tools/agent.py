@@ -7,7 +7,8 @@
 
 Reading has no effect, so a call that is lost before its plan is in the log is simply read again.
 
-Before: registry.py. After: services/core/run/children.py decides, services/runtime/kin.py starts and asks.
+Before: registry.py. After: services/core/run/subagents/children.py decides, services/runtime/run/child_runs.py starts
+and asks.
 """
 
 import json
@@ -15,10 +16,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from connectors.protocols import ChildrenWanted, EffectClass, ToolContext, ToolResult
-from connectors.tools.answers import Refusal, refused
-from connectors.tools.arguments import checked
-from schemas.values import Spawn
+from loomlog.connectors.protocols import ChildrenWanted, EffectClass, ToolContext, ToolResult
+from loomlog.connectors.tools.answers import Refusal, refused
+from loomlog.connectors.tools.arguments import checked
+from loomlog.schemas.generated.values import Spawn
 
 OPS = ("spawn", "parallel_spawn", "open", "send", "poll", "cancel", "close")
 SPAWNS_MAX = 32

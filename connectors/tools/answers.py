@@ -14,7 +14,7 @@ Before: every tool. After: the runtime appends the result as ToolReturned.
 import codecs
 import unicodedata
 
-from connectors.protocols import ToolResult
+from loomlog.connectors.protocols import ToolResult
 
 
 class Refusal(Exception):

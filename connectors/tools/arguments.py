@@ -16,7 +16,7 @@ Before: a tool's `call`. After: the tool's own work.
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.tools.answers import Refusal
+from loomlog.connectors.tools.answers import Refusal
 
 KEYWORDS = frozenset(
     {"type", "description", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"}

@@ -21,13 +21,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from connectors.protocols import EffectClass, ToolContext, ToolResult
-from connectors.tools.answers import Refusal, encoded, readable, refused
-from connectors.tools.arguments import checked
-from connectors.tools.bash_keeper import ENVIRONMENT_PREFIX, end_session
-from connectors.tools.file_tool import VOLUME_PROPERTY
-from connectors.tools.threads import Threads
-from connectors.tools.volumes import Volume, chosen
+from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
+from loomlog.connectors.tools.answers import Refusal, encoded, readable, refused
+from loomlog.connectors.tools.arguments import checked
+from loomlog.connectors.tools.bash_supervisor import ENVIRONMENT_PREFIX, end_session
+from loomlog.connectors.tools.file_tool import VOLUME_PROPERTY
+from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.volumes import Volume, chosen
 
 OUTPUT_BYTES = 1024 * 1024
 """Shown, of standard output and error together."""
@@ -45,7 +45,7 @@ COMMAND_BYTES = 100_000
 """Linux takes 131,072 bytes in one argument."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-_KEEPER = str(Path(__file__).with_name("bash_keeper.py"))
+_KEEPER = str(Path(__file__).with_name("bash_supervisor.py"))
 
 
 class Bash:

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.protocols import EffectClass, ToolContext, ToolResult
+from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 
 ANSWER_CHARACTERS = 1000
 """The step size of the benchmark workload."""

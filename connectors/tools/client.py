@@ -16,10 +16,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
-from connectors.tools.remote import INPUT_BYTES_MAX, SENT_SLACK_MS, SLACK_S, left_s
-from connectors.tools.remote_calls import REQUESTS_TOPIC, GivesUp, unless
-from schemas.stream_records import RemoteToolRequest, RemoteToolResult
+from loomlog.connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
+from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, SENT_SLACK_MS, SLACK_S, left_s
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, GivesUp, unless
+from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 
 UNKNOWN, NOT_BEGUN = "unknown", "not_begun"
 """Outcomes of a RemoteToolResult."""

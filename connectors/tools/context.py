@@ -17,10 +17,10 @@ from typing import Any
 
 import orjson
 
-from connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
-from connectors.tools.answers import Refusal, refused
-from connectors.tools.arguments import checked
-from schemas.client_names import PREFIX as CLIENT_PREFIX
+from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult
+from loomlog.connectors.tools.answers import Refusal, refused
+from loomlog.connectors.tools.arguments import checked
+from loomlog.schemas.client_names import PREFIX as CLIENT_PREFIX
 
 UNKNOWN = "unknown"
 COMPACT = "compact"

@@ -12,12 +12,12 @@ the intent is written before the tool looks at the file.
 Before: file_tool.py. After: volumes.py.
 """
 
-from connectors.protocols import EffectClass
-from connectors.tools.answers import Refusal, encoded, printable
-from connectors.tools.file_tool import Arguments, FileTool
-from connectors.tools.threads import Stop, Threads
-from connectors.tools.volumes import Volume
-from connectors.tools.write import WRITE_BYTES
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.answers import Refusal, encoded, printable
+from loomlog.connectors.tools.file_tool import Arguments, FileTool
+from loomlog.connectors.tools.threads import Stop, Threads
+from loomlog.connectors.tools.volumes import Volume
+from loomlog.connectors.tools.write import WRITE_BYTES
 
 EDIT_BYTES = WRITE_BYTES
 """Of the file before and after."""

@@ -9,11 +9,11 @@ Before: registry.py builds them. After: read.py, write.py, edit.py, glob.py, gre
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from connectors.protocols import EffectClass, ToolContext, ToolResult
-from connectors.tools.answers import Refusal, refused
-from connectors.tools.arguments import checked
-from connectors.tools.threads import Stop, Threads
-from connectors.tools.volumes import Volume, chosen
+from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
+from loomlog.connectors.tools.answers import Refusal, refused
+from loomlog.connectors.tools.arguments import checked
+from loomlog.connectors.tools.threads import Stop, Threads
+from loomlog.connectors.tools.volumes import Volume, chosen
 
 FILE_TIMEOUT_S = 30.0
 """Longer than the longest search (walk.py stops after 20 s and says so); what is slower is a file system that hangs."""

@@ -12,13 +12,13 @@ Before: file_tool.py. After: walk.py, patterns.py.
 import os
 import stat
 
-from connectors.protocols import EffectClass
-from connectors.tools.answers import Refusal, encoded, printable
-from connectors.tools.file_tool import Arguments, FileTool
-from connectors.tools.patterns import PathPattern
-from connectors.tools.threads import Stop, Threads
-from connectors.tools.volumes import Parts, Volume
-from connectors.tools.walk import Entry, Walk
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.answers import Refusal, encoded, printable
+from loomlog.connectors.tools.file_tool import Arguments, FileTool
+from loomlog.connectors.tools.patterns import PathPattern
+from loomlog.connectors.tools.threads import Stop, Threads
+from loomlog.connectors.tools.volumes import Parts, Volume
+from loomlog.connectors.tools.walk import Entry, Walk
 
 GLOB_RESULTS = 100
 """More names than this tell a model nothing; it should narrow the pattern."""

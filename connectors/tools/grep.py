@@ -14,14 +14,14 @@ Before: file_tool.py. After: walk.py, matching.py.
 import stat
 from collections.abc import Iterator
 
-from connectors.protocols import EffectClass
-from connectors.tools.answers import Refusal, encoded, printable, readable
-from connectors.tools.file_tool import Arguments, FileTool
-from connectors.tools.matching import Line, Matcher, with_context
-from connectors.tools.patterns import NamePattern
-from connectors.tools.threads import Stop, Threads
-from connectors.tools.volumes import Parts, Volume
-from connectors.tools.walk import Walk
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.answers import Refusal, encoded, printable, readable
+from loomlog.connectors.tools.file_tool import Arguments, FileTool
+from loomlog.connectors.tools.line_matcher import Line, Matcher, with_context
+from loomlog.connectors.tools.patterns import NamePattern
+from loomlog.connectors.tools.threads import Stop, Threads
+from loomlog.connectors.tools.volumes import Parts, Volume
+from loomlog.connectors.tools.walk import Walk
 
 GREP_OUTPUT_BYTES = 256 * 1024
 """The same bound as Read's, for the same reason."""

@@ -3,7 +3,8 @@
 By name: an entry of a run's allowed hosts matches itself and its subdomains, without regard to case or a final dot; `*`
 matches every public host; an empty list matches nothing.
 
-An entry `=host` matches that host alone, no subdomains: what a hook adds for one call (services/runtime/hooks.py).
+An entry `=host` matches that host alone, no subdomains: what a hook adds for one call
+(services/runtime/tools/hooks.py).
 
 By address: a name is only a promise, and a server can point its own name at 127.0.0.1 between two look-ups. So the
 address that is about to be dialled is what is judged (dialling.py), and it must be globally reachable unicast. The

@@ -14,10 +14,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.protocols import EffectClass, ToolContext, ToolResult
-from connectors.tools.answers import Refusal, encoded, printable, readable, refused
-from connectors.tools.arguments import checked
-from connectors.tools.exchange import EXCHANGE_S, RESPONSE_BYTES, SAFE_METHODS, Request, Response, Web, web_url
+from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
+from loomlog.connectors.tools.answers import Refusal, encoded, printable, readable, refused
+from loomlog.connectors.tools.arguments import checked
+from loomlog.connectors.tools.web_client import (
+    EXCHANGE_S,
+    RESPONSE_BYTES,
+    SAFE_METHODS,
+    Request,
+    Response,
+    Web,
+    web_url,
+)
 
 EFFECTS: Mapping[str, EffectClass] = {
     "GET": EffectClass.READ,

@@ -1,7 +1,7 @@
 """Interruption: asks a person, tells a person something, takes a question back.
 
 Only what a model is shown of it is here. A call of it is decided by the owner of the run and waits in the run's state
-(services/core/run/interrupting.py); nothing of it is ever carried out in a process.
+(services/core/run/interrupts/interruptions.py); nothing of it is ever carried out in a process.
 
 Before: registry.py. After: nothing.
 """
@@ -9,7 +9,7 @@ Before: registry.py. After: nothing.
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.protocols import EffectClass, ToolContext, ToolResult
+from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 
 
 class Interruption:

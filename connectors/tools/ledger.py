@@ -15,11 +15,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.errors import Transient
-from connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
-from connectors.tools.answers import Refusal, refused
-from connectors.tools.arguments import checked
-from connectors.tools.threads import Stop, Threads
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
+from loomlog.connectors.tools.answers import Refusal, refused
+from loomlog.connectors.tools.arguments import checked
+from loomlog.connectors.tools.threads import Stop, Threads
 
 WAIT_MAX_MS = 10_000
 """Well inside the call's own time limit, so that a wait never becomes a timeout."""

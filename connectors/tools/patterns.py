@@ -14,8 +14,8 @@ from typing import Any
 
 import re2
 
-from connectors.tools.answers import Refusal, printable, valid_text
-from connectors.tools.volumes import Parts
+from loomlog.connectors.tools.answers import Refusal, printable, valid_text
+from loomlog.connectors.tools.volumes import Parts
 
 ANY_FOLDERS = "**"
 

@@ -6,11 +6,11 @@ and says so in a last line of its own: a model that does not know of the cut dra
 Before: file_tool.py. After: volumes.py.
 """
 
-from connectors.protocols import EffectClass
-from connectors.tools.answers import readable
-from connectors.tools.file_tool import Arguments, FileTool
-from connectors.tools.threads import Stop, Threads
-from connectors.tools.volumes import Volume
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.answers import readable
+from loomlog.connectors.tools.file_tool import Arguments, FileTool
+from loomlog.connectors.tools.threads import Stop, Threads
+from loomlog.connectors.tools.volumes import Volume
 
 READ_BYTES = 256 * 1024
 """About 65,000 tokens: more would fill most models' context with one file."""

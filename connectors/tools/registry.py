@@ -13,23 +13,23 @@ Before: the settings of services/runtime. After: every tool beside this file.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from connectors.protocols import EffectClass, Tool, ToolSpec
-from connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, Agent
-from connectors.tools.arguments import require_supported
-from connectors.tools.bash import Bash
-from connectors.tools.bench import Bench
-from connectors.tools.context import Context, ServerInfo
-from connectors.tools.edit import edit_tool
-from connectors.tools.exchange import Web
-from connectors.tools.glob import glob_tool
-from connectors.tools.grep import grep_tool
-from connectors.tools.http import Http
-from connectors.tools.interruption import Interruption
-from connectors.tools.ledger import Ledger, ReconcilingLedger
-from connectors.tools.read import read_tool
-from connectors.tools.threads import Threads
-from connectors.tools.web_fetch import WebFetch
-from connectors.tools.write import write_tool
+from loomlog.connectors.protocols import EffectClass, Tool, ToolSpec
+from loomlog.connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, Agent
+from loomlog.connectors.tools.arguments import require_supported
+from loomlog.connectors.tools.bash import Bash
+from loomlog.connectors.tools.bench import Bench
+from loomlog.connectors.tools.context import Context, ServerInfo
+from loomlog.connectors.tools.edit import edit_tool
+from loomlog.connectors.tools.glob import glob_tool
+from loomlog.connectors.tools.grep import grep_tool
+from loomlog.connectors.tools.http import Http
+from loomlog.connectors.tools.interruption import Interruption
+from loomlog.connectors.tools.ledger import Ledger, ReconcilingLedger
+from loomlog.connectors.tools.read import read_tool
+from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.web_client import Web
+from loomlog.connectors.tools.web_fetch import WebFetch
+from loomlog.connectors.tools.write import write_tool
 
 ANY_REST = "*"
 

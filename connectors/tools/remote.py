@@ -13,9 +13,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
-from connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCalls
-from schemas.stream_records import RemoteToolRequest, RemoteToolResult
+from loomlog.connectors.protocols import CannotTell, DidNotHappen, EffectClass, ToolContext, ToolResult
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCalls
+from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 
 INPUT_BYTES_MAX = 512 * 1024
 """Arguments as JSON; a request is one record."""

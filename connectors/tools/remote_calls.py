@@ -20,11 +20,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from connectors.errors import Permanent, Transient, UnknownOutcome
-from connectors.partitioner import partition_of
-from connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, Outgoing
-from schemas.codec import Codec, Undecodable
-from schemas.stream_records import RemoteToolRequest, RemoteToolResult
+from loomlog.connectors.errors import Permanent, Transient, UnknownOutcome
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, Outgoing
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 
 log = logging.getLogger(__name__)
 

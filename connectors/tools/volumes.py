@@ -28,9 +28,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from connectors.protocols import VolumeBinding
-from connectors.tools.answers import Refusal, encoded, printable
-from connectors.tools.threads import Stop
+from loomlog.connectors.protocols import VolumeBinding
+from loomlog.connectors.tools.answers import Refusal, encoded, printable
+from loomlog.connectors.tools.threads import Stop
 
 MAX_PATH_BYTES = 4096
 """PATH_MAX of Linux."""

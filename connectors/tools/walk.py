@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from connectors.tools.answers import Refusal
-from connectors.tools.threads import Deadline, Stop
-from connectors.tools.volumes import Parts, Volume
+from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.threads import Deadline, Stop
+from loomlog.connectors.tools.volumes import Parts, Volume
 
 MAX_ENTRIES = 200_000
 """Entries looked at by one walk: about a second of work, and more files than most repositories have."""

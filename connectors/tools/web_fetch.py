@@ -15,12 +15,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.protocols import EffectClass, ToolContext, ToolResult
-from connectors.tools.answers import Refusal, refused
-from connectors.tools.arguments import checked
-from connectors.tools.exchange import EXCHANGE_S, Request, Web, web_url
-from connectors.tools.http import CLOSING_S, URL_CHARACTERS, body_text, cut_footer
-from connectors.tools.threads import Threads
+from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
+from loomlog.connectors.tools.answers import Refusal, refused
+from loomlog.connectors.tools.arguments import checked
+from loomlog.connectors.tools.http import CLOSING_S, URL_CHARACTERS, body_text, cut_footer
+from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.web_client import EXCHANGE_S, Request, Web, web_url
 
 TEXT_BYTES = 256 * 1024
 """Of the answer; the page itself has the same bound."""

@@ -6,11 +6,11 @@ what somebody else wrote there in between; that is what writing whole files mean
 Before: file_tool.py. After: volumes.py.
 """
 
-from connectors.protocols import EffectClass
-from connectors.tools.answers import Refusal, encoded, printable
-from connectors.tools.file_tool import Arguments, FileTool
-from connectors.tools.threads import Stop, Threads
-from connectors.tools.volumes import Volume
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.answers import Refusal, encoded, printable
+from loomlog.connectors.tools.file_tool import Arguments, FileTool
+from loomlog.connectors.tools.threads import Stop, Threads
+from loomlog.connectors.tools.volumes import Volume
 
 WRITE_BYTES = 1024 * 1024
 """The largest argument worth carrying through the log for one file; Edit has the same bound."""

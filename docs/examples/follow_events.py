@@ -22,10 +22,10 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from schemas.codec import Undecodable
-from schemas.producing import EVENTS_TOPIC
-from schemas.reader import RawEvent, TermReader
-from schemas.run_events import ModelReplied, RunCancelled, RunCompleted, RunFailed, RunRefused
+from loomlog.schemas.codec import Undecodable
+from loomlog.schemas.generated.run_events import ModelReplied, RunCancelled, RunCompleted, RunFailed, RunRefused
+from loomlog.schemas.producer import EVENTS_TOPIC
+from loomlog.schemas.reader import RawEvent, TermReader
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ import sys
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from schemas.producing import COMMANDS_TOPIC, start_run_record
+from loomlog.schemas.producer import COMMANDS_TOPIC, start_run_record
 
 
 async def start(options: argparse.Namespace) -> None:

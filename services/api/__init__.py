@@ -1,1 +1,1 @@
-"""The HTTP surface: requests become use cases of services.commands, their answers become JSON and event streams."""
+"""The HTTP surface: requests become use cases of services.application, their answers become JSON and event streams."""

@@ -24,16 +24,16 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from connectors.errors import Transient
-from services.api.answers import declined_answer, json_answer
-from services.api.documents import document, document_bytes, page
-from services.api.reading import TooLarge, drain
-from services.api.route import Access, Route, SocketHandler
-from services.api.routes import ROUTES
-from services.api.service import Service
-from services.commands.authentication import demand
-from services.commands.declined import Declined, away, stopping
-from services.core.access.decide import Caller
+from loomlog.connectors.errors import Transient
+from loomlog.services.api.openapi import document, document_bytes, page
+from loomlog.services.api.request_parsing import TooLarge, drain
+from loomlog.services.api.responses import declined_answer, json_answer
+from loomlog.services.api.route import Access, Route, SocketHandler
+from loomlog.services.api.routes import ROUTES
+from loomlog.services.api.service import Service
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import Declined, away, stopping
+from loomlog.services.core.access.decide import Caller
 
 NOBODY = Caller(name="", tenant="", subject="", scopes=frozenset())
 """The caller of a public route; holds nothing."""

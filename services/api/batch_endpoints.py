@@ -1,6 +1,6 @@
 """Many runs in one request, and resident sub-agents, over HTTP. Shapes as in reference surfaces 1.1 and 1.2.
 
-Before: routes.py. After: services/commands/batch.py, control.py, reads.py.
+Before: routes.py. After: services/application/runs/batch.py, control.py, reads.py.
 """
 
 from typing import Any
@@ -8,16 +8,16 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from projections.run_queries import RunFilter
-from services.api.answers import POSITION_HEADER, json_answer
-from services.api.bodies import BatchBody, ReasonBody, run_request
-from services.api.reading import json_body, text, whole
-from services.api.run_endpoints import position_of
-from services.api.service import Service
-from services.commands import limits
-from services.commands.batch import Outcome
-from services.commands.shapes import resident_json
-from services.core.access.decide import Caller
+from loomlog.projections.run_queries import RunFilter
+from loomlog.services.api.request_models import BatchBody, ReasonBody, run_request
+from loomlog.services.api.request_parsing import json_body, text, whole
+from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.run_endpoints import position_of
+from loomlog.services.api.service import Service
+from loomlog.services.application import limits
+from loomlog.services.application.queries.run_json import resident_json
+from loomlog.services.application.runs.batch import Outcome
+from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024
 

@@ -3,7 +3,7 @@
 Limits count tokens, as clients know them; `soft_limit_micros` and `hard_limit_micros` limit money, in millionths of the
 currency, and are never exceeded. `cost` is a number for people to read: `cost_micros` is the exact one.
 
-Before: routes.py. After: services/commands/budgets.py.
+Before: routes.py. After: services/application/admin/budget_limits.py.
 """
 
 from typing import Any
@@ -11,13 +11,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from projections.frame_shapes import rfc3339
-from services.api.answers import POSITION_HEADER, json_answer
-from services.api.bodies import LimitBody
-from services.api.reading import json_body, text, time_ms
-from services.api.service import Service
-from services.commands.budgets import LimitView, LimitWanted
-from services.core.access.decide import Caller
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.services.api.request_models import LimitBody
+from loomlog.services.api.request_parsing import json_body, text, time_ms
+from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.service import Service
+from loomlog.services.application.admin.budget_limits import LimitView, LimitWanted
+from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024
 GROUP_BY = "tenant,source"

@@ -1,17 +1,17 @@
 """One order to many runs over HTTP.
 
-Before: routes.py. After: services/commands/bulk.py.
+Before: routes.py. After: services/application/runs/bulk.py.
 """
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.api.answers import json_answer
-from services.api.bodies import BulkBody
-from services.api.reading import json_body
-from services.api.service import Service
-from services.commands.shapes import run_json
-from services.core.access.decide import Caller
+from loomlog.services.api.request_models import BulkBody
+from loomlog.services.api.request_parsing import json_body
+from loomlog.services.api.responses import json_answer
+from loomlog.services.api.service import Service
+from loomlog.services.application.queries.run_json import run_json
+from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024
 

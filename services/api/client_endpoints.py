@@ -4,7 +4,7 @@ A browser cannot set an Authorization header here, so the token may come as the 
 token is nothing that another site's page could send by itself; without tokens, in open mode, pages of other machines
 are kept out by their Origin.
 
-Before: app.py has found the route. After: services/commands/clients.py.
+Before: app.py has found the route. After: services/application/clients/connections.py.
 """
 
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from services.api.answers import declined_answer
-from services.api.service import Service
-from services.commands.authentication import Gate, demand
-from services.commands.client_connection import Gone
-from services.commands.declined import Declined, bad_request
-from services.core.access.decide import Caller
-from services.core.access.scopes import RUNS_CREATE
-from services.core.clients.session import SUBPROTOCOL
+from loomlog.services.api.responses import declined_answer
+from loomlog.services.api.service import Service
+from loomlog.services.application.authentication import Gate, demand
+from loomlog.services.application.clients.connection import Gone
+from loomlog.services.application.errors import Declined, bad_request
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import RUNS_CREATE
+from loomlog.services.core.clients.session import SUBPROTOCOL
 
 BEARER = "bearer."
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -74,7 +74,7 @@ def _is_near(origin: str) -> bool:
 
 
 class Socket:
-    """Protocol services.commands.client_connection.Wire over ASGI."""
+    """Protocol loomlog.services.application.clients.connection.Wire over ASGI."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive

@@ -1,18 +1,18 @@
 """What comes with the program to configure it: presets, and a file of variables to begin with. Holds nothing of here.
 
-Before: operator_routes.py. After: connectors.configuration.
+Before: operator_routes.py. After: loomlog.connectors.configuration.
 """
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from connectors.configuration.env_template import env_template
-from connectors.configuration.findings import did_you_mean
-from connectors.configuration.presets import KIND, Preset, presets
-from services.api.answers import json_answer
-from services.api.service import Service
-from services.commands.declined import Declined
-from services.core.access.decide import Caller
+from loomlog.connectors.configuration.env_template import env_template
+from loomlog.connectors.configuration.findings import did_you_mean
+from loomlog.connectors.configuration.presets import KIND, Preset, presets
+from loomlog.services.api.responses import json_answer
+from loomlog.services.api.service import Service
+from loomlog.services.application.errors import Declined
+from loomlog.services.core.access.decide import Caller
 
 
 async def list_presets(service: Service, caller: Caller, request: Request) -> Response:

@@ -3,8 +3,8 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.api.service import Service
-from services.core.access.decide import Caller
+from loomlog.services.api.service import Service
+from loomlog.services.core.access.decide import Caller
 
 
 async def openapi(service: Service, caller: Caller, request: Request) -> Response:

@@ -3,7 +3,7 @@
 A count that is missing was not looked at; 0 was, and there was nothing. Nothing is erased unless dry_run is false and
 confirm repeats the subject. The tenant is named in the query, always: an administrator belongs to no one tenant.
 
-Before: routes.py. After: services/commands/erasing.py.
+Before: routes.py. After: services/application/admin/erasure.py.
 """
 
 from typing import Any
@@ -11,15 +11,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from projections.frame_shapes import rfc3339
-from services.api.answers import POSITION_HEADER, json_answer
-from services.api.bodies import ErasureBody
-from services.api.reading import json_body, text
-from services.api.service import Service
-from services.commands.declined import Declined
-from services.commands.erasing import NOT_EXAMINED, KeyView, Report
-from services.core.access.decide import Caller
-from services.core.subjects import Erasure
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.services.api.request_models import ErasureBody
+from loomlog.services.api.request_parsing import json_body, text
+from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.service import Service
+from loomlog.services.application.admin.erasure import NOT_EXAMINED, KeyView, Report
+from loomlog.services.application.errors import Declined
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.subjects import Erasure
 
 BODY_MAX = 64 * 1024
 

@@ -1,16 +1,16 @@
-"""The audit view over HTTP: what the log holds, with its places. After: services/commands/audit_log.py."""
+"""The audit view over HTTP: what the log holds, with its places. After: services/application/queries/audit_log.py."""
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.api.answers import json_answer
-from services.api.reading import text, time_ms, whole
-from services.api.service import Service
-from services.commands import limits
-from services.commands.audit_log import EventQuery
-from services.commands.declined import Declined
-from services.commands.shapes import event_json
-from services.core.access.decide import Caller
+from loomlog.services.api.request_parsing import text, time_ms, whole
+from loomlog.services.api.responses import json_answer
+from loomlog.services.api.service import Service
+from loomlog.services.application import limits
+from loomlog.services.application.errors import Declined
+from loomlog.services.application.queries.audit_log import EventQuery
+from loomlog.services.application.queries.run_json import event_json
+from loomlog.services.core.access.decide import Caller
 
 PARTITION_MAX = 100_000
 OFFSET_MAX = 10**18

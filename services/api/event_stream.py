@@ -9,7 +9,7 @@ is the hot path of a start, so it is a bare ASGI answer: no generator, no task. 
 for by a task only once a stream has lasted a while; short runs never pay for it. A client that leaves ends its stream
 and nothing else. One that takes nothing for WRITE_WAIT_S is dropped, and comes back with Last-Event-ID.
 
-Before: services/commands/follow.py. After: the wire.
+Before: services/application/streaming/run_stream.py. After: the wire.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from services.commands.declined import Declined
-from services.commands.follow import ENDED
-from services.commands.items import Piece
-from services.commands.subscription import LEFT
+from loomlog.services.application.errors import Declined
+from loomlog.services.application.streaming.items import Piece
+from loomlog.services.application.streaming.run_stream import ENDED
+from loomlog.services.application.streaming.subscription import LEFT
 
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),

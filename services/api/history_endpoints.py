@@ -1,6 +1,6 @@
 """Runs as their events tell them, over HTTP: the state at an event, replay, comparison, fork, export, import.
 
-Before: routes.py. After: services/commands/histories.py, forks.py and imports.py.
+Before: routes.py. After: services/application/queries/run_history.py, forks.py and imports.py.
 """
 
 import logging
@@ -13,17 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
 
-from connectors.errors import OutsideError
-from services.api.answers import POSITION_HEADER, json_answer
-from services.api.bodies import ForkBody, fork_request
-from services.api.reading import flag, json_body, spooled, text, whole
-from services.api.run_endpoints import position_of, run_stream
-from services.api.service import Service
-from services.commands import limits
-from services.commands.declined import Declined, bad_request
-from services.commands.history_shapes import comparison_json, moment_json, proof_json
-from services.core.access.decide import Caller
-from services.stream.bundle import SUFFIX
+from loomlog.connectors.errors import OutsideError
+from loomlog.services.api.request_models import ForkBody, fork_request
+from loomlog.services.api.request_parsing import flag, json_body, spooled, text, whole
+from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.run_endpoints import position_of, run_stream
+from loomlog.services.api.service import Service
+from loomlog.services.application import limits
+from loomlog.services.application.errors import Declined, bad_request
+from loomlog.services.application.queries.history_json import comparison_json, moment_json, proof_json
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.stream.archive.bundle import SUFFIX
 
 log = logging.getLogger(__name__)
 

@@ -3,17 +3,11 @@
 Before: routes.py. After: history_endpoints.py, event_endpoints.py.
 """
 
-from services.api import (
-    event_endpoints,
-    history_endpoints,
-    run_endpoints,
-)
-from services.api.bodies import (
-    ForkBody,
-)
-from services.api.route import CURSOR, LIMIT, RUN, STATUS, TENANT, WHOLE, Query, Route
-from services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from services.core.access.scopes import TENANT as TENANT_SCOPE
+from loomlog.services.api import event_endpoints, history_endpoints, run_endpoints
+from loomlog.services.api.request_models import ForkBody
+from loomlog.services.api.route import CURSOR, LIMIT, RUN, STATUS, TENANT, WHOLE, Query, Route
+from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 
 HISTORY_ROUTES: tuple[Route, ...] = (
     Route(

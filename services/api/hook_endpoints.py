@@ -1,6 +1,6 @@
 """Hooks over HTTP, in the shapes of reference surfaces 8.1; what is added there is additive.
 
-Before: routes.py. After: services/commands/hooks.py.
+Before: routes.py. After: services/application/admin/hooks.py.
 """
 
 from typing import Any
@@ -8,14 +8,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from projections.frame_shapes import rfc3339
-from schemas.stream_records import HookRegistered
-from services.api.answers import POSITION_HEADER, json_answer
-from services.api.bodies import HookBody
-from services.api.reading import json_body
-from services.api.service import Service
-from services.commands.hooks import HookRequest
-from services.core.access.decide import Caller
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.schemas.generated.stream_records import HookRegistered
+from loomlog.services.api.request_models import HookBody
+from loomlog.services.api.request_parsing import json_body
+from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.service import Service
+from loomlog.services.application.admin.hooks import HookRequest
+from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 256 * 1024
 

@@ -1,21 +1,22 @@
 """Questions of runs to people over HTTP, and the end of a turn. Shapes as in reference surfaces 1.1.
 
-Before: routes.py. After: services/commands/interrupts.py.
+Before: routes.py. After: services/application/runs/interrupts.py.
 """
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from projections.frame_shapes import rfc3339
-from services.api.answers import POSITION_HEADER, json_answer
-from services.api.bodies import CancelBody, InterruptBody
-from services.api.reading import json_body, text, whole
-from services.api.run_endpoints import CONTROL_BODY_MAX, position_of, user_name
-from services.api.service import Service
-from services.commands import interrupts, limits
-from services.commands.interrupts import InterruptList
-from services.commands.shapes import interrupt_json
-from services.core.access.decide import Caller
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.services.api.request_models import CancelBody, InterruptBody
+from loomlog.services.api.request_parsing import json_body, text, whole
+from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.run_endpoints import CONTROL_BODY_MAX, position_of, user_name
+from loomlog.services.api.service import Service
+from loomlog.services.application import limits
+from loomlog.services.application.queries.run_json import interrupt_json
+from loomlog.services.application.runs import interrupts
+from loomlog.services.application.runs.interrupts import InterruptList
+from loomlog.services.core.access.decide import Caller
 
 
 async def resolve(service: Service, caller: Caller, request: Request) -> Response:

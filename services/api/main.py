@@ -1,14 +1,14 @@
 """api: HTTP and server-sent events.
 
     python -m services.api.main                   serves until SIGTERM or SIGINT, then ends with 0 within 5 seconds
-    python -m services.api.main --print-openapi   prints the OpenAPI document and ends
+    python -m loomlog.services.api.main --print-openapi   prints the OpenAPI document and ends
 
 Listens at once and answers 503 `starting` until the broker and Postgres are there. Several may run behind one address;
 they share nothing but the log and the read models. An unexpected exception ends the process with 1, so that its
 supervisor starts it again (no silent death). On a stop, open streams are ended with a word that says so; clients come
 back to another process with Last-Event-ID.
 
-Before: the environment and the configuration files. After: app.py, services/commands/opening.py.
+Before: the environment and the configuration files. After: app.py, services/application/bootstrap.py.
 """
 
 import asyncio
@@ -27,22 +27,22 @@ from prometheus_client import disable_created_metrics
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from connectors import logs
-from connectors.configuration import ConfigurationProblem, Loaded, check_tiers, load, providers_of, token_table
-from connectors.errors import OutsideError
-from connectors.garbage import collect_rarely
-from connectors.open_files import allow_open_files
-from connectors.process_secrecy import hide_from_other_programs
-from connectors.schema_registry import codec_for
-from services.api.app import build_app
-from services.api.documents import document_bytes
-from services.api.metrics import Metrics
-from services.api.service import Service, own_version
-from services.api.settings import ApiSettings, MissingSetting, api_settings
-from services.commands import limits
-from services.commands.authentication import Gate
-from services.commands.opening import opened, waited_for
-from services.stream.subject_keys import WrongKey
+from loomlog.connectors.configuration import ConfigurationProblem, Loaded, check_tiers, load, providers_of, token_table
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.process import logs
+from loomlog.connectors.process.file_limits import allow_open_files
+from loomlog.connectors.process.gc_tuning import collect_rarely
+from loomlog.connectors.process.hardening import hide_from_other_programs
+from loomlog.services.api.app import build_app
+from loomlog.services.api.metrics import Metrics
+from loomlog.services.api.openapi import document_bytes
+from loomlog.services.api.service import Service, own_version
+from loomlog.services.api.settings import ApiSettings, MissingSetting, api_settings
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import Gate
+from loomlog.services.application.bootstrap import opened, waited_for
+from loomlog.services.stream.encryption.subject_keys import WrongKey
 
 log = logging.getLogger("loomlog.api")
 
@@ -203,7 +203,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         sys.stdout.write(document_bytes(own_version()).decode() + "\n")
         return 0
     if arguments:
-        print("usage: python -m services.api.main [--print-openapi]", file=sys.stderr)  # noqa: T201 - to a terminal
+        print("usage: python -m loomlog.services.api.main [--print-openapi]", file=sys.stderr)  # noqa: T201 - to a terminal
         return 2
     try:
         loaded = load(os.environ, working_directory=Path.cwd())

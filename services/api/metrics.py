@@ -15,9 +15,9 @@ import psutil
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from services.commands.declined import Declined
-from services.commands.layer import CommandLayer
-from services.core.access.decide import Caller
+from loomlog.services.application.application import CommandLayer
+from loomlog.services.application.errors import Declined
+from loomlog.services.core.access.decide import Caller
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 AT_WORK_WAIT_S = 1.0

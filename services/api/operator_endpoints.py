@@ -12,20 +12,20 @@ from collections.abc import Awaitable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from connectors.errors import OutsideError, Permanent
-from connectors.models.catalog import build_model
-from projections.frame_shapes import rfc3339
-from services.api.answers import json_answer
-from services.api.metrics import CONTENT_TYPE
-from services.api.routing_view import aliases, routing
-from services.api.routing_view import resolver as resolver_view
-from services.api.service import Service
-from services.commands.declined import RETRY_LATER_S, Declined
-from services.commands.layer import clock_ms
-from services.commands.projection import has_no_tables
-from services.core.access.decide import Caller
-from services.core.access.scopes import SCOPES
-from services.core.availability import Matrix
+from loomlog.connectors.errors import OutsideError, Permanent
+from loomlog.connectors.models.catalog import build_model
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.services.api.metrics import CONTENT_TYPE
+from loomlog.services.api.responses import json_answer
+from loomlog.services.api.routing_view import aliases, routing
+from loomlog.services.api.routing_view import resolver as resolver_view
+from loomlog.services.api.service import Service
+from loomlog.services.application.application import clock_ms
+from loomlog.services.application.errors import RETRY_LATER_S, Declined
+from loomlog.services.application.queries.read_models import has_no_tables
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import SCOPES
+from loomlog.services.core.availability import Matrix
 
 CHECK_WAIT_S = 2.0
 """How long each neighbour may take to answer a readiness check."""

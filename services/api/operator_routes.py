@@ -3,9 +3,9 @@
 Before: routes.py. After: operator_endpoints.py.
 """
 
-from services.api import configuration_endpoints, operator_endpoints
-from services.api.route import Access, Route
-from services.core.access.scopes import ADMIN
+from loomlog.services.api import configuration_endpoints, operator_endpoints
+from loomlog.services.api.route import Access, Route
+from loomlog.services.core.access.scopes import ADMIN
 
 OPERATOR_ROUTES: tuple[Route, ...] = (
     Route(

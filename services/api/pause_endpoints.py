@@ -1,18 +1,18 @@
 """Pausing the installation over HTTP, in the shapes of reference surfaces 1.9; what is added there is additive.
 
-Before: routes.py. After: services/commands/pausing.py.
+Before: routes.py. After: services/application/admin/pauses.py.
 """
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from projections.frame_shapes import rfc3339
-from services.api.answers import POSITION_HEADER, json_answer
-from services.api.bodies import PauseBody, ResumeBody
-from services.api.reading import json_body
-from services.api.service import Service
-from services.commands.pausing import Target
-from services.core.access.decide import Caller
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.services.api.request_models import PauseBody, ResumeBody
+from loomlog.services.api.request_parsing import json_body
+from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.service import Service
+from loomlog.services.application.admin.pauses import Target
+from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024
 WAIT_MS = 30_000

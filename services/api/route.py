@@ -12,11 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from services.api.bodies import (
-    Body,
-)
-from services.api.service import Service
-from services.core.access.decide import Caller
+from loomlog.services.api.request_models import Body
+from loomlog.services.api.service import Service
+from loomlog.services.core.access.decide import Caller
 
 Answer = Response | ASGIApp
 Handler = Callable[[Service, Caller, Request], Awaitable[Any]]

@@ -9,12 +9,12 @@ Routes are matched in this order, so the busiest come first.
 Before: app.py. After: run_routes.py and the tables beside it, then the endpoints.
 """
 
-from services.api.history_routes import HISTORY_ROUTES
-from services.api.keeping_routes import KEEPING_ROUTES
-from services.api.operator_routes import OPERATOR_ROUTES
-from services.api.route import Route
-from services.api.rule_routes import RULE_ROUTES
-from services.api.run_routes import RUN_ROUTES
+from loomlog.services.api.data_routes import KEEPING_ROUTES
+from loomlog.services.api.history_routes import HISTORY_ROUTES
+from loomlog.services.api.operator_routes import OPERATOR_ROUTES
+from loomlog.services.api.policy_routes import RULE_ROUTES
+from loomlog.services.api.route import Route
+from loomlog.services.api.run_routes import RUN_ROUTES
 
 ROUTES: tuple[Route, ...] = (
     *RUN_ROUTES,

@@ -1,7 +1,7 @@
 """The models runs may go to: providers, aliases, the cascade of each plan and tier, and what is known of each model.
 
-What the runtimes learn while they call and probe reaches this process over the log (services/stream/providers.py); this
-process calls nothing for these views.
+What the runtimes learn while they call and probe reaches this process over the log
+(services/stream/global_tables/providers.py); this process calls nothing for these views.
 
 Before: operator_endpoints.py. After: connectors/configuration, services/core/availability.py.
 """
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
-from connectors.configuration import Configuration, Provider, newest
-from connectors.configuration.agent_block import Agent
-from connectors.configuration.routing import DEFAULT_USER_TIER, Choice, choices
-from connectors.configuration.words import Tier
-from projections.frame_shapes import rfc3339
-from services.core.availability import Matrix
+from loomlog.connectors.configuration import Configuration, Provider, newest
+from loomlog.connectors.configuration.agent_block import Agent
+from loomlog.connectors.configuration.field_types import Tier
+from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, choices
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.services.core.availability import Matrix
 
 TIERS = get_args(Tier)
 

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from projections.run_queries import RunFilter
-from services.api.answers import POSITION_HEADER, json_answer
-from services.api.bodies import (
+from loomlog.projections.run_queries import RunFilter
+from loomlog.services.api.event_stream import EventStream
+from loomlog.services.api.request_models import (
     CancelRunBody,
     InputBody,
     MessageBody,
@@ -23,17 +23,17 @@ from services.api.bodies import (
     RunBody,
     run_request,
 )
-from services.api.event_stream import EventStream
-from services.api.reading import flag, json_body, place_in_stream, text, time_ms, whole
-from services.api.service import Service
-from services.commands import limits
-from services.commands.compactions import NOOP
-from services.commands.declined import bad_request
-from services.commands.requests import AGENT_NAME, check_id
-from services.commands.run_states import StateFilter
-from services.commands.runs import Accepted
-from services.commands.shapes import frame_json, run_json, session_json
-from services.core.access.decide import Caller
+from loomlog.services.api.request_parsing import flag, json_body, place_in_stream, text, time_ms, whole
+from loomlog.services.api.responses import POSITION_HEADER, json_answer
+from loomlog.services.api.service import Service
+from loomlog.services.application import limits
+from loomlog.services.application.errors import bad_request
+from loomlog.services.application.queries.run_json import frame_json, run_json, session_json
+from loomlog.services.application.runs.compactions import NOOP
+from loomlog.services.application.runs.requests import AGENT_NAME, check_id
+from loomlog.services.application.runs.start import Accepted
+from loomlog.services.application.streaming.run_states import StateFilter
+from loomlog.services.core.access.decide import Caller
 
 Answer = Response | ASGIApp
 CONTROL_BODY_MAX = 1024 * 1024

@@ -3,13 +3,8 @@
 The busiest rows come first. Before: routes.py puts the tables together. After: the endpoints.
 """
 
-from services.api import (
-    batch_endpoints,
-    bulk_endpoints,
-    interrupt_endpoints,
-    run_endpoints,
-)
-from services.api.bodies import (
+from loomlog.services.api import batch_endpoints, bulk_endpoints, interrupt_endpoints, run_endpoints
+from loomlog.services.api.request_models import (
     BatchBody,
     BulkBody,
     CancelBody,
@@ -22,8 +17,19 @@ from services.api.bodies import (
     ResolveBody,
     RunBody,
 )
-from services.api.route import AGENT, CURSOR, INTERRUPT_STATUS, LIMIT, RUN, SESSION, STATUS, TENANT, Query, Route
-from services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
+from loomlog.services.api.route import (
+    AGENT,
+    CURSOR,
+    INTERRUPT_STATUS,
+    LIMIT,
+    RUN,
+    SESSION,
+    STATUS,
+    TENANT,
+    Query,
+    Route,
+)
+from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
 
 RUN_ROUTES: tuple[Route, ...] = (
     Route(

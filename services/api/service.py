@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
-from connectors.configuration import Configuration, Provider
-from connectors.protocols import Model
-from services.api.metrics import Metrics
-from services.commands import limits
-from services.commands.authentication import Gate
-from services.commands.declined import RETRY_LATER_S, RETRY_SOON_S, Declined
-from services.commands.layer import CommandLayer
-from services.commands.opening import Readiness
+from loomlog.connectors.configuration import Configuration, Provider
+from loomlog.connectors.protocols import Model
+from loomlog.services.api.metrics import Metrics
+from loomlog.services.application import limits
+from loomlog.services.application.application import CommandLayer
+from loomlog.services.application.authentication import Gate
+from loomlog.services.application.bootstrap import Readiness
+from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, Declined
 
 DISTRIBUTION = "loomlog"
 

@@ -4,15 +4,20 @@ import os
 import socket
 from dataclasses import dataclass
 
-from connectors.blobs import FileBlobs
-from connectors.configuration import Settings
-from connectors.errors import Permanent
-from connectors.options import encryption_keys, installation_key, kafka_options, postgres_options
-from connectors.sealing import KeyEncryptionKeys
-from connectors.secret_key import SecretKey
-from connectors.state_files import StateFiles
-from services.commands.clients import ClientBounds
-from services.commands.opening import Places
+from loomlog.connectors.configuration import Settings
+from loomlog.connectors.configuration.driver_options import (
+    encryption_keys,
+    installation_key,
+    kafka_options,
+    postgres_options,
+)
+from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.storage.blobs import FileBlobs
+from loomlog.connectors.storage.state_files import StateFiles
+from loomlog.services.application.bootstrap import Places
+from loomlog.services.application.clients.connections import ClientBounds
 
 STATE_FOLDER = "states"
 """In the folder of the blob store, which all replicas see; payloads lie in folders of two hex digits."""

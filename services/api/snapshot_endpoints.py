@@ -3,7 +3,7 @@
 A state may be larger than memory, so its JSON is sent as it lies in the file. An export is that JSON, in gzip for
 clients that take it, or the file as it is kept (`format=gzip`).
 
-Before: routes.py. After: services/commands/snapshots.py and restoring.py.
+Before: routes.py. After: services/application/transfer/state_files.py and restoring.py.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from services.api.answers import JSON, POSITION_HEADER, json_answer
-from services.api.bodies import RestoreBody, SnapshotBody
-from services.api.reading import flag, json_body, spooled, text, time_ms
-from services.api.service import Service
-from services.commands import limits
-from services.commands.declined import Declined, bad_request
-from services.commands.restoring import Restored
-from services.commands.snapshots import Wanted
-from services.core.access.decide import Caller
-from services.stream.state_reading import plain
-from services.stream.statefile import SUFFIX, BrokenState, StateWriter
+from loomlog.services.api.request_models import RestoreBody, SnapshotBody
+from loomlog.services.api.request_parsing import flag, json_body, spooled, text, time_ms
+from loomlog.services.api.responses import JSON, POSITION_HEADER, json_answer
+from loomlog.services.api.service import Service
+from loomlog.services.application import limits
+from loomlog.services.application.errors import Declined, bad_request
+from loomlog.services.application.transfer.restore import Restored
+from loomlog.services.application.transfer.state_files import Wanted
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.stream.archive.state_file import SUFFIX, BrokenState, StateWriter
+from loomlog.services.stream.archive.state_reader import plain
 
 BODY_MAX = 64 * 1024
 SPOOL_BYTES = 8 * 1024 * 1024

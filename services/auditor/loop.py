@@ -22,13 +22,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from connectors.errors import Transient
-from connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
-from schemas.codec import Codec
-from services.auditor.settings import AuditorSettings
-from services.core.audit.checkpoints import Signed, sign
-from services.core.audit.ledger import Contradiction, Ledger
-from services.core.audit.tail import CheckpointTail
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
+from loomlog.schemas.codec import Codec
+from loomlog.services.auditor.settings import AuditorSettings
+from loomlog.services.core.audit.checkpoints import Signed, sign
+from loomlog.services.core.audit.ledger import Contradiction, Ledger
+from loomlog.services.core.audit.tail import CheckpointTail
 
 log = logging.getLogger("loomlog.auditor")
 

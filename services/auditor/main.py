@@ -1,6 +1,6 @@
 """auditor: signs what the events partitions hold, those of runs and that of the books.
 
-    python -m services.auditor.main
+    python -m loomlog.services.auditor.main
 
 Runs until SIGTERM or SIGINT, then ends with 0. A lost broker is waited for. Everything else that ends it is an error on
 stderr and 1, so that a supervisor starts it again. A second one beside it is harmless.
@@ -19,17 +19,17 @@ from pathlib import Path
 
 import uvloop
 
-from connectors import logs
-from connectors.configuration.environment import read_settings
-from connectors.configuration.findings import ConfigurationProblem
-from connectors.configuration.settings import Settings
-from connectors.errors import OutsideError
-from connectors.kafka import FETCH_MAX_WAIT_MS, KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
-from connectors.process_secrecy import hide_from_other_programs
-from connectors.schema_registry import codec_for
-from schemas.codec import Codec
-from services.auditor.loop import Auditor
-from services.auditor.settings import AuditorSettings, auditor_settings, of_the_books
+from loomlog.connectors.configuration.environment import read_settings
+from loomlog.connectors.configuration.findings import ConfigurationProblem
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.process import logs
+from loomlog.connectors.process.hardening import hide_from_other_programs
+from loomlog.schemas.codec import Codec
+from loomlog.services.auditor.loop import Auditor
+from loomlog.services.auditor.settings import AuditorSettings, auditor_settings, of_the_books
 
 log = logging.getLogger("loomlog.auditor")
 
@@ -66,7 +66,7 @@ async def run(topics: Sequence[AuditorSettings], codec: Codec) -> int:
 
 
 class KafkaOutside:
-    """The log over Kafka (protocol services.auditor.loop.Outside)."""
+    """The log over Kafka (protocol loomlog.services.auditor.loop.Outside)."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options

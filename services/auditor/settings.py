@@ -1,4 +1,4 @@
-"""What the auditor is told, taken from the one table of settings (connectors.configuration).
+"""What the auditor is told, taken from the one table of settings (loomlog.connectors.configuration).
 
     LOOMLOG_KAFKA, LOOMLOG_KAFKA_*                  where the log is
     LOOMLOG_AUDIT_KEY_FILE or LOOMLOG_AUDIT_KEY     the key that signs
@@ -11,11 +11,11 @@ Before: main reads the environment. After: the loop.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from connectors.configuration.settings import Settings
-from connectors.errors import Permanent
-from connectors.kafka import KafkaOptions
-from connectors.options import kafka_options
-from connectors.signatures import PublicKey, SigningKey, public_keys, signing_key, verifiers
+from loomlog.connectors.configuration.driver_options import kafka_options
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.crypto.signatures import PublicKey, SigningKey, public_keys, signing_key, verifiers
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.kafka import KafkaOptions
 
 EVENTS_TOPIC = "loom.run.events"
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"

@@ -19,13 +19,13 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from connectors.errors import OutsideError, Transient
-from services.cli.failures import FAILED, INTERRUPTED, UNREACHABLE, Failure
-from services.cli.output import BAD, error_console
-from services.cli.stack.problems import StackProblem
+from loomlog.connectors.errors import OutsideError, Transient
+from loomlog.services.cli.failures import FAILED, INTERRUPTED, UNREACHABLE, Failure
+from loomlog.services.cli.stack.problems import StackProblem
+from loomlog.services.cli.terminal.output import BAD, error_console
 
 Result = TypeVar("Result")
-QUIET = ("aiokafka", "psycopg", "httpx", "services.stream.budgets")
+QUIET = ("aiokafka", "psycopg", "httpx", "loomlog.services.families.budget.replica")
 """What these have to say reaches people as the sentence of a failure, once; they would say it on stderr many times."""
 WAKING_BYTES = 4096
 """Read at once: one for each signal since the last time, which have no other meaning."""

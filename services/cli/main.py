@@ -12,33 +12,33 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from services.cli.commands import Commands
+from loomlog.services.cli.commands import Commands
 
 MODULES: Mapping[str, str] = {
-    "up": "services.cli.up:up",
-    "down": "services.cli.up:down",
-    "status": "services.cli.status:status",
-    "doctor": "services.cli.doctor:doctor",
-    "review": "services.cli.review:review",
-    "run": "services.cli.runs:start",
-    "runs": "services.cli.histories:runs_app",
-    "inbox": "services.cli.inbox:inbox_app",
-    "pause": "services.cli.pausing:pause",
-    "resume": "services.cli.pausing:resume",
-    "state": "services.cli.pausing:state",
-    "limits": "services.cli.budgets:limits_app",
-    "usage": "services.cli.budgets:usage",
-    "routing": "services.cli.routing:routing",
-    "snapshot": "services.cli.snapshots:snapshot_app",
-    "events": "services.cli.events:events_app",
-    "replay": "services.cli.replay:replay_run",
-    "dlq": "services.cli.dead_letters:dead_letters_app",
-    "audit": "services.cli.audit:audit_app",
-    "subjects": "services.cli.subjects:subjects_app",
-    "presets": "services.cli.presets:presets_app",
-    "env-template": "services.cli.presets:env_template",
-    "projections": "services.cli.read_models:projections_app",
-    "topics": "services.cli.topics:topics_app",
+    "up": "loomlog.services.cli.stack.up:up",
+    "down": "loomlog.services.cli.stack.up:down",
+    "status": "loomlog.services.cli.doctor.status:status",
+    "doctor": "loomlog.services.cli.doctor.doctor:doctor",
+    "review": "loomlog.services.cli.runs.review:review",
+    "run": "loomlog.services.cli.runs.runs:start",
+    "runs": "loomlog.services.cli.runs.history:runs_app",
+    "inbox": "loomlog.services.cli.runs.interrupts:inbox_app",
+    "pause": "loomlog.services.cli.admin.pauses:pause",
+    "resume": "loomlog.services.cli.admin.pauses:resume",
+    "state": "loomlog.services.cli.admin.pauses:state",
+    "limits": "loomlog.services.cli.admin.budget_limits:limits_app",
+    "usage": "loomlog.services.cli.admin.budget_limits:usage",
+    "routing": "loomlog.services.cli.admin.routing:routing",
+    "snapshot": "loomlog.services.cli.admin.snapshots:snapshot_app",
+    "events": "loomlog.services.cli.log.events:events_app",
+    "replay": "loomlog.services.cli.log.replay:replay_run",
+    "dlq": "loomlog.services.cli.log.dead_letters:dead_letters_app",
+    "audit": "loomlog.services.cli.log.audit:audit_app",
+    "subjects": "loomlog.services.cli.admin.subjects:subjects_app",
+    "presets": "loomlog.services.cli.admin.presets:presets_app",
+    "env-template": "loomlog.services.cli.admin.presets:env_template",
+    "projections": "loomlog.services.cli.log.projections:projections_app",
+    "topics": "loomlog.services.cli.log.topics:topics_app",
 }
 """Commands and where they are, in the order in which one needs them."""
 

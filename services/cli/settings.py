@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from connectors.configuration import ConfigurationProblem, Settings, read_settings
-from services.cli.failures import Unreachable, WrongUse
-from services.cli.stack.home import Home
-from services.cli.stack.record import StackRecord
-from services.cli.stack.status import StackStatus, stack_status
-from services.cli.wiring_record import Wiring, load_wiring
+from loomlog.connectors.configuration import ConfigurationProblem, Settings, read_settings
+from loomlog.services.cli.failures import Unreachable, WrongUse
+from loomlog.services.cli.stack.home import Home
+from loomlog.services.cli.stack.record import StackRecord
+from loomlog.services.cli.stack.services_record import Wiring, load_wiring
+from loomlog.services.cli.stack.status import StackStatus, stack_status
 
 TOKEN = "LOOMLOG_TOKEN"
 CLIENT = "loomlog-cli"

@@ -10,8 +10,8 @@ a parent can wait for them without a deadlock.
     queue     fair (fair_queue.py): tenants in turn, within one its users, within one the oldest that may enter
     refused   at once when the queue is full, later when its time is up (whoever keeps the time says so)
 
-Values and order only, no clock: services/runtime/admission.py keeps the time and wakes who is let in. Not chosen: one
-queue in the order of arrival (a tenant that floods it keeps everybody out), weights (nobody has asked for them).
+Values and order only, no clock: services/runtime/admission/queue.py keeps the time and wakes who is let in. Not chosen:
+one queue in the order of arrival (a tenant that floods it keeps everybody out), weights (nobody has asked for them).
 """
 
 from collections import Counter
@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.quick import quick
-from services.core.fair_queue import FairQueue
+from loomlog.schemas.quick import quick
+from loomlog.services.core.fair_queue import FairQueue
 
 BACKPRESSURE = "backpressure"
 USER_FULL = "per_user_quota_exhausted"

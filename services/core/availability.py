@@ -8,15 +8,16 @@ A cell is a model of a provider. It has two states of its own, kept apart becaus
 The provider says the rest when it is probed: whether it answers, and which models it lists. What nobody has asked about
 is taken to be well, and a provider that lists nothing has said nothing about its models.
 
-Before: schemas.stream_records. After: services/stream/providers.py keeps one matrix for a process.
+Before: loomlog.schemas.generated.stream_records. After: services/stream/global_tables/providers.py keeps one matrix for
+a process.
 """
 
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from schemas.stream_records import ModelMarked, ProbeRequested, ProviderProbed
-from services.core.run.falling_back import FALLS_BACK, STALE, class_of
+from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
+from loomlog.services.core.run.turns.fallback import FALLS_BACK, STALE, class_of
 
 RATE_LIMITED, STALLED, RECOVERED = "rate_limited", "stalled", "recovered"
 """Marks of a model."""

@@ -14,7 +14,7 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from schemas.making import open_twin
+from loomlog.schemas.making import open_twin
 
 if TYPE_CHECKING:
     from dataclasses import replace as changed

@@ -4,7 +4,7 @@ So a tenant that asks a thousand times keeps nobody out, nor does one of its use
 the queue keeps the time too. Not chosen: the order of arrival (the tenant that floods it has it all), weights (nobody
 has asked for them).
 
-After: admission.py, services/runtime/provider_queues.py.
+After: admission.py, services/runtime/models/provider_queues.py.
 """
 
 from collections import OrderedDict

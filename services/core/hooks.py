@@ -7,15 +7,16 @@ of the empty tenant are the operator's and see the calls of every tenant.
            the call; nothing that was widened then counts.
     post   in reverse order, also after a denial; each is shown the result as the one before left it.
 
-Pure, like everything in services/core. Before: schemas.stream_records. After: services/stream/hooks.py keeps a table
-for a process; services/runtime/hooks.py asks the hooks of a call.
+Pure, like everything in services/core. Before: loomlog.schemas.generated.stream_records. After:
+services/stream/global_tables/hooks.py keeps a table for a process; services/runtime/tools/hooks.py asks the hooks of a
+call.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schemas.stream_records import HookRegistered, HookRemoved
+from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
 
 PRE, POST = "pre", "post"
 PHASES = (PRE, POST)

@@ -4,14 +4,15 @@ An entry is named by (scope, tenant, agent); the last record about it counts. A 
 once for each value of the switch, so that processes that start again, or together, pause nothing twice. Pure, like
 everything in services/core.
 
-Before: schemas.stream_records.PauseSet. After: services/stream/pauses.py keeps one for a process.
+Before: loomlog.schemas.generated.stream_records.PauseSet. After: services/stream/global_tables/pauses.py keeps one for
+a process.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from schemas.stream_records import PauseSet
-from services.core.run.facts import Pause
+from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.services.core.run.run_facts import Pause
 
 AGENT, TENANT, ALL = "agent", "tenant", "all"
 Key = tuple[str, str, str]

@@ -10,12 +10,12 @@ refused by everybody who reads the topic, and remembered so that it can be remov
 Which key is the first may look different after the topic was compacted (two processes made one at the same time, and
 one of them was wrapped anew). That does no harm: both are the subject's, both open what they sealed, both are erased.
 
-Before: services/stream/subject_keys.py reads the topic. After: it unwraps what is here.
+Before: services/stream/encryption/subject_keys.py reads the topic. After: it unwraps what is here.
 """
 
 from dataclasses import dataclass
 
-from schemas.stream_records import SubjectErased, SubjectKeyMade
+from loomlog.schemas.generated.stream_records import SubjectErased, SubjectKeyMade
 
 Subject = tuple[str, str]
 """Tenant and user_id."""

@@ -29,14 +29,12 @@ from faust.exceptions import FaustError
 from faust.tables.wrappers import WindowWrapper
 from faust.types.auth import CredentialsT
 
-from connectors.errors import Permanent, Transient
-from schemas.codec import Codec, Undecodable, local_codec
-from schemas.stream_records import RunTally
-from services.insights.parking import letter_for, position_key
-from services.insights.report import View
-from services.insights.rereading import RereadingApp, RereadingConsumer, WindowTable, faust_settings
-from services.insights.settings import InsightsSettings
-from services.insights.tally import (
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.schemas.codec import Codec, Undecodable, local_codec
+from loomlog.schemas.generated.stream_records import RunTally
+from loomlog.services.insights.dead_letters import letter_for, position_key
+from loomlog.services.insights.faust_adapters import RereadingApp, RereadingConsumer, WindowTable, faust_settings
+from loomlog.services.insights.minute_windows import (
     EMPTY,
     MINUTE_MS,
     Admission,
@@ -46,6 +44,8 @@ from services.insights.tally import (
     minute_of,
     minute_start_ms,
 )
+from loomlog.services.insights.report import View
+from loomlog.services.insights.settings import InsightsSettings
 
 log = logging.getLogger("loomlog.insights")
 
@@ -231,7 +231,7 @@ class Insights:
             if found != expected if expected else not found:
                 raise Permanent(
                     f"topic {topic} has {found} partitions, expected {expected or 'at least 1'}; "
-                    "make the topics with `python -m redpanda.apply`",
+                    "make the topics with `python -m loomlog.redpanda.apply`",
                     kind="not_found",
                 )
 

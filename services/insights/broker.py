@@ -6,8 +6,8 @@ Before: settings. After: rereading tells Faust, main asks for the credentials be
 import faust
 from faust.types.auth import CredentialsT
 
-from connectors.errors import Permanent
-from connectors.kafka import KafkaOptions
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.kafka import KafkaOptions
 
 
 def broker_urls(options: KafkaOptions) -> str:

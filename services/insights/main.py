@@ -1,6 +1,6 @@
 """insights: live metrics over windows, read from the thin topic, never authoritative.
 
-    python -m services.insights.main
+    python -m loomlog.services.insights.main
 
 Stops on SIGTERM or SIGINT with 0. Everything else that ends it is an error on stderr and 1, so that a supervisor starts
 it again: wrong settings, a port that is taken, a broker that does not answer at the start, a crash of Faust, a stall.
@@ -18,16 +18,16 @@ from pathlib import Path
 
 import uvloop
 
-from connectors import logs
-from connectors.configuration.environment import read_settings
-from connectors.configuration.findings import ConfigurationProblem
-from connectors.configuration.settings import Settings
-from connectors.errors import OutsideError, Permanent
-from connectors.schema_registry import codec_for
-from services.insights.app import Insights, Stalled, member_name
-from services.insights.broker import credentials
-from services.insights.settings import InsightsSettings, insights_settings
-from services.insights.web import bound_socket, serve, web_app
+from loomlog.connectors.configuration.environment import read_settings
+from loomlog.connectors.configuration.findings import ConfigurationProblem
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.errors import OutsideError, Permanent
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.process import logs
+from loomlog.services.insights.app import Insights, Stalled, member_name
+from loomlog.services.insights.broker import credentials
+from loomlog.services.insights.settings import InsightsSettings, insights_settings
+from loomlog.services.insights.web import bound_socket, serve, web_app
 
 log = logging.getLogger("loomlog.insights")
 

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from services.insights.tally import EMPTY, MINUTE_MS, Minute, Rates, minute_start_ms
+from loomlog.services.insights.minute_windows import EMPTY, MINUTE_MS, Minute, Rates, minute_start_ms
 
 WINDOW_MINUTES = (1, 5, 15)
 BREAKDOWN_MINUTES = 5

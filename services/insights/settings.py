@@ -1,4 +1,4 @@
-"""What insights is told, taken from the one table of settings (connectors.configuration).
+"""What insights is told, taken from the one table of settings (loomlog.connectors.configuration).
 
     LOOMLOG_KAFKA, LOOMLOG_KAFKA_*      where the log is
     LOOMLOG_REPLICATION_FACTOR          copies of the topic Faust creates for its table
@@ -11,10 +11,10 @@ Before: main reads the environment. After: app connects with it, web listens.
 
 from dataclasses import dataclass
 
-from connectors.configuration.settings import Settings
-from connectors.errors import Permanent
-from connectors.kafka import KafkaOptions
-from connectors.options import kafka_options
+from loomlog.connectors.configuration.driver_options import kafka_options
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.kafka import KafkaOptions
 
 SOURCE_TOPIC = "loom.insights.runs"
 DEAD_LETTER_TOPIC = "loom.dead-letter"

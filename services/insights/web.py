@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from services.insights.report import View, as_json, as_metrics
+from loomlog.services.insights.report import View, as_json, as_metrics
 
 ADDRESS = "127.0.0.1"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -13,7 +13,7 @@ take turns, one stands by on a lock of Postgres that is free the moment the othe
 
 A build of an older version is rebuilt before anything is written; readers keep the old rows until the switch.
 
-Before: main wires it. After: pace.py says how long to rest, projections.run_projection.
+Before: main wires it. After: pace.py says how long to rest, loomlog.projections.engine.run_projection.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from connectors.errors import Permanent, Transient
-from connectors.postgres import translated
-from projections.builds import VERSION, Build, Builds, StatusRow
-from projections.cursors import Dropped, Fenced
-from projections.rebuild import Connect, Fill, OpenTail, PausableTail, RebuildReport, rebuild
-from projections.run_projection import Applied, RunProjection
-from schemas.codec import Codec
-from services.projector.pace import Pace
-from services.projector.settings import ProjectorSettings
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.storage.postgres import translated
+from loomlog.projections.engine.builds import VERSION, Build, Builds, StatusRow
+from loomlog.projections.engine.cursors import Dropped, Fenced
+from loomlog.projections.engine.rebuild import Connect, Fill, OpenTail, PausableTail, RebuildReport, rebuild
+from loomlog.projections.engine.run_projection import Applied, RunProjection
+from loomlog.schemas.codec import Codec
+from loomlog.services.projector.pace import Pace
+from loomlog.services.projector.settings import ProjectorSettings
 
 log = logging.getLogger("loomlog.projector")
 
@@ -235,7 +235,7 @@ class Projector:
         log.info("rebuilt %d events in %.1f s; build %d is live", report.events, report.seconds, report.build)
 
     async def rebuild(self, partitions: int, **more: Any) -> RebuildReport:
-        """Builds the projections anew beside the live ones and switches; see projections.rebuild."""
+        """Builds the projections anew beside the live ones and switches; see loomlog.projections.engine.rebuild."""
         settings = self._settings
         return await rebuild(
             self._connect,

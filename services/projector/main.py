@@ -1,6 +1,6 @@
 """projector: the events of runs into Postgres.
 
-    python -m services.projector.main            projects until SIGTERM or SIGINT, then ends with 0
+    python -m loomlog.services.projector.main            projects until SIGTERM or SIGINT, then ends with 0
     python -m services.projector.main rebuild    builds the projections anew beside the live ones, compares, switches
 
 A lost broker or Postgres is waited for. Everything else that ends it is an error on stderr and 1, so that a supervisor
@@ -20,20 +20,20 @@ from pathlib import Path
 
 import uvloop
 
-from connectors import logs
-from connectors.configuration.environment import read_settings
-from connectors.configuration.findings import ConfigurationProblem
-from connectors.configuration.settings import Settings
-from connectors.errors import OutsideError
-from connectors.garbage import collect_rarely
-from connectors.kafka import open_tail, topic_partitions
-from connectors.postgres import connect
-from connectors.schema_registry import codec_for
-from projections.filling import Filling
-from projections.rebuild import Progress
-from schemas.codec import Codec
-from services.projector.loop import Projector
-from services.projector.settings import ProjectorSettings, projector_settings
+from loomlog.connectors.configuration.environment import read_settings
+from loomlog.connectors.configuration.findings import ConfigurationProblem
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.kafka import open_tail, topic_partitions
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.process import logs
+from loomlog.connectors.process.gc_tuning import collect_rarely
+from loomlog.connectors.storage.postgres import connect
+from loomlog.projections.engine.parallel_rebuild import Filling
+from loomlog.projections.engine.rebuild import Progress
+from loomlog.schemas.codec import Codec
+from loomlog.services.projector.loop import Projector
+from loomlog.services.projector.settings import ProjectorSettings, projector_settings
 
 log = logging.getLogger("loomlog.projector")
 
@@ -46,7 +46,7 @@ MakeCodec = Callable[[], Awaitable[Codec]]
 def main(arguments: Sequence[str] = ()) -> int:
     """The process; the exit code."""
     if list(arguments) not in ([], ["rebuild"]):
-        sys.stderr.write("usage: python -m services.projector.main [rebuild]\n")
+        sys.stderr.write("usage: python -m loomlog.services.projector.main [rebuild]\n")
         return 2
     logs.begin()
     try:

@@ -1,4 +1,4 @@
-"""What the projector is told, taken from the one table of settings (connectors.configuration).
+"""What the projector is told, taken from the one table of settings (loomlog.connectors.configuration).
 
     LOOMLOG_KAFKA, LOOMLOG_KAFKA_*          where the log is
     LOOMLOG_POSTGRES, LOOMLOG_POSTGRES_SSL* where the rows go
@@ -11,12 +11,12 @@ import os
 import socket
 from dataclasses import dataclass
 
-from connectors.configuration.settings import Settings
-from connectors.errors import Permanent
-from connectors.kafka import KafkaOptions
-from connectors.options import kafka_options, postgres_options
-from connectors.postgres import PostgresOptions
-from projections.builds import PREFIX
+from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.kafka import KafkaOptions
+from loomlog.connectors.storage.postgres import PostgresOptions
+from loomlog.projections.engine.builds import PREFIX
 
 TOPIC = "loom.run.events"
 

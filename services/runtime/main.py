@@ -1,6 +1,6 @@
 """runtime: owns partitions of runs, calls models and tools, appends.
 
-    python -m services.runtime.main
+    python -m loomlog.services.runtime.main
 
 Several may run; the group spreads the partitions. SIGTERM drains: calls under way get a bounded time to finish and to
 be recorded, then the partitions are given up. Any unexpected exception ends the process with 1, so that its supervisor
@@ -20,40 +20,40 @@ from typing import Any
 
 import uvloop
 
-from connectors import logs
-from connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes
-from connectors.errors import OutsideError
-from connectors.garbage import collect_rarely
-from connectors.lifelines import ask_for, until_gone
-from connectors.open_files import allow_open_files
-from connectors.process_secrecy import hide_from_other_programs
-from connectors.tools.remote_calls import RESULTS_TOPIC
-from services.runtime import topic_names
-from services.runtime.admission import door_of
-from services.runtime.clock import clock_ms
-from services.runtime.deltas import Previews
-from services.runtime.desk import RunDesk
-from services.runtime.exposition import exposition
-from services.runtime.hand_over import HandOver
-from services.runtime.metrics import RunMetrics
-from services.runtime.outside import Outside, opened
-from services.runtime.responses import Responses
-from services.runtime.routing import checked_tiers
-from services.runtime.run_family import RunFamily
-from services.runtime.secrecy import Secrecy
-from services.runtime.settings import MissingSetting
-from services.runtime.tally import Tallies
-from services.runtime.web import ADDRESS, bound_socket, serve
-from services.runtime.work import NO_TOOLS, calls_of
-from services.stream.calls import Calls
-from services.stream.dead_letters import DeadLetters
-from services.stream.host import Host
-from services.stream.past import Past
-from services.stream.sealed_content import letters_value
-from services.stream.snapshot import Snapshots
-from services.stream.standby import Standby
-from services.stream.subject_keys import WrongKey
-from services.stream.workplace import Workplace
+from loomlog.connectors.configuration import ConfigurationProblem, Loaded, load, prepare_volumes
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.process import logs
+from loomlog.connectors.process.file_limits import allow_open_files
+from loomlog.connectors.process.gc_tuning import collect_rarely
+from loomlog.connectors.process.hardening import hide_from_other_programs
+from loomlog.connectors.process.liveness_sockets import ask_for, until_gone
+from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
+from loomlog.services.runtime import topics
+from loomlog.services.runtime.admission.queue import door_of
+from loomlog.services.runtime.clock import clock_ms
+from loomlog.services.runtime.content.encryption import Secrecy
+from loomlog.services.runtime.effects import NO_TOOLS, calls_of
+from loomlog.services.runtime.models.previews import Previews
+from loomlog.services.runtime.models.routing import checked_tiers
+from loomlog.services.runtime.resources import Outside, opened
+from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.runtime.run.interrupt_responses import Responses
+from loomlog.services.runtime.run.late_results import HandOver
+from loomlog.services.runtime.settings import MissingSetting
+from loomlog.services.runtime.telemetry.exposition import exposition
+from loomlog.services.runtime.telemetry.metrics import RunMetrics
+from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bound_socket, serve
+from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.encryption.content_fields import letters_value
+from loomlog.services.stream.encryption.subject_keys import WrongKey
+from loomlog.services.stream.host import Host
+from loomlog.services.stream.ownership.standby import Standby
+from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.snapshots.snapshots import Snapshots
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -74,14 +74,14 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
     family = RunFamily()
     metrics = RunMetrics()
     watched = metrics.watching(outside.tracing)
-    tallies = Tallies(codec, appender, topic=topic_names.TALLY_TOPIC, clock_ms=clock_ms)
-    past = Past(family, codec, ranges, topic_names.TOPICS.events)
+    tallies = Tallies(codec, appender, topic=topics.TALLY_TOPIC, clock_ms=clock_ms)
+    past = Past(family, codec, ranges, topics.TOPICS.events)
 
     def term_of(partition: int) -> int:
         owner = host.owners.get(partition)
         return owner.partition.term if owner is not None and owner.partition is not None else -1
 
-    previews = Previews(codec, appender, topic=topic_names.DELTAS_TOPIC, partitions=outside.partitions, term_of=term_of)
+    previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=outside.partitions, term_of=term_of)
     work = calls_of(
         loaded,
         settings,
@@ -126,9 +126,9 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
 
     letters: dict[str, Any] = {}
     if keys is not None:
-        letters = {"kept": letters_value(keys, codec, topic_names.TOPICS.commands, never=RESULTS_TOPIC)}
+        letters = {"kept": letters_value(keys, codec, topics.TOPICS.commands, never=RESULTS_TOPIC)}
     dead_letters = DeadLetters(
-        codec, appender, topic=topic_names.TOPICS.dead_letters, service="runtime", clock_ms=clock_ms, **letters
+        codec, appender, topic=topics.TOPICS.dead_letters, service="runtime", clock_ms=clock_ms, **letters
     )
     for results in (remote.calls if remote is not None else None, outside.clients.results):
         if results is not None:
@@ -136,7 +136,7 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
     hand_over = HandOver(
         codec,
         appender,
-        topic=topic_names.TOPICS.commands,
+        topic=topics.TOPICS.commands,
         partitions=outside.partitions,
         clock_ms=clock_ms,
         name=settings.name,
@@ -152,10 +152,10 @@ async def _serve(loaded: Loaded, outside: Outside) -> None:
     workplace = Workplace(
         family=family,
         codec=codec,
-        topics=topic_names.TOPICS,
+        topics=topics.TOPICS,
         appender=appender,
         ranges=ranges,
-        snapshots=Snapshots(family, codec, appender=appender, ranges=ranges, topic=topic_names.TOPICS.snapshots),
+        snapshots=Snapshots(family, codec, appender=appender, ranges=ranges, topic=topics.TOPICS.snapshots),
         past=past,
         dead_letters=dead_letters,
         calls=calls,

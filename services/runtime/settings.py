@@ -4,13 +4,18 @@ import os
 import socket
 from dataclasses import dataclass, field
 
-from connectors.configuration import Settings
-from connectors.errors import Permanent
-from connectors.kafka import KafkaOptions
-from connectors.options import encryption_keys, installation_key, kafka_options, postgres_options
-from connectors.postgres import PostgresOptions
-from connectors.sealing import KeyEncryptionKeys
-from connectors.secret_key import SecretKey
+from loomlog.connectors.configuration import Settings
+from loomlog.connectors.configuration.driver_options import (
+    encryption_keys,
+    installation_key,
+    kafka_options,
+    postgres_options,
+)
+from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.kafka import KafkaOptions
+from loomlog.connectors.storage.postgres import PostgresOptions
 
 
 class MissingSetting(Exception):

@@ -9,11 +9,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from connectors.errors import UnknownOutcome
-from connectors.protocols import LogAppender, LogRecord, Outgoing
-from schemas.codec import Codec
-from schemas.stream_records import DeadLetter, Header
-from services.stream.snapshot import batches
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.protocols import LogAppender, LogRecord, Outgoing
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.stream_records import DeadLetter, Header
+from loomlog.services.stream.snapshots.snapshots import batches
 
 log = logging.getLogger(__name__)
 

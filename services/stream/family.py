@@ -1,16 +1,16 @@
 """What the loop must know about a family of aggregates: its three functions and a few names.
 
 Before: services/core/<family> holds the rules. After: services/stream drives them. One small adapter for each family
-lives with the process that owns it (services/runtime/run_family.py).
+lives with the process that owns it (services/runtime/run/family.py).
 """
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from schemas.codec import Record
-from schemas.values import ForkPoint, RunPosition
-from services.core.canonical import StateCodec
+from loomlog.schemas.codec import Record
+from loomlog.schemas.generated.values import ForkPoint, RunPosition
+from loomlog.services.core.canonical import StateCodec
 
 
 class Family(Protocol):

@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
-from connectors.errors import Transient, UnknownOutcome
-from connectors.kafka import MAX_BATCH_BYTES
-from connectors.protocols import LogRanges, Outgoing
-from schemas.codec import Codec, Undecodable
-from schemas.reader import TermReader
-from services.stream.calls import Calls
-from services.stream.distribution import RECORDS, SECONDS, Distribution
-from services.stream.family import Family
-from services.stream.owner import Owner
-from services.stream.partition import Due, Gap, Partition
-from services.stream.workplace import Workplace
+from loomlog.connectors.errors import Transient, UnknownOutcome
+from loomlog.connectors.kafka import MAX_BATCH_BYTES
+from loomlog.connectors.protocols import LogRanges, Outgoing
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.reader import TermReader
+from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.family import Family
+from loomlog.services.stream.histogram import RECORDS, SECONDS, Distribution
+from loomlog.services.stream.ownership.owner import Owner
+from loomlog.services.stream.partition.partition import Due, Gap, Partition
 
 log = logging.getLogger(__name__)
 

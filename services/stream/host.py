@@ -10,16 +10,16 @@ Before: services/runtime/main.py builds it. After: owner.py takes commands and r
 
 import asyncio
 
-from services.stream.alarms import Alarms
-from services.stream.checkpoints import Checkpoints
-from services.stream.drain import DRAIN_S, Drain
-from services.stream.flusher import Flusher
-from services.stream.membership import Membership
-from services.stream.owner import Owner
-from services.stream.ownership import AskFor, Ownership
-from services.stream.standby import PausableTail, Standby
-from services.stream.watches import watch_quiet_partitions, watch_the_wire
-from services.stream.workplace import Figures, Workplace
+from loomlog.services.stream.context import Figures, Workplace
+from loomlog.services.stream.flusher import Flusher
+from loomlog.services.stream.ownership.assignment import AskFor, Ownership
+from loomlog.services.stream.ownership.drain import DRAIN_S, Drain
+from loomlog.services.stream.ownership.membership import Membership
+from loomlog.services.stream.ownership.owner import Owner
+from loomlog.services.stream.ownership.standby import PausableTail, Standby
+from loomlog.services.stream.ownership.watchdog import watch_quiet_partitions, watch_the_wire
+from loomlog.services.stream.partition.timers import Alarms
+from loomlog.services.stream.snapshots.schedule import Checkpoints
 
 MAX_PENDING = 20_000
 """Decisions waiting for the log, and commands waiting for a look-up, before further ones are left in their topic;
@@ -41,8 +41,8 @@ class Host:
         ask_for: AskFor | None = None,
         drain_s: float = DRAIN_S,
     ) -> None:
-        """`ask_for` is connectors.lifelines.ask_for, for a process that has a lifeline of its own; `drain_s` is how
-        long calls under way may take before their partition is given up."""
+        """`ask_for` is loomlog.connectors.process.liveness_sockets.ask_for, for a process that has a lifeline of its
+        own; `drain_s` is how long calls under way may take before their partition is given up."""
         self.figures = Figures()
         self.owners: dict[int, Owner] = {}
         self.flusher = Flusher(work, lambda: list(self.owners.values()), lost=lambda *what: self.ownership.lost(*what))

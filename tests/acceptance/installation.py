@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from services.cli.stack.ports import pick_port
+from loomlog.services.cli.stack.ports import pick_port
 from tests.acceptance.lab_model import KEY
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -161,7 +161,7 @@ class Installation:
         return Ended(code=ended.returncode, out=ended.stdout, err=ended.stderr)
 
     def command(self, *arguments: str) -> Sequence[str]:
-        return (sys.executable, "-P", "-m", "services.cli.main", *arguments)
+        return (sys.executable, "-P", "-m", "loomlog.services.cli.main", *arguments)
 
     def up(self) -> Ended:
         return self.loomlog("up", "--detach", timeout_s=START_TIMEOUT_S)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
-from services.cli.stack.ports import pick_port
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
+from loomlog.services.cli.stack.ports import pick_port
 from tests.benchmarks import parked
 from tests.benchmarks.curves import Row, Sizes, stack_of
 from tests.benchmarks.event_to_client import of_file

@@ -4,18 +4,18 @@ A replay here reads events from the broker, from the beginning of each partition
 process: once straight through, as an owner that takes over does, and once as `loomlog replay` proves a run, where every
 state is also written and read back. A run that drifts is an error.
 
-Before: scaling.py. After: takeover.py, projections.py, services/core/run/replaying.py.
+Before: scaling.py. After: takeover.py, projections.py, services/core/run/history/replay.py.
 """
 
 import asyncio
 import time
 from dataclasses import asdict, replace
 
-from connectors.kafka import KafkaOptions, KafkaRanges
-from projections.builds import Builds
-from schemas.codec import local_codec
-from schemas.reader import TermReader
-from services.core.run.replaying import Folding
+from loomlog.connectors.kafka import KafkaOptions, KafkaRanges
+from loomlog.projections.engine.builds import Builds
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.reader import TermReader
+from loomlog.services.core.run.history.replay import Folding
 from tests.benchmarks import projections, takeover
 from tests.benchmarks.curves import Row, Sizes, stack_of
 from tests.benchmarks.filling import EVENTS, events_in, fill

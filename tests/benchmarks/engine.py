@@ -21,42 +21,42 @@ from pathlib import Path
 
 import uvloop
 
-from connectors.configuration import Loaded, load
-from connectors.garbage import collect_rarely
-from connectors.memory_log import MemoryLog
-from connectors.partitioner import partition_of
-from connectors.protocols import Incoming, LogRecord, Outgoing
-from schemas.codec import local_codec
-from schemas.ids import fresh_token
-from schemas.run_commands import StartRun
-from schemas.values import CommandEnvelope
-from services.core.hooks import HookTable
-from services.core.run.state import Ended
-from services.runtime.admission import door_of
-from services.runtime.clock import clock_ms
-from services.runtime.credentials import NO_CREDENTIALS
-from services.runtime.deltas import Previews
-from services.runtime.desk import RunDesk
-from services.runtime.hooks import Hooks
-from services.runtime.metrics import RunMetrics
-from services.runtime.past_runs import PastRun
-from services.runtime.responses import Responses
-from services.runtime.routing import Routing
-from services.runtime.run_family import RunFamily
-from services.runtime.secrecy import Secrecy
-from services.runtime.settings import runtime_settings
-from services.runtime.tally import Tallies
-from services.runtime.tracing import NO_TRACING
-from services.runtime.work import calls_of
-from services.stream.calls import Calls
-from services.stream.dead_letters import DeadLetters
-from services.stream.family import Topics
-from services.stream.host import Host
-from services.stream.membership import FixedMembership
-from services.stream.partition import Aggregate
-from services.stream.past import Past
-from services.stream.snapshot import Snapshots
-from services.stream.workplace import Workplace
+from loomlog.connectors.configuration import Loaded, load
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.process.gc_tuning import collect_rarely
+from loomlog.connectors.protocols import Incoming, LogRecord, Outgoing
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.ids import fresh_token
+from loomlog.services.core.hooks import HookTable
+from loomlog.services.core.run.state import Ended
+from loomlog.services.runtime.admission.queue import door_of
+from loomlog.services.runtime.clock import clock_ms
+from loomlog.services.runtime.content.encryption import Secrecy
+from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS
+from loomlog.services.runtime.effects import calls_of
+from loomlog.services.runtime.models.previews import Previews
+from loomlog.services.runtime.models.routing import Routing
+from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.runtime.run.interrupt_responses import Responses
+from loomlog.services.runtime.run.run_index import PastRun
+from loomlog.services.runtime.settings import runtime_settings
+from loomlog.services.runtime.telemetry.metrics import RunMetrics
+from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
+from loomlog.services.runtime.tools.hooks import Hooks
+from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.family import Topics
+from loomlog.services.stream.host import Host
+from loomlog.services.stream.ownership.membership import FixedMembership
+from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.partition import Aggregate
+from loomlog.services.stream.snapshots.snapshots import Snapshots
 from tests.benchmarks.workload import AGENT, CONFIGURATION, ENVIRONMENT, PROMPT
 
 TOPICS = Topics.of("run")

@@ -7,10 +7,10 @@ and clients share this machine's clock.
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
-from connectors.kafka import KafkaOptions, KafkaRanges, topic_partitions
-from projections.frame import FRAMES_PER_EVENT
-from schemas.codec import Undecodable, local_codec
-from schemas.reader import TermReader
+from loomlog.connectors.kafka import KafkaOptions, KafkaRanges, topic_partitions
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT
+from loomlog.schemas.codec import Undecodable, local_codec
+from loomlog.schemas.reader import TermReader
 
 EVENTS = "loom.run.events"
 

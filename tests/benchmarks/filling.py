@@ -2,7 +2,7 @@
 
 import asyncio
 
-from connectors.kafka import KafkaOptions, KafkaRanges, topic_partitions
+from loomlog.connectors.kafka import KafkaOptions, KafkaRanges, topic_partitions
 from tests.benchmarks.main import Stack, client
 
 EVENTS = "loom.run.events"

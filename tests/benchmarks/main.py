@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from services.cli.stack.ports import pick_port
+from loomlog.services.cli.stack.ports import pick_port
 from tests.benchmarks.machine import machine
 from tests.benchmarks.speed import measure_speed
 from tests.benchmarks.speed_workload import SPEED_CONFIGURATION
@@ -111,7 +111,7 @@ def environment_in(folder: Path, configuration: str) -> dict[str, str]:
 def loomlog(command: str, environment: dict[str, str], *, timeout_s: float = UP_TIMEOUT_S) -> str:
     """Run one `loomlog` command; its standard output."""
     done = subprocess.run(
-        [sys.executable, "-m", "services.cli.main", *command.split()],
+        [sys.executable, "-m", "loomlog.services.cli.main", *command.split()],
         env=environment,
         capture_output=True,
         text=True,

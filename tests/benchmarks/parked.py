@@ -24,13 +24,13 @@ from typing import Any
 
 import psutil
 
-from connectors.kafka import MAX_BATCH_BYTES, KafkaAppender, KafkaOptions, KafkaRanges
-from connectors.partitioner import partition_of
-from connectors.protocols import Outgoing
-from schemas.codec import local_codec
-from schemas.ids import fresh_token
-from schemas.run_commands import StartRun
-from schemas.values import CommandEnvelope
+from loomlog.connectors.kafka import MAX_BATCH_BYTES, KafkaAppender, KafkaOptions, KafkaRanges
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.ids import fresh_token
 from tests.benchmarks.machine import machine
 from tests.benchmarks.main import Stack, cpu_seconds, environment_in, loomlog, up
 from tests.benchmarks.workload import CONFIGURATION

@@ -30,12 +30,12 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail, open_tail, topic_partitions
-from connectors.partitioner import partition_of
-from connectors.postgres import PostgresOptions, connect
-from connectors.protocols import Outgoing
-from projections.builds import Builds, TableHash
-from schemas.producing import start_run_record
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail, open_tail, topic_partitions
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import Outgoing
+from loomlog.connectors.storage.postgres import PostgresOptions, connect
+from loomlog.projections.engine.builds import Builds, TableHash
+from loomlog.schemas.producer import start_run_record
 from tests.benchmarks.closed_loop import percentile
 from tests.benchmarks.filling import IN_FLIGHT, fill
 from tests.benchmarks.machine import machine

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from connectors.open_files import allow_open_files
+from loomlog.connectors.process.file_limits import allow_open_files
 
 TIMEOUT_S = 120.0
 """For one answer; a stream that takes longer counts as stalled."""

@@ -27,12 +27,12 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
-from connectors.protocols import LogRecord, Outgoing
-from schemas.codec import local_codec, peek
-from schemas.producing import start_run_record
-from schemas.stream_events import Claim
-from schemas.stream_records import PartitionCheckpoint
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
+from loomlog.connectors.protocols import LogRecord, Outgoing
+from loomlog.schemas.codec import local_codec, peek
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.generated.stream_records import PartitionCheckpoint
+from loomlog.schemas.producer import start_run_record
 from tests.benchmarks.filling import fill
 from tests.benchmarks.machine import machine
 from tests.benchmarks.main import Stack, environment_in, loomlog, up

@@ -13,16 +13,16 @@ from contextlib import asynccontextmanager
 
 import uvloop
 
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail
-from connectors.partitioner import partition_of
-from connectors.protocols import Outgoing
-from schemas.codec import local_codec, peek
-from schemas.ids import fresh_token
-from schemas.placing import Placer
-from schemas.reader import TermReader
-from schemas.run_commands import StartRun
-from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused
-from schemas.values import CommandEnvelope
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.codec import local_codec, peek
+from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.ids import fresh_token
+from loomlog.schemas.reader import TermReader
+from loomlog.schemas.sticky_partitioner import Placer
 from tests.benchmarks.closed_loop import measure, tell
 from tests.benchmarks.workload import AGENT, PROMPT
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx
 
-from connectors.kafka import KafkaAppender, KafkaOptions
-from schemas.run_commands import StartRun
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
+from loomlog.schemas.generated.run_commands import StartRun
 from tests.chaos import evidence, standstill
 from tests.chaos.checker import Verdict, check
 from tests.chaos.evidence import COMMANDS, DEAD_LETTERS, EVENTS, Evidence, Probe, Promise, Row, Strike

@@ -7,7 +7,7 @@ file wins. Nothing of the product's own stack is changed for it.
 What a fault has to know is read where it is: who leads a partition from the brokers' metadata, who is the active
 controller from the quorum's own files (the metadata names any broker).
 
-Before: rig.  After: services.cli.stack (Java, jars, children), redpanda.cluster (is it ready?).
+Before: rig.  After: loomlog.services.cli.stack (Java, jars, children), loomlog.redpanda.cluster (is it ready?).
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from typing import TypeVar
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from redpanda.cluster import ClusterProblem, ask
-from services.cli.stack.broker import (
+from loomlog.redpanda.cluster import ClusterProblem, ask
+from loomlog.services.cli.stack.broker import (
     FORMAT_FLAGS,
     FORMAT_TIMEOUT_S,
     JVM_FLAGS,
@@ -37,12 +37,12 @@ from services.cli.stack.broker import (
     server_environment,
     server_properties,
 )
-from services.cli.stack.child import Child
-from services.cli.stack.home import write_atomically
-from services.cli.stack.java import LOCAL_BROKER, find_java, resolve_jars
-from services.cli.stack.oneshot import run
-from services.cli.stack.ports import LOOPBACK, pick_port
-from services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.child import Child
+from loomlog.services.cli.stack.home import write_atomically
+from loomlog.services.cli.stack.java import LOCAL_BROKER, find_java, resolve_jars
+from loomlog.services.cli.stack.oneshot import run
+from loomlog.services.cli.stack.ports import LOOPBACK, pick_port
+from loomlog.services.cli.stack.problems import StackProblem
 
 NODES = (1, 2, 3)
 ASK_TIMEOUT_S = 3.0

@@ -27,14 +27,14 @@ from itertools import count
 
 import httpx
 
-from connectors.errors import UnknownOutcome
-from connectors.kafka import KafkaAppender
-from connectors.partitioner import partition_of
-from connectors.protocols import Outgoing
-from schemas.codec import local_codec
-from schemas.ids import fresh_token
-from schemas.run_commands import CancelRun, StartRun
-from schemas.values import CommandEnvelope
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.kafka import KafkaAppender
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.run_commands import CancelRun, StartRun
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.ids import fresh_token
 from tests.chaos.evidence import COMMANDS, Promise
 from tests.chaos.stack import CALLER, PARTITIONS, SPRINTER, WORKER
 from tests.chaos.witness import Witness

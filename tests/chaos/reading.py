@@ -4,8 +4,8 @@
     values, end = read(value, at)         # plain dicts, lists and values, as fastavro gives them
 
 fastavro pays one call of Python for each byte of a number, which made the simulation's checker spend a tenth of all
-time on it. This is a third reader beside fastavro and the one of the services (schemas/decoding.py), and shares no code
-with either; test_wire.py holds it to fastavro.
+time on it. This is a third reader beside fastavro and the one of the services (schemas/fast_decoder.py), and shares no
+code with either; test_wire.py holds it to fastavro.
 
 It raises Unusual, or what Python raises over bytes that end too soon, for what it does not understand. That says
 nothing about the record: wire.py asks fastavro then.

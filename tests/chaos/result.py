@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from services.cli.stack.java import LOCAL_BROKER
+from loomlog.services.cli.stack.java import LOCAL_BROKER
 from tests.chaos.campaign import Outcome
 from tests.chaos.pauses import OWNERS
 

@@ -4,7 +4,7 @@ One supervisor (the product's own) starts everything and starts again whatever e
 a campaign kills the same process many times, which would make a patient supervisor give up. What ends by itself is
 started again too, and counted.
 
-Before: striker.  After: stack.py fills it with processes, services.cli.stack.children keeps them.
+Before: striker.  After: stack.py fills it with processes, loomlog.services.cli.stack.children keeps them.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from pathlib import Path
 
 import psutil
 
-from services.cli.stack.child import Child, Exit
-from services.cli.stack.children import Supervisor
-from services.cli.stack.logfile import tail
-from services.cli.stack.record import ChildRecord
+from loomlog.services.cli.stack.child import Child, Exit
+from loomlog.services.cli.stack.children import Supervisor
+from loomlog.services.cli.stack.logfile import tail
+from loomlog.services.cli.stack.record import ChildRecord
 from tests.chaos.clock import JUMP
 from tests.chaos.cluster import Cluster
 
@@ -148,7 +148,7 @@ class Rig:
             told = f"LOOMLOG_REPLICA_ID={self.life(name)}"
             clock = self._clock(name)
             clock.unlink(missing_ok=True)
-            main = f"services.{module}.main"
+            main = f"loomlog.services.{module}.main"
             return ("env", told, sys.executable, "-P", "-m", "tests.chaos.clock", str(clock), main)
 
         return Child(name=name, environment=environment, cwd=self.folder, before_start=before_start)

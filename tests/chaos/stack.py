@@ -20,14 +20,14 @@ from pathlib import Path
 
 import httpx
 
-from redpanda.apply import apply
-from redpanda.topics import Profile
-from services.cli.stack.broker import NAME as BROKER
-from services.cli.stack.broker import Broker
-from services.cli.stack.child import Child
-from services.cli.stack.home import Home, open_home
-from services.cli.stack.ports import LOOPBACK, pick_port
-from services.cli.stack.postgres import Postgres
+from loomlog.redpanda.apply import apply
+from loomlog.redpanda.topics import Profile
+from loomlog.services.cli.stack.broker import NAME as BROKER
+from loomlog.services.cli.stack.broker import Broker
+from loomlog.services.cli.stack.child import Child
+from loomlog.services.cli.stack.home import Home, open_home
+from loomlog.services.cli.stack.ports import LOOPBACK, pick_port
+from loomlog.services.cli.stack.postgres import Postgres
 from tests.chaos.cluster import Cluster, broker_name
 from tests.chaos.rig import Rig
 from tests.conftest import CACHE

@@ -6,10 +6,10 @@ Written with the product's codec, read by the checker's own, so that the two mee
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.codec import Record as Avro
-from schemas.codec import digest, local_codec
-from schemas.run_commands import StartRun
-from schemas.run_events import (
+from loomlog.schemas.codec import Record as Avro
+from loomlog.schemas.codec import digest, local_codec
+from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.generated.run_events import (
     CompactionRequested,
     ContextCompacted,
     ModelCallRequested,
@@ -19,8 +19,8 @@ from schemas.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
-from schemas.stream_events import Claim
-from schemas.values import AgentDefinition, CommandEnvelope, Envelope, ToolCall, Usage
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, Envelope, ToolCall, Usage
 from tests.chaos.evidence import Evidence, Promise, Record, Row
 from tests.chaos.history import NO_DIGEST
 

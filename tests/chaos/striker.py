@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from services.cli.stack.postgres import NAME as POSTGRES
+from loomlog.services.cli.stack.postgres import NAME as POSTGRES
 from tests.chaos.evidence import EVENTS, Probe, Strike
 from tests.chaos.faults import Fault
 from tests.chaos.load import Load

@@ -2,7 +2,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from schemas.run_events import RunCompleted, RunRefused
+from loomlog.schemas.generated.run_events import RunCompleted, RunRefused
 from tests.chaos.checker import check
 from tests.chaos.evidence import Row, Spent
 from tests.chaos.story_book import CALL, RUN, USAGE, Log, asked, good, replied, returned, turns, until_the_call

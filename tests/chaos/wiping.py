@@ -3,15 +3,15 @@
 Not chosen: deleting its records. A broker refuses that for a compacted topic, and a topic that is gone for a moment is
 the harder case.
 
-Before: striker.  After: redpanda.apply.
+Before: striker.  After: loomlog.redpanda.apply.
 """
 
 import asyncio
 from functools import partial
 
-from redpanda.apply import apply
-from redpanda.cluster import ClusterProblem
-from redpanda.topics import Profile
+from loomlog.redpanda.apply import apply
+from loomlog.redpanda.cluster import ClusterProblem
+from loomlog.redpanda.topics import Profile
 from tests.chaos.cluster import answered, open_admin
 
 SNAPSHOTS = "loom.run.snapshots"

@@ -10,11 +10,11 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from connectors.kafka import KafkaOptions, KafkaTail
-from schemas.codec import local_codec
-from schemas.reader import TermReader
-from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
-from schemas.stream_events import Claim
+from loomlog.connectors.kafka import KafkaOptions, KafkaTail
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunStarted
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.reader import TermReader
 from tests.chaos.evidence import EVENTS, Sighting
 
 ENDS = frozenset(record.SCHEMA for record in (RunCompleted, RunFailed, RunCancelled, RunRefused))

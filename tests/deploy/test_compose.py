@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from connectors.configuration.settings import setting_rows
+from loomlog.connectors.configuration.settings import setting_rows
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -22,10 +22,10 @@ def test_everything_copied_from_the_context_exists_and_is_let_through() -> None:
 
 
 def test_every_package_of_the_project_is_in_the_image() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    copied = [text.split()[0] for text in rest("COPY")]
-    assert set(packages) <= set(copied)
+    packages = {f"loomlog/{path.name}" for path in (ROOT / "loomlog").iterdir() if path.is_symlink()}
+    assert packages
+    copied = [text.split()[1].removeprefix("/opt/loomlog/") for text in rest("COPY") if text.startswith(tuple("cprs"))]
+    assert packages <= set(copied)
 
 
 def test_dependencies_are_installed_by_hash_and_tools_of_developers_are_removed() -> None:

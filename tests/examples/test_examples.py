@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
-from connectors.partitioner import partition_of
-from connectors.protocols import Outgoing
-from redpanda.apply import apply
-from schemas.codec import local_codec
-from schemas.ids import partition_key
-from schemas.reader import TermReader
-from schemas.run_events import ModelReplied, RunCompleted, RunStarted
-from schemas.values import Envelope, Usage
-from services.runtime.tracing import NO_TRACING
-from services.stream.family import Topics
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import Outgoing
+from loomlog.redpanda.apply import apply
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.run_events import ModelReplied, RunCompleted, RunStarted
+from loomlog.schemas.generated.values import Envelope, Usage
+from loomlog.schemas.ids import partition_key
+from loomlog.schemas.reader import TermReader
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
+from loomlog.services.stream.family import Topics
 from tests.services.runtime.small_runtime import Scripted, SmallRuntime, running
 
 pytestmark = pytest.mark.integration

@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
-from connectors.partitioner import partition_of
-from connectors.protocols import EffectClass, Outgoing, Reply
-from connectors.tools.remote import RemoteTool
-from connectors.tools.remote_calls import RemoteCalls
-from redpanda.apply import apply
-from schemas.codec import local_codec
-from schemas.ids import partition_key
-from schemas.reader import TermReader
-from schemas.run_commands import StartRun
-from schemas.run_events import RunCompleted, ToolCallRequested, ToolReturned
-from schemas.stream_records import RemoteToolRequest
-from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
-from services.core.run.orders import Refusal
-from services.runtime.clock import clock_ms
-from services.runtime.tracing import NO_TRACING
-from services.stream.family import Topics
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import EffectClass, Outgoing, Reply
+from loomlog.connectors.tools.remote import RemoteTool
+from loomlog.connectors.tools.remote_calls import RemoteCalls
+from loomlog.redpanda.apply import apply
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.generated.run_events import RunCompleted, ToolCallRequested, ToolReturned
+from loomlog.schemas.generated.stream_records import RemoteToolRequest
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
+from loomlog.schemas.ids import partition_key
+from loomlog.schemas.reader import TermReader
+from loomlog.services.core.run.commands import Refusal
+from loomlog.services.runtime.clock import clock_ms
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
+from loomlog.services.stream.family import Topics
 from tests.services.runtime.small_runtime import AGENT, OneAgent, Scripted, SmallRuntime, running
 
 pytestmark = pytest.mark.integration

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from connectors.memory_log import MemoryLog
-from connectors.postgres import PostgresOptions, Reader, connect, open_reader
-from projections.builds import Builds
-from projections.run_projection import RunProjection
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.storage.postgres import PostgresOptions, Reader, connect, open_reader
+from loomlog.projections.engine.builds import Builds
+from loomlog.projections.engine.run_projection import RunProjection
 from tests.projections.stories import TOPIC, Partition
 
 Connection = psycopg.AsyncConnection[Any]

@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from connectors.memory_log import MemoryLog
-from connectors.postgres import PostgresOptions, connect
-from projections.builds import Builds
-from projections.run_projection import RunProjection
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.storage.postgres import PostgresOptions, connect
+from loomlog.projections.engine.builds import Builds
+from loomlog.projections.engine.run_projection import RunProjection
 from tests.projections.stories import TOPIC, Partition, many_runs
 
 POLL_EVENTS = 5_000

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.protocols import Outgoing
-from schemas.codec import Codec, local_codec
-from schemas.run_events import (
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.codec import Codec, local_codec
+from loomlog.schemas.generated.run_events import (
     CompactionFailed,
     CompactionRequested,
     ContextCompacted,
@@ -27,8 +27,8 @@ from schemas.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from schemas.stream_events import Claim
-from schemas.values import AgentDefinition, ContentBlock, Envelope, Segment, ToolCall, Usage
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.generated.values import AgentDefinition, ContentBlock, Envelope, Segment, ToolCall, Usage
 
 TOPIC = "loom.run.events"
 START_MS = 1_780_000_000_000
@@ -222,7 +222,7 @@ def eventful(partition: Partition) -> Sequence[str]:
     """A partition in which everything happens once: tools, retries, input, a cancel, a failure, a refusal, two
     owners, a zombie. Gives the ids of its runs.
     """
-    from schemas.run_events import CommandRefused, RunQuarantined, RunRefused
+    from loomlog.schemas.generated.run_events import CommandRefused, RunQuarantined, RunRefused
 
     partition.claim("first")
     partition.add("r_tools", started("r_tools"), requested(1))

@@ -1,9 +1,9 @@
 import hashlib
 
-from projections.audit import AuditRow, audit, find_run, last_run_of_session
-from schemas.run_events import CommandRefused, RunRefused
+from loomlog.projections.audit import AuditRow, audit, find_run, last_run_of_session
+from loomlog.schemas.generated.run_events import CommandRefused, RunRefused
+from tests.projections.engine.test_fold import records_of
 from tests.projections.stories import Partition, completed, eventful, requested, started
-from tests.projections.test_folding import records_of
 from tests.projections.twin import projected
 
 

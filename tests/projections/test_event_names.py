@@ -9,9 +9,9 @@ from typing import get_args
 
 import pytest
 
-from projections.frame import Frame, FrameMemory
-from projections.frames import frames
-from schemas.run_events import (
+from loomlog.projections.frames.frame import Frame, FrameMemory
+from loomlog.projections.frames.frames import frames
+from loomlog.schemas.generated.run_events import (
     ChildRequested,
     ChildReturned,
     Event,
@@ -22,7 +22,7 @@ from schemas.run_events import (
     ModelSwitched,
     RunResumed,
 )
-from schemas.values import Envelope
+from loomlog.schemas.generated.values import Envelope
 from tests.projections.stories import COMPACTED, call, replied
 from tests.services.core.run.test_state import EVERY
 

@@ -1,10 +1,10 @@
 import orjson
 import pytest
 
-from projections.interrupts import InterruptFilter, InterruptRow, interrupt_by_id, interrupts, list_interrupts
-from projections.tables import EVERY_TENANT, BadPlace
+from loomlog.projections.interrupts import InterruptFilter, InterruptRow, interrupt_by_id, interrupts, list_interrupts
+from loomlog.projections.tables import EVERY_TENANT, BadPlace
+from tests.projections.engine.test_fold import records_of
 from tests.projections.stories import START_MS, Partition, asking, call, closed, opened, replied, requested, started
-from tests.projections.test_folding import records_of
 from tests.projections.twin import cut, projected
 
 

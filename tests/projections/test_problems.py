@@ -1,4 +1,4 @@
-from projections.problems import ProblemRow, count_problems, list_problems, problems
+from loomlog.projections.problems import ProblemRow, count_problems, list_problems, problems
 from tests.projections.stories import TOPIC, Partition, requested, started
 
 

@@ -1,10 +1,10 @@
 import orjson
 import pytest
 
-from projections.run_queries import RunFilter, count_at_work, list_runs, run_by_handle, run_by_id
-from projections.runs import RunRow, apply, runs
-from projections.tables import EVERY_TENANT, BadPlace
-from schemas.run_events import (
+from loomlog.projections.run_queries import RunFilter, count_at_work, list_runs, run_by_handle, run_by_id
+from loomlog.projections.runs import RunRow, apply, runs
+from loomlog.projections.tables import EVERY_TENANT, BadPlace
+from loomlog.schemas.generated.run_events import (
     ChildrenPlanned,
     CommandRefused,
     InputReceived,
@@ -18,7 +18,8 @@ from schemas.run_events import (
     ToolOutcomeAsked,
     TurnCancelled,
 )
-from schemas.values import ImportOrigin, ParentCall, RunPosition, Usage
+from loomlog.schemas.generated.values import ImportOrigin, ParentCall, RunPosition, Usage
+from tests.projections.engine.test_fold import records_of
 from tests.projections.stories import (
     COMPACTED,
     COMPACTING,
@@ -35,7 +36,6 @@ from tests.projections.stories import (
     returned,
     started,
 )
-from tests.projections.test_folding import records_of
 from tests.projections.twin import projected
 
 ASKED_FOR_C0 = ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1, reason="lost")

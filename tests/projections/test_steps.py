@@ -1,6 +1,7 @@
-from projections.steps import FIRST_WINS, PREVIEW_CHARACTERS, StepRow, merged, steps, steps_of_run
-from schemas.run_events import RunCancelled, ToolOutcomeAsked
-from schemas.values import Usage
+from loomlog.projections.steps import FIRST_WINS, PREVIEW_CHARACTERS, StepRow, merged, steps, steps_of_run
+from loomlog.schemas.generated.run_events import RunCancelled, ToolOutcomeAsked
+from loomlog.schemas.generated.values import Usage
+from tests.projections.engine.test_fold import records_of
 from tests.projections.stories import (
     COMPACTED,
     COMPACTING,
@@ -15,7 +16,6 @@ from tests.projections.stories import (
     returned,
     started,
 )
-from tests.projections.test_folding import records_of
 from tests.projections.twin import projected
 
 

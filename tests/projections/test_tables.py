@@ -1,7 +1,16 @@
 import pytest
 from sqlalchemy import Column, Text
 
-from projections.tables import EVERY_TENANT, BadPlace, Json, place_number, place_parts, place_token, table_of, within
+from loomlog.projections.tables import (
+    EVERY_TENANT,
+    BadPlace,
+    Json,
+    place_number,
+    place_parts,
+    place_token,
+    table_of,
+    within,
+)
 
 
 class Thing:

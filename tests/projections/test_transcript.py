@@ -1,11 +1,11 @@
 import orjson
 import pytest
 
-from projections.frame import FRAMES_PER_EVENT
-from projections.frames import frames
-from projections.frames_going_out import replay_frames
-from projections.tables import EVERY_TENANT, BadPlace
-from projections.transcript import (
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT
+from loomlog.projections.frames.frames import frames
+from loomlog.projections.frames.output import replay_frames
+from loomlog.projections.tables import EVERY_TENANT, BadPlace
+from loomlog.projections.transcript import (
     TranscriptRow,
     final_text,
     follow_from,
@@ -13,7 +13,7 @@ from projections.transcript import (
     transcript,
     transcript_of_session,
 )
-from schemas.codec import local_codec
+from loomlog.schemas.codec import local_codec
 from tests.projections.stories import (
     Partition,
     a3x2,
@@ -139,7 +139,7 @@ async def test_somebody_who_joins_in_the_middle_sees_the_frames_of_one_who_was_t
     assert run.last_seq == known
     partition.add("r_1", *events[known:])
     was_there, late = [], []
-    from projections.frame import FrameMemory
+    from loomlog.projections.frames.frame import FrameMemory
 
     whole = FrameMemory()
     for value in partition.records[1:]:

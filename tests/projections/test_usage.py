@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import func, select
 
-from projections import usage as usage_module
-from projections.tables import EVERY_TENANT
-from projections.usage import SUMS, UsageRow, added, spent_since, usage, usage_report
-from schemas.values import ImportOrigin, Usage
+from loomlog.projections import usage as usage_module
+from loomlog.projections.tables import EVERY_TENANT
+from loomlog.projections.usage import SUMS, UsageRow, added, spent_since, usage, usage_report
+from loomlog.schemas.generated.values import ImportOrigin, Usage
+from tests.projections.engine.test_fold import records_of
 from tests.projections.stories import COMPACTED, NOT_COMPACTED, Partition, a3x2, completed, failed, replied, started
-from tests.projections.test_folding import records_of
 from tests.projections.twin import projected
 from tests.services.core.run.given import cancel, compact, erred, says, summarised, talked
 

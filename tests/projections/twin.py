@@ -9,11 +9,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from connectors.protocols import Incoming
-from projections import interrupts, runs, steps, transcript, usage
-from projections.folding import Changes, Known, fold
-from projections.frame import FRAMES_PER_EVENT
-from projections.history import Cursor, read_records
+from loomlog.connectors.protocols import Incoming
+from loomlog.projections import interrupts, runs, steps, transcript, usage
+from loomlog.projections.engine.batch import Cursor, read_records
+from loomlog.projections.engine.fold import Changes, Known, fold
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT
 from tests.projections.stories import TOPIC
 
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.kafka import KafkaAppender, KafkaOptions
-from connectors.protocols import Outgoing
-from redpanda.apply import apply, main
-from redpanda.cluster import ClusterProblem, connect
-from redpanda.topics import Topic, TopicProblem, load_topics
-from services.cli.stack.ports import pick_port
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
+from loomlog.connectors.protocols import Outgoing
+from loomlog.redpanda.apply import apply, main
+from loomlog.redpanda.cluster import ClusterProblem, connect
+from loomlog.redpanda.topics import Topic, TopicProblem, load_topics
+from loomlog.services.cli.stack.ports import pick_port
 
 pytestmark = pytest.mark.integration
 
@@ -67,7 +67,7 @@ async def test_a_writer_with_a_wrong_clock_is_not_refused(
     await appender.start()
     try:
         now_s = time.time()
-        monkeypatch.setattr("connectors.kafka.appender.time.time", lambda: now_s + hours * 3_600)
+        monkeypatch.setattr("loomlog.connectors.kafka.appender.time.time", lambda: now_s + hours * 3_600)
         for topic in topics:
             assert await appender.append(topic.name, 0, [Outgoing(key=b"k", value=b"v")]) == 0
     finally:

@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from redpanda.cluster import ClusterProblem, ask
-from services.cli.stack.ports import pick_port
+from loomlog.redpanda.cluster import ClusterProblem, ask
+from loomlog.services.cli.stack.ports import pick_port
 
 
 async def test_nobody_listening_is_said_with_the_address() -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from redpanda.topics import ExistingTopic, Topic, TopicProblem, load_topics, plan
+from loomlog.redpanda.topics import ExistingTopic, Topic, TopicProblem, load_topics, plan
 
 
 def topic(

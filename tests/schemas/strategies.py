@@ -9,8 +9,15 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from schemas import budget_commands, budget_events, run_commands, run_events, stream_events, stream_records
-from schemas.values import Envelope
+from loomlog.schemas.generated import (
+    budget_commands,
+    budget_events,
+    run_commands,
+    run_events,
+    stream_events,
+    stream_records,
+)
+from loomlog.schemas.generated.values import Envelope
 
 EVENTS: tuple[type[Any], ...] = (*run_events.RECORDS, *stream_events.RECORDS, *budget_events.RECORDS)
 PLAIN: tuple[type[Any], ...] = (*run_commands.RECORDS, *stream_records.RECORDS, *budget_commands.RECORDS)

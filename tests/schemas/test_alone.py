@@ -4,7 +4,7 @@ import subprocess
 import sys
 import textwrap
 
-from schemas.generate import HERE
+from loomlog.schemas.generate import HERE
 
 PROGRAM = """
 import importlib.abc, sys
@@ -12,20 +12,22 @@ import importlib.abc, sys
 class Refuse(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
-        if top not in sys.stdlib_module_names and top not in ("schemas", "fastavro"):
-            raise ImportError(f"{name} is neither of the standard library nor schemas nor fastavro")
+        if top not in sys.stdlib_module_names and top not in ("loomlog", "fastavro"):
+            raise ImportError(f"{name} is neither of the standard library nor loomlog nor fastavro")
 
 # A module of fastavro may look for what it does not need (snappy, ...); that is an ImportError it expects.
 sys.meta_path.insert(0, Refuse())
 sys.path.insert(0, ROOT)
-import schemas.codec, schemas.conversation, schemas.ids, schemas.producing, schemas.reader
-from schemas.run_commands import StartRun
+import loomlog.schemas.codec, loomlog.schemas.conversation, loomlog.schemas.ids
+import loomlog.schemas.producer, loomlog.schemas.reader
+from loomlog.schemas.generated.run_commands import StartRun
 
-started = schemas.producing.start_run_record(agent="assistant", prompt="hello")
-found = schemas.codec.local_codec().decode(started.value).record
+started = loomlog.schemas.producer.start_run_record(agent="assistant", prompt="hello")
+found = loomlog.schemas.codec.local_codec().decode(started.value).record
 assert isinstance(found, StartRun) and found.prompt == "hello"
-reader = schemas.reader.TermReader()
-print(sorted({name.partition(".")[0] for name in sys.modules} & {"connectors", "services", "aiokafka", "pydantic"}))
+reader = loomlog.schemas.reader.TermReader()
+others = ("loomlog.services", "loomlog.connectors", "aiokafka", "pydantic")
+print(sorted({name for name in sys.modules if name.startswith(others)}))
 """
 
 

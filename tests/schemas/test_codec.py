@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import codec as codec_module
-from schemas.codec import (
+from loomlog.schemas import codec as codec_module
+from loomlog.schemas.codec import (
     CLASSES,
     DIGEST_BYTES,
     FRAME_BYTES,
@@ -25,9 +25,9 @@ from schemas.codec import (
     read_text,
     schema_text,
 )
-from schemas.run_commands import CancelRun
-from schemas.run_events import RunParked, RunStarted, ToolReturned
-from schemas.values import AgentDefinition, CommandEnvelope, Envelope
+from loomlog.schemas.generated.run_commands import CancelRun
+from loomlog.schemas.generated.run_events import RunParked, RunStarted, ToolReturned
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, Envelope
 from tests.schemas.strategies import EVENTS, PLAIN, envelopes, records
 
 FEW = settings(max_examples=30, deadline=None)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fastavro import parse_schema, schemaless_writer
 
-from schemas import generate
-from schemas.codec import CLASSES, FRAME_BYTES, local_codec
-from schemas.run_events import ModelReplied
+from loomlog.schemas import generate
+from loomlog.schemas.codec import CLASSES, FRAME_BYTES, local_codec
+from loomlog.schemas.generated.run_events import ModelReplied
 from tests.schemas.compatibility import problems, sample
 
 RELEASED = sorted(generate.RELEASED.glob("*/*.avsc"))

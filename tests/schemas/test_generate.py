@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fastavro import parse_schema
 
-from schemas import generate
+from loomlog.schemas import generate
 
 TOOL_RETURNED = "loom.run.events.ToolReturned"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.ids import (
+from loomlog.schemas.ids import (
     ALPHABET,
     ID_PATTERN,
     TOKEN_CHARACTERS,

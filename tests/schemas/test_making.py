@@ -2,7 +2,7 @@ from dataclasses import FrozenInstanceError, dataclass, replace
 
 import pytest
 
-from schemas.making import maker
+from loomlog.schemas.making import maker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

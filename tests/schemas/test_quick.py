@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from schemas.quick import frozen_on_paper, quick
+from loomlog.schemas.quick import frozen_on_paper, quick
 
 BOTH = pytest.mark.parametrize("faster", [quick, frozen_on_paper])
 Faster = Callable[[type[Any]], type[Any]]

@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.codec import Undecodable, local_codec
-from schemas.reader import BrokenSequence, RawEvent, SequenceCheck, TermReader
-from schemas.run_events import RunParked
-from schemas.stream_events import Claim
-from schemas.values import Envelope
+from loomlog.schemas.codec import Undecodable, local_codec
+from loomlog.schemas.generated.run_events import RunParked
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.reader import BrokenSequence, RawEvent, SequenceCheck, TermReader
 
 CODEC = local_codec()
 

@@ -4,17 +4,17 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
-from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
-from connectors.tools.agent import Agent
-from connectors.tools.interruption import Interruption
-from projections.run_queries import RunFilter
-from schemas.conversation import ToolResultBlock
-from schemas.run_events import RunCompleted
-from schemas.values import InterruptionTerms, ToolCall, Usage
-from services.commands.control import Stopped
-from services.commands.requests import RunRequest
-from services.core.access.decide import Caller
-from tests.services.commands.world import ADMIN_CALLER, IVY, declined, pieces_of, until
+from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
+from loomlog.connectors.tools.agent import Agent
+from loomlog.connectors.tools.interruption import Interruption
+from loomlog.projections.run_queries import RunFilter
+from loomlog.schemas.conversation import ToolResultBlock
+from loomlog.schemas.generated.run_events import RunCompleted
+from loomlog.schemas.generated.values import InterruptionTerms, ToolCall, Usage
+from loomlog.services.application.runs.control import Stopped
+from loomlog.services.application.runs.requests import RunRequest
+from loomlog.services.core.access.decide import Caller
+from tests.services.application.world import ADMIN_CALLER, IVY, declined, pieces_of, until
 from tests.services.runtime.small_runtime import AGENT
 from tests.services.test_secrecy import Stage, stage
 

@@ -13,8 +13,9 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.errors import Permanent
-from connectors.protocols import (
+from loomlog.connectors.crypto.content_encryption import has_tokens
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.protocols import (
     Capabilities,
     EffectClass,
     ModelItem,
@@ -26,30 +27,37 @@ from connectors.protocols import (
     ToolContext,
     ToolResult,
 )
-from connectors.sealing import has_tokens
-from schemas.conversation import TextBlock, ToolResultBlock
-from schemas.ids import partition_key
-from schemas.reader import TermReader
-from schemas.run_commands import ForkRun, PostInput, StartRun
-from schemas.run_events import RunRefused, ToolReturned
-from schemas.values import AgentDefinition, CommandEnvelope, ContentBlock, RunPosition, Segment, ToolCall, Usage
-from services.commands.audit_log import EventQuery
-from services.commands.erasing import TENANT_ITSELF
-from services.commands.forks import ForkRequest
-from services.commands.history_shapes import comparison_json, moment_json
-from services.commands.items import Piece
-from services.commands.layer import TOPICS
-from services.commands.requests import RunRequest, checked, request_digest
-from services.commands.shapes import event_json, run_json
-from services.runtime.run_family import RunFamily
-from services.runtime.secrecy import Secrecy
-from services.runtime.tracing import NO_TRACING
-from services.stream.bundle_replay import replay_bundle
-from services.stream.family import Topics
-from services.stream.past import Past
-from services.stream.sealed_content import is_in_clear, texts_in
-from services.stream.subject_keys import ERASED, SubjectKeys
-from tests.services.commands.world import (
+from loomlog.schemas.conversation import TextBlock, ToolResultBlock
+from loomlog.schemas.generated.run_commands import ForkRun, PostInput, StartRun
+from loomlog.schemas.generated.run_events import RunRefused, ToolReturned
+from loomlog.schemas.generated.values import (
+    AgentDefinition,
+    CommandEnvelope,
+    ContentBlock,
+    RunPosition,
+    Segment,
+    ToolCall,
+    Usage,
+)
+from loomlog.schemas.ids import partition_key
+from loomlog.schemas.reader import TermReader
+from loomlog.services.application.admin.erasure import TENANT_ITSELF
+from loomlog.services.application.application import TOPICS
+from loomlog.services.application.queries.audit_log import EventQuery
+from loomlog.services.application.queries.history_json import comparison_json, moment_json
+from loomlog.services.application.queries.run_json import event_json, run_json
+from loomlog.services.application.runs.forks import ForkRequest
+from loomlog.services.application.runs.requests import RunRequest, checked, request_digest
+from loomlog.services.application.streaming.items import Piece
+from loomlog.services.runtime.content.encryption import Secrecy
+from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
+from loomlog.services.stream.archive.bundle_replay import replay_bundle
+from loomlog.services.stream.encryption.content_fields import is_in_clear, texts_in
+from loomlog.services.stream.encryption.subject_keys import ERASED, SubjectKeys
+from loomlog.services.stream.family import Topics
+from loomlog.services.stream.partition.ended_aggregates import Past
+from tests.services.application.world import (
     ACME,
     ADMIN_CALLER,
     IVY,

@@ -12,16 +12,16 @@ import orjson
 import psycopg
 import pytest
 
-from connectors.blobs import FileBlobs
-from connectors.configuration import load
-from connectors.sealing import key_encryption_keys
-from services.cli.stack.home import Home
-from services.commands.opening import Places
-from services.commands.requests import RunRequest
-from services.runtime import main, topic_names
-from services.stream.subject_keys import WrongKey
-from tests.services.commands.test_opening import layer_of, places, projecting
-from tests.services.commands.world import ADMIN_CALLER, IVY, pieces_of, types_of
+from loomlog.connectors.configuration import load
+from loomlog.connectors.crypto.content_encryption import key_encryption_keys
+from loomlog.connectors.storage.blobs import FileBlobs
+from loomlog.services.application.bootstrap import Places
+from loomlog.services.application.runs.requests import RunRequest
+from loomlog.services.cli.stack.home import Home
+from loomlog.services.runtime import main, topics
+from loomlog.services.stream.encryption.subject_keys import WrongKey
+from tests.services.application.test_bootstrap import layer_of, places, projecting
+from tests.services.application.world import ADMIN_CALLER, IVY, pieces_of, types_of
 from tests.services.runtime.names import names_under
 from tests.services.runtime.test_process import stopped
 
@@ -76,7 +76,7 @@ async def test_neither_the_brokers_files_nor_the_tables_hold_what_was_said(
 ) -> None:
     caplog.set_level("INFO")
     for name, value in names_under(topic_prefix).items():
-        monkeypatch.setattr(topic_names, name, value)
+        monkeypatch.setattr(topics, name, value)
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)
     environ = {
         "LOOMLOG_KAFKA": kafka,

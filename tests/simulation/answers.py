@@ -8,10 +8,24 @@ from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
-from schemas.values import AgentDefinition, Compaction, InterruptionTerms, ModelChoice, ToolCall, Usage
-from services.core.run.interrupting import TOOL, wish_of
-from services.core.run.orders import Alternative, ModelAnswered, ModelErred, Summarised, SummaryFailed, ToolDone
-from services.core.run.react import CallModel, Summarise
+from loomlog.schemas.generated.values import (
+    AgentDefinition,
+    Compaction,
+    InterruptionTerms,
+    ModelChoice,
+    ToolCall,
+    Usage,
+)
+from loomlog.services.core.run.commands import (
+    Alternative,
+    ModelAnswered,
+    ModelErred,
+    Summarised,
+    SummaryFailed,
+    ToolDone,
+)
+from loomlog.services.core.run.interrupts.interruptions import TOOL, wish_of
+from loomlog.services.core.run.react import CallModel, Summarise
 from tests.services.stream.families import family_script
 from tests.services.stream.script import answer
 from tests.simulation.clients import BRIEF, SHRINKER, expires

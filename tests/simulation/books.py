@@ -1,7 +1,7 @@
 """The books in a simulated runtime process: the real board, clerk and holds, and the real host that may own them.
 
-Its host shares the process, the wire and the loop with the one of the runs, as in services/runtime/budgets.py, and is
-assigned like it. Only the call in the middle is a script's.
+Its host shares the process, the wire and the loop with the one of the runs, as in services/runtime/budget_hosting.py,
+and is assigned like it. Only the call in the middle is a script's.
 
 Before: owners.py makes one in the seeds with a limit. After: ledger.py checks what is in the log.
 """
@@ -12,17 +12,17 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from connectors.errors import Transient
-from schemas.budget_commands import SetLimit
-from schemas.codec import local_codec
-from schemas.values import CommandEnvelope
-from services.core.run.orders import ModelAnswered, ModelErred, OverBudget, Summarised, SummaryFailed
-from services.core.run.react import Summarise
-from services.runtime.budgets import budget_board, budget_host
-from services.runtime.spending import BooksAway, CallPlace, Hold, Spending, Worst, tokens_of
-from services.stream.budget_clerk import BudgetClerk
-from services.stream.budget_family import PARTITION
-from services.stream.dead_letters import DeadLetters
+from loomlog.connectors.errors import Transient
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.budget_commands import SetLimit
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.core.run.commands import ModelAnswered, ModelErred, OverBudget, Summarised, SummaryFailed
+from loomlog.services.core.run.react import Summarise
+from loomlog.services.families.budget.client import BudgetClerk
+from loomlog.services.families.budget.family import PARTITION
+from loomlog.services.runtime.budget_hosting import budget_board, budget_host
+from loomlog.services.runtime.models.budget_reservation import BooksAway, CallPlace, Hold, Spending, Worst, tokens_of
+from loomlog.services.stream.dead_letters import DeadLetters
 from tests.simulation.broker import Tail, Wire
 from tests.simulation.ledger import USED, WORST
 from tests.simulation.log import BUDGETS
@@ -108,8 +108,8 @@ class Books:
             await work
 
     async def paid(self, effect: Any, state: Any, tenant: str, make: Callable[[str], Awaitable[Any]]) -> Any:
-        """The call with its worst case set aside, as services/runtime/model_calls.py does it. `make` makes it, and is
-        told under which name it is in the books; empty when no limit is known."""
+        """The call with its worst case set aside, as services/runtime/models/model_calls.py does it. `make` makes it,
+        and is told under which name it is in the books; empty when no limit is known."""
         step = f"compact.{effect.number}" if isinstance(effect, Summarise) else str(effect.turn)
         place = CallPlace(effect.run_id, step, effect.attempt)
         try:

@@ -7,8 +7,8 @@ its death. An answer is a callback of the process, so a sleeping one finds it wh
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from connectors.errors import Transient, UnknownOutcome
-from connectors.protocols import Outgoing
+from loomlog.connectors.errors import Transient, UnknownOutcome
+from loomlog.connectors.protocols import Outgoing
 from tests.simulation.faults import MOST_DELAY_S, Fates
 from tests.simulation.log import TOPICS, Record, SimulatedLog
 from tests.simulation.loop import Answer, Process, VirtualLoop

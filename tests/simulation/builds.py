@@ -1,21 +1,31 @@
 """The builds of the projections (blue and green) as values, and the audit index over the live one.
 
-Builds stand in for projections.builds.Builds, whose statements are about schemas and views; a switch takes effect at
-once and not at the commit.
+Builds stand in for loomlog.projections.engine.builds.Builds, whose statements are about schemas and views; a switch
+takes effect at once and not at the commit.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from connectors.errors import Transient
-from projections.builds import BUILDING, COMPARED, LIVE, PREVIOUS, VERSION, Build, BuildRow, StatusRow, TableHash
-from services.runtime.past_runs import PastRun
+from loomlog.connectors.errors import Transient
+from loomlog.projections.engine.builds import (
+    BUILDING,
+    COMPARED,
+    LIVE,
+    PREVIOUS,
+    VERSION,
+    Build,
+    BuildRow,
+    StatusRow,
+    TableHash,
+)
+from loomlog.services.runtime.run.run_index import PastRun
 from tests.simulation.statements import COLUMNS, Row
 from tests.simulation.store import PREFIX, Connection, Store
 
 
 class SimulatedBuilds:
-    """Stands in for projections.builds.Builds."""
+    """Stands in for loomlog.projections.engine.builds.Builds."""
 
     def __init__(self, connection: Connection, prefix: str = PREFIX) -> None:
         self._connection = connection
@@ -98,7 +108,7 @@ class SimulatedBuilds:
 
 
 class StoredIndex:
-    """The audit index over the live build (protocol services.runtime.desk.RunIndex)."""
+    """The audit index over the live build (protocol loomlog.services.runtime.run.command_handler.RunIndex)."""
 
     def __init__(self, store: Store, reach: Callable[[str], Any]) -> None:
         self._store = store

@@ -24,16 +24,23 @@ from random import Random
 from typing import Any, Protocol
 from zlib import crc32
 
-from connectors.errors import UnknownOutcome
-from connectors.partitioner import partition_of
-from connectors.protocols import Outgoing
-from schemas.budget_commands import SetLimit
-from schemas.codec import local_codec
-from schemas.ids import partition_key
-from schemas.run_commands import CancelRun, CancelTurn, CompactRun, PostInput, ResolveInterruption, StartRun
-from schemas.values import CommandEnvelope
-from services.core.run.compacting import COMPACT
-from services.stream.budget_family import KEY, PARTITION
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.budget_commands import SetLimit
+from loomlog.schemas.generated.run_commands import (
+    CancelRun,
+    CancelTurn,
+    CompactRun,
+    PostInput,
+    ResolveInterruption,
+    StartRun,
+)
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.ids import partition_key
+from loomlog.services.core.run.conversation.compaction import COMPACT
+from loomlog.services.families.budget.family import KEY, PARTITION
 from tests.simulation.broker import Wire
 from tests.simulation.log import BUDGETS, TOPICS
 

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from connectors.protocols import Incoming, Outgoing
-from schemas.quick import frozen_on_paper
-from services.stream.family import Topics
+from loomlog.connectors.protocols import Incoming, Outgoing
+from loomlog.schemas.quick import frozen_on_paper
+from loomlog.services.stream.family import Topics
 
 TOPICS, BUDGETS = Topics.of("run"), Topics.of("budget")
 

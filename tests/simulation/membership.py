@@ -1,9 +1,9 @@
-"""What the group says, as far as a process has heard (protocol services.stream.membership.Membership)."""
+"""What the group says, as far as a process has heard (protocol services.stream.ownership.membership.Membership)."""
 
 import asyncio
 from collections.abc import Mapping
 
-from connectors.protocols import Share
+from loomlog.connectors.protocols import Share
 
 
 class Membership:

@@ -11,16 +11,18 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from projections import cursors, folding
-from projections.history import EventAt
-from schemas.codec import peek
-from schemas.reader import RawEvent, TermReader
-from services.core.budget import decide as deciding
-from services.core.run import compacting, unknown
-from services.stream import fold, past
-from services.stream.flusher import Flusher
-from services.stream.fold import Fold
-from services.stream.partition import Partition
+from loomlog.projections.engine import cursors
+from loomlog.projections.engine import fold as engine_fold
+from loomlog.projections.engine.batch import EventAt
+from loomlog.schemas.codec import peek
+from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.services.core.run.conversation import compaction
+from loomlog.services.core.run.tools import unknown_outcome as tools_unknown_outcome
+from loomlog.services.families.budget import decide as deciding
+from loomlog.services.stream.flusher import Flusher
+from loomlog.services.stream.partition import ended_aggregates, fold
+from loomlog.services.stream.partition.fold import Fold
+from loomlog.services.stream.partition.partition import Partition
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 
@@ -59,12 +61,14 @@ def dense_seq_at_a_take_over() -> AbstractContextManager[Any]:
         aggregate.seq = event.seq - 1
         return await strict(aggregate, event, **more)
 
-    return _both(patch.object(fold, "fold_event", lenient), patch.object(past, "fold_event", lenient))
+    return _both(patch.object(fold, "fold_event", lenient), patch.object(ended_aggregates, "fold_event", lenient))
 
 
 def dense_seq_in_the_rows() -> AbstractContextManager[Any]:
     """The projections fold over a gap."""
-    return patch.object(folding, "_legal", lambda before, items: ([i for i in items if isinstance(i, EventAt)], None))
+    return patch.object(
+        engine_fold, "_legal", lambda before, items: ([i for i in items if isinstance(i, EventAt)], None)
+    )
 
 
 def cursor_compare_and_set() -> AbstractContextManager[Any]:
@@ -113,12 +117,12 @@ def unknown_outcome() -> AbstractContextManager[Any]:
 
 def unsafe_calls_repeated() -> AbstractContextManager[Any]:
     """A lost call with an effect that must not be repeated is made again."""
-    return patch.object(unknown, "REPEATABLE", unknown.REPEATABLE | {"unsafe"})
+    return patch.object(tools_unknown_outcome, "REPEATABLE", tools_unknown_outcome.REPEATABLE | {"unsafe"})
 
 
 def lost_summaries_forgotten() -> AbstractContextManager[Any]:
     """A summary call that was lost with its owner is not made again, and nobody says that it was lost."""
-    return patch.object(compacting, "lost", lambda state, order: None)
+    return patch.object(compaction, "lost", lambda state, order: None)
 
 
 def limit_ignored() -> AbstractContextManager[Any]:

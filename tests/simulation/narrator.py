@@ -1,7 +1,7 @@
 """A record of the log in a few words, for stories."""
 
-from schemas.codec import Undecodable, local_codec
-from schemas.stream_events import Claim
+from loomlog.schemas.codec import Undecodable, local_codec
+from loomlog.schemas.generated.stream_events import Claim
 from tests.simulation.log import Record
 
 STORY_FIELDS = (

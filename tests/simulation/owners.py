@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from schemas.codec import local_codec
-from services.core.run.react import CallModel, Summarise
-from services.runtime.desk import RunDesk
-from services.runtime.run_family import RunFamily
-from services.runtime.tally import Tallies
-from services.stream.calls import Calls
-from services.stream.dead_letters import DeadLetters
-from services.stream.host import Host
-from services.stream.past import Past
-from services.stream.snapshot import Snapshots
-from services.stream.standby import Standby
-from services.stream.workplace import Workplace
+from loomlog.schemas.codec import local_codec
+from loomlog.services.core.run.react import CallModel, Summarise
+from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.host import Host
+from loomlog.services.stream.ownership.standby import Standby
+from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.snapshots.snapshots import Snapshots
 from tests.services.stream.families import add_families
 from tests.services.stream.outside import Definitions
 from tests.simulation.answers import AGENT, AGENTS, answered

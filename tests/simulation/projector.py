@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Mapping
 
-from connectors.kafka import KafkaOptions
-from connectors.postgres import PostgresOptions
-from projections.rebuild import rebuild
-from services.projector.loop import Projector
-from services.projector.settings import ProjectorSettings
+from loomlog.connectors.kafka import KafkaOptions
+from loomlog.connectors.storage.postgres import PostgresOptions
+from loomlog.projections.engine.rebuild import rebuild
+from loomlog.services.projector.loop import Projector
+from loomlog.services.projector.settings import ProjectorSettings
 from tests.simulation.broker import Tail, Wire
 from tests.simulation.log import TOPICS
 from tests.simulation.store import Connection, Store

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from schemas import codec, reader
-from services.stream import fold
+from loomlog.schemas import codec, reader
+from loomlog.services.stream.partition import fold
 
 MOST_REMEMBERED = 20_000
 """Records of some hundred seeds; then it begins anew."""

@@ -19,10 +19,10 @@ from functools import cache
 from threading import get_ident
 from unittest.mock import patch
 
-from projections import rebuild as rebuilding
-from projections import run_projection
-from projections.writing import writer
-from services.projector import loop as projecting
+from loomlog.projections.engine import rebuild as rebuilding
+from loomlog.projections.engine import run_projection
+from loomlog.projections.engine.writer import writer
+from loomlog.services.projector import loop as projecting
 from tests.simulation.books import limit_of
 from tests.simulation.builds import SimulatedBuilds
 from tests.simulation.checker import Violation

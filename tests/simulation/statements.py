@@ -15,7 +15,7 @@ import orjson
 from psycopg import sql
 from sqlalchemy import LargeBinary
 
-from projections.builds import TABLES
+from loomlog.projections.engine.builds import TABLES
 
 Row = tuple[Any, ...]
 Key = tuple[Any, ...]

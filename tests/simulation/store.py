@@ -1,6 +1,6 @@
 """A small Postgres: what the projector's statements mean, and what may go wrong with them.
 
-It understands the statements that projections/run_projection.py, cursors.py and writing.py send (statements.py).
+It understands the statements that projections/engine/run_projection.py, cursors.py and writing.py send (statements.py).
 Transactions are buffers over what is committed; a row of `cursors` is locked from its first change to the end of the
 transaction, and a row that is changed is looked at again once the lock is there (READ COMMITTED).
 
@@ -15,8 +15,8 @@ from typing import Any
 
 import psycopg
 
-from projections.builds import LIVE, BuildRow
-from projections.transcript import TranscriptRow
+from loomlog.projections.engine.builds import LIVE, BuildRow
+from loomlog.projections.transcript import TranscriptRow
 from tests.simulation.faults import MOST_DELAY_S, Fates
 from tests.simulation.loop import Process, VirtualLoop
 from tests.simulation.statements import (

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from connectors.protocols import Outgoing
-from schemas.codec import digest, local_codec
-from schemas.run_commands import StartRun
-from schemas.run_events import ModelCallRequested, RunStarted
-from schemas.stream_events import Claim
-from schemas.values import CommandEnvelope, Envelope
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.codec import digest, local_codec
+from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.generated.run_events import ModelCallRequested, RunStarted
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.generated.values import CommandEnvelope, Envelope
 from tests.simulation.answers import AGENT
 from tests.simulation.checker import INTRUDER, Checker
 from tests.simulation.log import TOPICS, SimulatedLog

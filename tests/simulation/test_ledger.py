@@ -4,12 +4,18 @@ from typing import Any
 
 import pytest
 
-from connectors.protocols import Outgoing
-from schemas.budget_commands import ReserveBudget, SettleBudget
-from schemas.budget_events import BudgetRefused, BudgetReleased, BudgetReserved, BudgetSettled, LimitSet
-from schemas.codec import digest, local_codec
-from schemas.stream_events import Claim
-from schemas.values import CommandEnvelope, Envelope
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.codec import digest, local_codec
+from loomlog.schemas.generated.budget_commands import ReserveBudget, SettleBudget
+from loomlog.schemas.generated.budget_events import (
+    BudgetRefused,
+    BudgetReleased,
+    BudgetReserved,
+    BudgetSettled,
+    LimitSet,
+)
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.generated.values import CommandEnvelope, Envelope
 from tests.simulation.ledger import USED, WORST, Ledger
 from tests.simulation.log import BUDGETS, SimulatedLog
 

@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from projections import cursors
-from projections.cursors import Fenced, claim
-from projections.history import Cursor
-from projections.usage import UsageRow, usage
-from projections.writing import COPY_FROM_ROWS, write_all, writer
+from loomlog.projections.engine import cursors
+from loomlog.projections.engine.batch import Cursor
+from loomlog.projections.engine.cursors import Fenced, claim
+from loomlog.projections.engine.writer import COPY_FROM_ROWS, write_all, writer
+from loomlog.projections.usage import UsageRow, usage
 from tests.simulation.faults import Faults
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.store import Connection, Store

@@ -14,14 +14,14 @@ from typing import Any
 
 from psycopg.errors import UndefinedTable
 
-from connectors.errors import Transient
-from connectors.protocols import Outgoing, Share
-from projections.cursors import Fenced
-from projections.rebuild import RebuildReport
-from schemas.budget_commands import SetLimit
-from schemas.codec import local_codec
-from schemas.run_events import InputReceived
-from schemas.values import Envelope
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import Outgoing, Share
+from loomlog.projections.engine.cursors import Fenced
+from loomlog.projections.engine.rebuild import RebuildReport
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.budget_commands import SetLimit
+from loomlog.schemas.generated.run_events import InputReceived
+from loomlog.schemas.generated.values import Envelope
 from tests.simulation.broker import JUNK, Wire
 from tests.simulation.checker import INTRUDER, Checker
 from tests.simulation.clients import TENANT, Client
@@ -305,7 +305,7 @@ class World:
     # --- lifelines ---------------------------------------------------------------------------------------------------
 
     async def until_gone(self, holder: Process, lifeline: str) -> bool:
-        """As connectors.lifelines: who is dead already was never met, and nothing is known of it."""
+        """As connectors.process.liveness_sockets: who is dead already was never met, and nothing is known of it."""
         end: asyncio.Future[bool] = self.loop.create_future()
         life = lifeline.rpartition("/")[2]
         if any(member.process is not None and member.process.name == life for member in self.owners):

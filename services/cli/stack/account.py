@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.cli.stack.oneshot import run
-from services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.oneshot import run
+from loomlog.services.cli.stack.problems import StackProblem
 
 ACCOUNTS = ("postgres", "nobody")
 ROOT = 0

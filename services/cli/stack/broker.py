@@ -10,7 +10,7 @@ when it is mapped, and thrown away when a broker that used it dies before it was
 
 Not chosen: writing the storage's files ourselves (half a second, once, against a format that is Kafka's to change).
 
-Before: local.  After: children, redpanda.cluster (the readiness question).
+Before: local.  After: children, loomlog.redpanda.cluster (the readiness question).
 """
 
 import asyncio
@@ -25,13 +25,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from redpanda.cluster import ClusterProblem, ask
-from services.cli.stack.child import Child, Exit
-from services.cli.stack.home import RESTART_FREE_BYTES, Home, require_space, write_atomically
-from services.cli.stack.java import LOCAL_BROKER, Java, find_java, resolve_jars
-from services.cli.stack.oneshot import run
-from services.cli.stack.ports import LOOPBACK
-from services.cli.stack.problems import StackProblem
+from loomlog.redpanda.cluster import ClusterProblem, ask
+from loomlog.services.cli.stack.child import Child, Exit
+from loomlog.services.cli.stack.home import RESTART_FREE_BYTES, Home, require_space, write_atomically
+from loomlog.services.cli.stack.java import LOCAL_BROKER, Java, find_java, resolve_jars
+from loomlog.services.cli.stack.oneshot import run
+from loomlog.services.cli.stack.ports import LOOPBACK
+from loomlog.services.cli.stack.problems import StackProblem
 
 NAME = "kafka"
 MAIN_CLASS = "kafka.Kafka"

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from services.cli.stack.logfile import open_log, tail
-from services.cli.stack.oneshot import launched
-from services.cli.stack.processes import identify
-from services.cli.stack.record import ChildRecord, ChildState
+from loomlog.services.cli.stack.logfile import open_log, tail
+from loomlog.services.cli.stack.oneshot import launched
+from loomlog.services.cli.stack.processes import identify
+from loomlog.services.cli.stack.record import ChildRecord, ChildState
 
 PROBE_INTERVAL_S = 0.05
 # One probe; a broker under load answers in milliseconds.

@@ -20,10 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from services.cli.stack.child import Child, Exit, Kept
-from services.cli.stack.logfile import bound_log
-from services.cli.stack.problems import NoSpace, StackProblem
-from services.cli.stack.record import ChildRecord, ChildState
+from loomlog.services.cli.stack.child import Child, Exit, Kept
+from loomlog.services.cli.stack.logfile import bound_log
+from loomlog.services.cli.stack.problems import NoSpace, StackProblem
+from loomlog.services.cli.stack.record import ChildRecord, ChildState
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 10.0

@@ -21,8 +21,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.private_files import FOLDER_MODE
-from services.cli.stack.problems import NoSpace, StackProblem
+from loomlog.connectors.storage.private_files import FOLDER_MODE
+from loomlog.services.cli.stack.problems import NoSpace, StackProblem
 
 # What the first start needs: jars 43 MB, archive 50 MB, an empty Postgres 50 MB, Kafka's files; the rest is room to
 # work.

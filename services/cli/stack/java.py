@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import redpanda
-from services.cli.stack.oneshot import run
-from services.cli.stack.problems import StackProblem
+import loomlog.redpanda
+from loomlog.services.cli.stack.oneshot import run
+from loomlog.services.cli.stack.problems import StackProblem
 
-LOCAL_BROKER = Path(redpanda.__file__).parent / "local"
+LOCAL_BROKER = Path(loomlog.redpanda.__file__).parent / "local"
 # Kafka 4 brokers need Java 17.
 MINIMUM_JAVA = 17
 JAVA_ANSWER_TIMEOUT_S = 20.0

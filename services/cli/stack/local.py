@@ -17,17 +17,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from connectors.kafka import KafkaOptions
-from redpanda.cluster import ClusterProblem, ask
-from services.cli.stack.broker import Broker
-from services.cli.stack.child import Child
-from services.cli.stack.children import Supervisor
-from services.cli.stack.home import Home, require_space
-from services.cli.stack.ports import choose_ports, load_ports, pick_port, port_holder, port_is_free, save_ports
-from services.cli.stack.postgres import Postgres, ask_postgres, without_password
-from services.cli.stack.problems import StackProblem
-from services.cli.stack.record import ChildRecord, save_record, stack_record, supervisor_lock
-from services.cli.stack.shutdown import clean_leftovers
+from loomlog.connectors.kafka import KafkaOptions
+from loomlog.redpanda.cluster import ClusterProblem, ask
+from loomlog.services.cli.stack.broker import Broker
+from loomlog.services.cli.stack.child import Child
+from loomlog.services.cli.stack.children import Supervisor
+from loomlog.services.cli.stack.home import Home, require_space
+from loomlog.services.cli.stack.ports import choose_ports, load_ports, pick_port, port_holder, port_is_free, save_ports
+from loomlog.services.cli.stack.postgres import Postgres, ask_postgres, without_password
+from loomlog.services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.record import ChildRecord, save_record, stack_record, supervisor_lock
+from loomlog.services.cli.stack.shutdown import clean_leftovers
 
 # For servers that are not ours: they should be there already, or be just starting beside us (compose).
 OUTSIDE_TIMEOUT_S = 15.0

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import IO
 
-from connectors import private_files
+from loomlog.connectors.storage import private_files
 
 # One file and one older one per child: with eight children at most 160 MiB.
 LOG_BOUND_BYTES = 10 * 1024**2

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.cli.stack.launch import LAUNCHER
+from loomlog.services.cli.stack.launch import LAUNCHER
 
 NOT_FOUND = 127
 

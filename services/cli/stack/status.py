@@ -5,9 +5,9 @@ Before: the command line.  After: record, processes.
 
 from dataclasses import dataclass
 
-from services.cli.stack.home import Home
-from services.cli.stack.processes import ProcessIdentity, find
-from services.cli.stack.record import ChildRecord, RecordDamaged, StackRecord, load_record, lock_state
+from loomlog.services.cli.stack.home import Home
+from loomlog.services.cli.stack.processes import ProcessIdentity, find
+from loomlog.services.cli.stack.record import ChildRecord, RecordDamaged, StackRecord, load_record, lock_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

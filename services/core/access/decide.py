@@ -8,12 +8,12 @@
 An isolated caller is confined to its own subject everywhere, in reads, streams and cancels alike; the reference forgot
 it in three of those places.
 
-Before: services/commands/authentication.py makes a Caller from a token. After: every use case of services/commands.
+Before: services/application/authentication.py makes a Caller from a token. After: every use case of services/commands.
 """
 
 from dataclasses import dataclass
 
-from services.core.access.scopes import ADMIN, INCLUDES, SCOPES, TENANT, USER
+from loomlog.services.core.access.scopes import ADMIN, INCLUDES, SCOPES, TENANT, USER
 
 DEFAULT_USER = "default"
 """The user of a run that the shared token starts without naming one."""

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from itertools import islice
 from typing import NamedTuple
 
-from services.core.audit.hashes import FINGERPRINT_BYTES, Hashed
+from loomlog.services.core.audit.hashes import FINGERPRINT_BYTES, Hashed
 
 WINDOWS = (64, 1_024, 20_000)
 """Records held back while both sides are searched for where they go on equally: a few when one record was touched, the

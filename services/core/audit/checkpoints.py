@@ -7,16 +7,16 @@ taken for one of ours.
 Checkpoints of a partition form a line: each names the SHA-256 of the one before it and its key. Two signers at work at
 once make two lines that name each other's checkpoints; that is harmless, because a checkpoint states facts.
 
-Before: connectors/signatures.py gives `Sign` and `Verify`. After: ledger.py writes them, line.py follows them.
+Before: connectors/crypto/signatures.py gives `Sign` and `Verify`. After: ledger.py writes them, line.py follows them.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from schemas.codec import Codec, Undecodable
-from schemas.stream_records import AuditCheckpoint
-from services.core.audit.hashes import CHAIN_BYTES, FINGERPRINT_BYTES, HOLE
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.generated.stream_records import AuditCheckpoint
+from loomlog.services.core.audit.hashes import CHAIN_BYTES, FINGERPRINT_BYTES, HOLE
 
 SIGNATURE_BYTES = 64
 UNSIGNED = bytes(SIGNATURE_BYTES)

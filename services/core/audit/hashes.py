@@ -32,7 +32,7 @@ _OFFSET = struct.Struct(">q")
 
 
 class StoredRecord(Protocol):
-    """A record as it was read; connectors.protocols.LogRecord without the place."""
+    """A record as it was read; loomlog.connectors.protocols.LogRecord without the place."""
 
     @property
     def offset(self) -> int: ...

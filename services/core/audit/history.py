@@ -17,14 +17,14 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from schemas.codec import DIGEST_BYTES, FRAME_BYTES, Codec, Undecodable, peek, read_envelope
-from schemas.ids import event_id, partition_key
-from schemas.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused
-from schemas.stream_events import Claim
-from schemas.values import Envelope
-from services.core.audit.findings import Kind, Notebook, Suspicion
-from services.core.audit.hashes import Hashed
-from services.core.audit.references import References
+from loomlog.schemas.codec import DIGEST_BYTES, FRAME_BYTES, Codec, Undecodable, peek, read_envelope
+from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.ids import event_id, partition_key
+from loomlog.services.core.audit.findings import Kind, Notebook, Suspicion
+from loomlog.services.core.audit.hashes import Hashed
+from loomlog.services.core.audit.references import References
 
 ENDINGS = frozenset(record.SCHEMA for record in (RunCompleted, RunFailed, RunCancelled, RunRefused))
 MAX_ENDED = 50_000

@@ -14,11 +14,11 @@ Pure. Memory: MAX_RECORDS hashes. Before: services/auditor reads. After: checkpo
 from collections import deque
 from typing import NamedTuple
 
-from schemas.codec import FRAME_BYTES, Codec
-from schemas.stream_events import Claim
-from schemas.stream_records import AuditCheckpoint
-from services.core.audit.checkpoints import MAX_RECORDS, UNSIGNED, Signed
-from services.core.audit.hashes import FINGERPRINT_BYTES, HOLE, START_CHAIN, StoredRecord, extend, hashed
+from loomlog.schemas.codec import FRAME_BYTES, Codec
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.generated.stream_records import AuditCheckpoint
+from loomlog.services.core.audit.checkpoints import MAX_RECORDS, UNSIGNED, Signed
+from loomlog.services.core.audit.hashes import FINGERPRINT_BYTES, HOLE, START_CHAIN, StoredRecord, extend, hashed
 
 
 class Contradiction(Exception):

@@ -8,9 +8,9 @@ from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from schemas.codec import FRAME_BYTES, Codec
-from schemas.values import BlobRef, Envelope
-from services.core.audit.hashes import Hashed
+from loomlog.schemas.codec import FRAME_BYTES, Codec
+from loomlog.schemas.generated.values import BlobRef, Envelope
+from loomlog.services.core.audit.hashes import Hashed
 
 
 class Reference(NamedTuple):

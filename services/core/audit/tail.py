@@ -8,11 +8,11 @@ Before: services/auditor reads the partition of checkpoints. After: ledger.py.
 
 from collections import deque
 
-from schemas.codec import Codec, Undecodable
-from services.core.audit.checkpoints import Keys, Signed, read_signed
-from services.core.audit.hashes import StoredRecord
-from services.core.audit.ledger import Contradiction
-from services.core.audit.line import REMEMBERED
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.services.core.audit.checkpoint_chain import REMEMBERED
+from loomlog.services.core.audit.checkpoints import Keys, Signed, read_signed
+from loomlog.services.core.audit.hashes import StoredRecord
+from loomlog.services.core.audit.ledger import Contradiction
 
 
 class CheckpointTail:

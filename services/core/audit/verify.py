@@ -16,21 +16,21 @@ Memory: the live runs, MAX_ENDED ended ones, two checkpoints, and what is held b
 Not chosen: comparing range by range. A record that is missing in a copy shifts all offsets behind it, and every range
 behind it would be called damaged.
 
-Before: services/cli/auditing.py reads the log. After: services/cli/audit.py shows the report.
+Before: services/cli/log/verification.py reads the log. After: services/cli/log/audit.py shows the report.
 """
 
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from schemas.codec import Codec
-from schemas.stream_records import AuditCheckpoint
-from services.core.audit.alignment import Aligner, Match, Pair
-from services.core.audit.checkpoints import Keys
-from services.core.audit.findings import Finding, Kind, Notebook, Suspicion
-from services.core.audit.hashes import START_CHAIN, StoredRecord, extend, hashed
-from services.core.audit.history import History
-from services.core.audit.line import Bound, CheckpointLine, SignedRange
-from services.core.audit.references import Reference
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.stream_records import AuditCheckpoint
+from loomlog.services.core.audit.alignment import Aligner, Match, Pair
+from loomlog.services.core.audit.checkpoint_chain import Bound, CheckpointLine, SignedRange
+from loomlog.services.core.audit.checkpoints import Keys
+from loomlog.services.core.audit.findings import Finding, Kind, Notebook, Suspicion
+from loomlog.services.core.audit.hashes import START_CHAIN, StoredRecord, extend, hashed
+from loomlog.services.core.audit.history import History
+from loomlog.services.core.audit.references import Reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

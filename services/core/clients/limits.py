@@ -1,6 +1,6 @@
 """Bounds of tools that clients carry out, each with its reason."""
 
-from schemas.client_names import PREFIX
+from loomlog.schemas.client_names import PREFIX
 
 NAME_CHARACTERS_MAX = 64 - len(PREFIX)
 """Providers take function names of 64 characters."""

@@ -6,7 +6,7 @@
     server -> error {code, message}        for what made no sense; the connection stays, unless it goes on
 
 A Session is what is so; each function takes one and gives the next with what has to be done: acts, in their order. The
-shell (services/commands/clients.py) carries them out and decides nothing.
+shell (services/application/clients/connections.py) carries them out and decides nothing.
 
 What a client does cannot be undone or asked about, so a call is handed out at most once, whatever comes twice, and one
 that was handed out and is not answered has an unknown outcome. One that was not handed out has certainly not begun.
@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schemas.client_names import PREFIX
-from schemas.stream_records import ClientTool, RemoteToolRequest
-from services.core.clients import limits
+from loomlog.schemas.client_names import PREFIX
+from loomlog.schemas.generated.stream_records import ClientTool, RemoteToolRequest
+from loomlog.services.core.clients import limits
 
 SUBPROTOCOL = "loomcycle.client-tools.v1"
 UNKNOWN, NOT_BEGUN = "unknown", "not_begun"

@@ -7,9 +7,9 @@ by it but which tools a model is shown and whom a call is sent to; what became o
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.client_names import PREFIX
-from schemas.stream_records import ClientHostAlive, ClientLeft, ClientRegistered, ClientTool
-from services.core.clients import limits
+from loomlog.schemas.client_names import PREFIX
+from loomlog.schemas.generated.stream_records import ClientHostAlive, ClientLeft, ClientRegistered, ClientTool
+from loomlog.services.core.clients import limits
 
 
 class TooManyClients(Exception):

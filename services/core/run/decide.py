@@ -8,8 +8,7 @@ Before: services/stream hands over a command with the folded state. After: the e
 
 from typing import assert_never
 
-from schemas.making import maker
-from schemas.run_events import (
+from loomlog.schemas.generated.run_events import (
     CommandRefused,
     Event,
     InputReceived,
@@ -17,27 +16,10 @@ from schemas.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from services.core.changing import changed
-from services.core.run import (
-    alarms,
-    budgets,
-    children,
-    code_agents,
-    compacting,
-    hooking,
-    interrupting,
-    limits,
-    pausing,
-    quarantining,
-    stopping,
-    unknown,
-)
-from services.core.run.answering import answered, erred
-from services.core.run.ending import has_iterations, run_cancelled, run_completed, run_failed
-from services.core.run.forking import fork
-from services.core.run.going_on import after_compaction, after_tools, next_step, with_what_follows
-from services.core.run.importing import is_import, take_in
-from services.core.run.orders import (
+from loomlog.schemas.making import maker
+from loomlog.services.core.changing import changed
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import (
     Cancel,
     ChildrenAsked,
     ChildTold,
@@ -67,9 +49,13 @@ from services.core.run.orders import (
     ToolDone,
     Woken,
 )
-from services.core.run.recovering import reconciled, recover, release
-from services.core.run.starting import start
-from services.core.run.state import (
+from loomlog.services.core.run.conversation import compaction
+from loomlog.services.core.run.interrupts import interruptions
+from loomlog.services.core.run.lifecycle import budget_limits, pause, quarantine, timers
+from loomlog.services.core.run.lifecycle.event_import import is_import, take_in
+from loomlog.services.core.run.lifecycle.fork import fork
+from loomlog.services.core.run.lifecycle.start import start
+from loomlog.services.core.run.state import (
     OUTCOME_UNKNOWN,
     Absent,
     AwaitingModel,
@@ -83,23 +69,30 @@ from services.core.run.state import (
     State,
     open_at,
 )
+from loomlog.services.core.run.subagents import children
+from loomlog.services.core.run.tools import hook_events, unknown_outcome
+from loomlog.services.core.run.tools.recovery import reconciled, recover, release
+from loomlog.services.core.run.turns import cancel_turn, code_agents
+from loomlog.services.core.run.turns.completion import has_iterations, run_cancelled, run_completed, run_failed
+from loomlog.services.core.run.turns.model_result import answered, erred
+from loomlog.services.core.run.turns.next_step import after_compaction, after_tools, next_step, with_what_follows
 
 _returned = maker(ToolReturned)  # at each call; see schemas/making.py
 
 
 def decide(state: State, order: Order) -> list[Event]:
     """The events that follow; none when the order has no place in this state (late, repeated, already over)."""
-    return interrupting.with_closings(state, _decided(state, order))
+    return interruptions.with_closings(state, _decided(state, order))
 
 
 def _decided(state: State, order: Order) -> list[Event]:
     if is_import(state) and not isinstance(order, (Import, Cancel)):
         return []  # it is told here and done elsewhere
-    if quarantining.is_quarantined(state) and not isinstance(order, quarantining.HEARD):
+    if quarantine.is_quarantined(state) and not isinstance(order, quarantine.HEARD):
         return []  # it stands still, whatever comes back or is asked for
     match order:  # the usual orders first, as in evolve
         case ModelAnswered():
-            return budgets.with_notices(state, order.notices, answered(state, order))
+            return budget_limits.with_notices(state, order.notices, answered(state, order))
         case ToolDone():
             return _tool_done(state, order)
         case Start():
@@ -119,24 +112,24 @@ def _decided(state: State, order: Order) -> list[Event]:
         case Resolve():
             return _resolve(state, order)
         case Respond():
-            events = interrupting.responded(state, order)
+            events = interruptions.responded(state, order)
             return with_what_follows(state, events, order.at_ms) if isinstance(state, AwaitingTools) else events
         case Compact():
-            return compacting.compact(state, order)
+            return compaction.compact(state, order)
         case PauseIt():
-            return pausing.pause(state, order)
+            return pause.pause(state, order)
         case ResumeIt():
-            return pausing.resume(state, order)
+            return pause.resume(state, order)
         case Obey():
-            return pausing.obey(state, order)
+            return pause.obey(state, order)
         case Quarantine():
-            return quarantining.quarantine(state, order)
+            return quarantine.quarantine(state, order)
         case Release():
             return release(state, order)
         case ModelErred():
             return erred(state, order)
         case OverBudget():
-            return budgets.over_budget(state, order)
+            return budget_limits.over_budget(state, order)
         case ChildrenAsked():
             if not isinstance(state, AwaitingTools):
                 return []
@@ -147,11 +140,11 @@ def _decided(state: State, order: Order) -> list[Event]:
         case Reconciled():
             return reconciled(state, order)
         case Summarised():
-            return after_compaction(state, compacting.summarised(state, order), order.at_ms)
+            return after_compaction(state, compaction.summarised(state, order), order.at_ms)
         case SummaryFailed():
-            return after_compaction(state, compacting.not_summarised(state, order), order.at_ms)
+            return after_compaction(state, compaction.not_summarised(state, order), order.at_ms)
         case NotBegun():
-            return unknown.not_begun(state, order)
+            return unknown_outcome.not_begun(state, order)
         case Recover():
             return recover(state, order)
         case Woken():
@@ -171,7 +164,7 @@ def _cancel(state: State, order: Cancel) -> list[Event]:
 
 
 def _stop_turn(state: State, order: StopTurn) -> list[Event]:
-    events = stopping.stop(state, order)
+    events = cancel_turn.stop(state, order)
     if not events or not isinstance(events[-1], TurnCancelled):
         return events
     assert isinstance(state, AwaitingModel | AwaitingTools)
@@ -230,7 +223,7 @@ def _resolve(state: State, order: Resolve) -> list[Event]:
     command = order.command
     if isinstance(state, Absent | Refused | Ended):
         return []
-    opened = unknown.open_call(state, command.turn, command.index) if isinstance(state, AwaitingTools) else None
+    opened = unknown_outcome.open_call(state, command.turn, command.index) if isinstance(state, AwaitingTools) else None
     if opened is None or not opened.is_waiting:
         return [
             CommandRefused(
@@ -248,20 +241,20 @@ def _resolve(state: State, order: Resolve) -> list[Event]:
                 "again: resume it first",
             )
         ]
-    return with_what_follows(state, [unknown.resolved(command.turn, opened, command)], order.at_ms)
+    return with_what_follows(state, [unknown_outcome.resolved(command.turn, opened, command)], order.at_ms)
 
 
 def _tool_done(state: State, order: ToolDone) -> list[Event]:
     if not isinstance(state, AwaitingTools) or state.turn != order.turn:
         return []
     opened = open_at(state, order.index)
-    if opened is None or opened.attempt != order.attempt or unknown.waits_for_children(opened):
+    if opened is None or opened.attempt != order.attempt or unknown_outcome.waits_for_children(opened):
         return []
-    acts = hooking.acted(order.turn, opened, order.hook_acts)
+    acts = hook_events.acted(order.turn, opened, order.hook_acts)
     if order.outcome == OUTCOME_UNKNOWN:
         if opened.is_waiting:
             return []  # a person is asked already
-        return with_what_follows(state, [*acts, unknown.told_by_the_tool(state, opened, order)], order.at_ms)
+        return with_what_follows(state, [*acts, unknown_outcome.told_by_the_tool(state, opened, order)], order.at_ms)
     returned = _returned(
         turn=order.turn,
         index=order.index,
@@ -279,13 +272,13 @@ def _tool_done(state: State, order: ToolDone) -> list[Event]:
 
 def _woken(state: State, order: Woken) -> list[Event]:
     """Nothing when the clock of the owner went back, or what the alarm was for is done with."""
-    if isinstance(state, Parked) and 0 < alarms.wakes_at(state) <= order.at_ms:
+    if isinstance(state, Parked) and 0 < timers.wakes_at(state) <= order.at_ms:
         return [run_completed(state.facts, children.CLOSED, None)]
-    if isinstance(state, AwaitingModel | AwaitingTools | Compacting) and alarms.is_late(state, order.at_ms):
+    if isinstance(state, AwaitingModel | AwaitingTools | Compacting) and timers.is_late(state, order.at_ms):
         facts = state.facts
         code = code_agents.timeout_code(facts.definition)
         return [run_failed(facts, code, f"the run took longer than its {facts.run_timeout_s} s")]
     if not isinstance(state, AwaitingTools):
         return []
     late = children.late(state, order.at_ms)
-    return late or with_what_follows(state, interrupting.expired(state, order.at_ms), order.at_ms)
+    return late or with_what_follows(state, interruptions.expired(state, order.at_ms), order.at_ms)

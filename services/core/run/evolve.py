@@ -6,13 +6,12 @@ turns: pauses and compactions).
 
 An event that cannot follow raises IllegalEvent: that is a bug or a damaged log, and parks one run.
 
-Before: schemas.reader gives accepted events. After: state.py, at which decide and react look.
+Before: loomlog.schemas.reader gives accepted events. After: state.py, at which decide and react look.
 """
 
 from typing import assert_never
 
-from schemas.making import maker
-from schemas.run_events import (
+from loomlog.schemas.generated.run_events import (
     CallNotBegun,
     ChildrenPlanned,
     ChildRequested,
@@ -52,35 +51,12 @@ from schemas.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from services.core.changing import changed
-from services.core.run.conversation import without_reasoning
-from services.core.run.evolve_boundaries import (
-    check_not_compacting,
-    compaction_over,
-    compaction_requested,
-    pause_requested,
-    paused,
-    resumed,
-)
-from services.core.run.evolve_model_calls import (
-    failing,
-    model_failed,
-    model_requested,
-    replied,
-    switched,
-    turn_cancelled,
-)
-from services.core.run.evolve_questions import person_notified, question_closed, question_opened
-from services.core.run.evolve_tool_calls import (
-    delegated,
-    hook_acted,
-    outcome_asked,
-    reconcile_requested,
-    replaced,
-    tool_requested,
-    tool_returned,
-)
-from services.core.run.facts import (
+from loomlog.schemas.making import maker
+from loomlog.services.core.changing import changed
+from loomlog.services.core.run.conversation.conversation import without_reasoning
+from loomlog.services.core.run.conversation.prompt import cache_marks, first_message
+from loomlog.services.core.run.interrupts.evolve_questions import person_notified, question_closed, question_opened
+from loomlog.services.core.run.run_facts import (
     NO_LOSSES,
     NOTHING_KNOWN,
     ContextGauge,
@@ -91,8 +67,7 @@ from services.core.run.facts import (
     with_input,
     without_resident,
 )
-from services.core.run.prompt import cache_marks, first_message
-from services.core.run.state import (
+from loomlog.services.core.run.state import (
     Absent,
     AwaitingModel,
     AwaitingTools,
@@ -104,6 +79,31 @@ from services.core.run.state import (
     State,
     facts_of,
     with_facts,
+)
+from loomlog.services.core.run.tools.evolve_tool_calls import (
+    delegated,
+    hook_acted,
+    outcome_asked,
+    reconcile_requested,
+    replaced,
+    tool_requested,
+    tool_returned,
+)
+from loomlog.services.core.run.turns.evolve_boundaries import (
+    check_not_compacting,
+    compaction_over,
+    compaction_requested,
+    pause_requested,
+    paused,
+    resumed,
+)
+from loomlog.services.core.run.turns.evolve_model_calls import (
+    failing,
+    model_failed,
+    model_requested,
+    replied,
+    switched,
+    turn_cancelled,
 )
 
 REDUCER_VERSION = 11

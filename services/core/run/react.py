@@ -7,9 +7,7 @@ React runs only after the event is in the log and known to be legal: intent befo
 from dataclasses import dataclass
 from typing import assert_never
 
-from schemas.making import maker
-from schemas.quick import frozen_on_paper
-from schemas.run_events import (
+from loomlog.schemas.generated.run_events import (
     CallNotBegun,
     ChildrenPlanned,
     ChildRequested,
@@ -49,11 +47,22 @@ from schemas.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from services.core.run.delegation import is_complete, needs_gathering, running
-from services.core.run.facts import Facts
-from services.core.run.importing import is_import
-from services.core.run.orders import CallKey
-from services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused, State, open_at
+from loomlog.schemas.making import maker
+from loomlog.schemas.quick import frozen_on_paper
+from loomlog.services.core.run.commands import CallKey
+from loomlog.services.core.run.lifecycle.event_import import is_import
+from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.state import (
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    Ended,
+    Parked,
+    Paused,
+    State,
+    open_at,
+)
+from loomlog.services.core.run.subagents.delegation import is_complete, needs_gathering, running
 
 LIVE = (AwaitingModel, AwaitingTools, Parked, Paused, Compacting)
 """A tuple, because a union is made anew at every look."""

@@ -20,14 +20,14 @@ Not chosen: one class with optional fields (wrong states could be said), mutatio
 from dataclasses import dataclass
 from typing import assert_never
 
-from schemas.conversation import Message
-from schemas.quick import quick
-from schemas.values import BlobRef, ToolCall
-from services.core.changing import changed
-from services.core.run.delegation import Delegation
-from services.core.run.facts import Facts
-from services.core.run.questions import Question
-from services.core.run.splitting import Split
+from loomlog.schemas.conversation import Message
+from loomlog.schemas.generated.values import BlobRef, ToolCall
+from loomlog.schemas.quick import quick
+from loomlog.services.core.changing import changed
+from loomlog.services.core.run.conversation.compaction_split import Split
+from loomlog.services.core.run.interrupts.questions import Question
+from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.subagents.delegation import Delegation
 
 OUTCOME_UNKNOWN = "outcome_unknown"
 """Outcome of a call of which nobody can say what became of it."""

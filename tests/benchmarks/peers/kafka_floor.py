@@ -21,8 +21,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError
 
-from connectors.partitioner import partition_of
-from redpanda.topics import FAMILY_PARTITIONS
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.redpanda.topics import FAMILY_PARTITIONS
 from tests.benchmarks.closed_loop import measure, tell
 from tests.benchmarks.workload import PROMPT, STEPS, step_text
 

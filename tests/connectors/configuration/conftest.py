@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from connectors.configuration import ConfigurationProblem, Loaded, load
+from loomlog.connectors.configuration import ConfigurationProblem, Loaded, load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-from connectors.configuration import RunBounds, bounds_of
+from loomlog.connectors.configuration import RunBounds, bounds_of
 from tests.connectors.configuration.conftest import Folder
 
 

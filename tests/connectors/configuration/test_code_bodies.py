@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.configuration import ResolvedAgent, Unresolved, resolve_agent
-from connectors.configuration.code_bodies import MAX_CODE_BYTES
-from connectors.configuration.providers import providers_of
-from connectors.models.catalog import build_model
+from loomlog.connectors.configuration import ResolvedAgent, Unresolved, resolve_agent
+from loomlog.connectors.configuration.code_bodies import MAX_CODE_BYTES
+from loomlog.connectors.configuration.providers import providers_of
+from loomlog.connectors.models.catalog import build_model
 from tests.connectors.configuration.conftest import Folder
 
 ON = {"LOOMLOG_CODE_AGENTS_ENABLED": "1"}

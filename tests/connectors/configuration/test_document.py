@@ -2,16 +2,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from connectors.configuration import setting_rows
-from connectors.configuration.document import BLOCKS, document
-from connectors.configuration.later import LATER_BLOCKS, LATER_SETTINGS, RETIRED_SETTINGS
+from loomlog.connectors.configuration import setting_rows
+from loomlog.connectors.configuration.document import BLOCKS, document
+from loomlog.connectors.configuration.unsupported_keys import LATER_BLOCKS, LATER_SETTINGS, RETIRED_SETTINGS
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_the_document_in_the_repository_is_the_one_the_tables_make():
     assert (ROOT / "docs" / "SETTINGS.md").read_text(encoding="utf-8") == document(), (
-        "docs/SETTINGS.md is stale; run python -m connectors.configuration.document"
+        "docs/SETTINGS.md is stale; run python -m loomlog.connectors.configuration.document"
     )
 
 
@@ -24,6 +24,6 @@ def test_the_document_names_everything():
 
 def test_the_command_writes_the_file_below_the_working_directory(tmp_path: Path):
     (tmp_path / "docs").mkdir()
-    command = [sys.executable, "-m", "connectors.configuration.document"]
+    command = [sys.executable, "-m", "loomlog.connectors.configuration.document"]
     subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60, stdout=subprocess.PIPE)
     assert (tmp_path / "docs" / "SETTINGS.md").read_text(encoding="utf-8") == document()

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.configuration import ConfigurationProblem, Settings, check_names, read_settings, secret_names
+from loomlog.connectors.configuration import ConfigurationProblem, Settings, check_names, read_settings, secret_names
 
 HERE = Path("/somewhere")
 

@@ -1,4 +1,4 @@
-from connectors.configuration.expansion import expand
+from loomlog.connectors.configuration.expansion import expand
 
 
 def test_our_names_and_the_listed_third_party_names_are_expanded():

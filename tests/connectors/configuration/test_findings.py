@@ -1,6 +1,6 @@
 import pytest
 
-from connectors.configuration.findings import ConfigurationProblem, Finding, did_you_mean, listed, shown
+from loomlog.connectors.configuration.findings import ConfigurationProblem, Finding, did_you_mean, listed, shown
 
 
 def test_a_finding_reads_like_a_compiler_message():

@@ -1,6 +1,6 @@
 import pytest
 
-from connectors.configuration import kinds
+from loomlog.connectors.configuration import kinds
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:8787", "[::1]:80", ":8787", "host.example:1"])

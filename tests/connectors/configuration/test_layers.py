@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from connectors.configuration.layers import MAX_FILE_BYTES
+from loomlog.connectors.configuration.layers import MAX_FILE_BYTES
 from tests.connectors.configuration.conftest import Folder
 
 AGENT = "agents: {{{0}: {{provider: mock, model: mock-generic}}}}\n"

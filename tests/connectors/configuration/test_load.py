@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.configuration import ConfigurationProblem, load
+from loomlog.connectors.configuration import ConfigurationProblem, load
 from tests.connectors.configuration.conftest import Folder
 
 ROOT = Path(__file__).parents[3]

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.configuration.merge import merge
-from connectors.configuration.tree import Branch, Entry, Items, Leaf, Mark, Node, plain, read_tree
+from loomlog.connectors.configuration.merge import merge
+from loomlog.connectors.configuration.tree import Branch, Entry, Items, Leaf, Mark, Node, plain, read_tree
 
 MARK = Mark(file="f", line=1)
 EMPTY = Branch(entries={}, mark=MARK)

@@ -2,7 +2,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from connectors.configuration.model import Configuration, validate
+from loomlog.connectors.configuration.model import Configuration, validate
 
 
 def test_nothing_is_a_configuration_with_all_defaults():

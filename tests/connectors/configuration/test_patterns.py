@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.configuration import newest
+from loomlog.connectors.configuration import newest
 
 
 @pytest.mark.parametrize(

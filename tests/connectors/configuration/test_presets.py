@@ -1,11 +1,11 @@
 import pytest
 
-from connectors.configuration import setting_rows
-from connectors.configuration.env_template import env_template
-from connectors.configuration.environment import read_settings
-from connectors.configuration.findings import ConfigurationProblem
-from connectors.configuration.presets import presets
-from connectors.configuration.routing import DeadEnd, choice_of
+from loomlog.connectors.configuration import setting_rows
+from loomlog.connectors.configuration.env_template import env_template
+from loomlog.connectors.configuration.environment import read_settings
+from loomlog.connectors.configuration.findings import ConfigurationProblem
+from loomlog.connectors.configuration.presets import presets
+from loomlog.connectors.configuration.routing import DeadEnd, choice_of
 from tests.connectors.configuration.conftest import Folder
 
 

@@ -3,10 +3,10 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.configuration import price_of
-from connectors.configuration.model import Configuration, Pricing, Rates
-from connectors.configuration.tree import scalar
-from connectors.models.pricing import Price
+from loomlog.connectors.configuration import price_of
+from loomlog.connectors.configuration.model import Configuration, Pricing, Rates
+from loomlog.connectors.configuration.tree import scalar
+from loomlog.connectors.models.pricing import Price
 from tests.connectors.configuration.conftest import Folder
 
 

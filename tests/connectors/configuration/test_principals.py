@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.configuration import (
+from loomlog.connectors.configuration import (
     OPEN_PRINCIPAL,
     SCOPES,
     ConfigurationProblem,

@@ -2,9 +2,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from connectors.configuration import Provider, providers_of, usable_ids
-from connectors.configuration.later import LATER_DRIVERS
-from connectors.models.catalog import build_models
+from loomlog.connectors.configuration import Provider, providers_of, usable_ids
+from loomlog.connectors.configuration.unsupported_keys import LATER_DRIVERS
+from loomlog.connectors.models.catalog import build_models
 from tests.connectors.configuration.conftest import Folder
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.configuration import (
+from loomlog.connectors.configuration import (
     Configuration,
     InterruptionAccess,
     ResolvedAgent,
@@ -14,8 +14,8 @@ from connectors.configuration import (
     definition_of,
     resolve_agent,
 )
-from connectors.protocols import VolumeBinding
-from schemas.values import Sampling
+from loomlog.connectors.protocols import VolumeBinding
+from loomlog.schemas.generated.values import Sampling
 from tests.connectors.configuration.conftest import Folder
 
 ALL = frozenset({"anthropic", "openai", "mock", "mock-stable", "deepseek"})

@@ -1,6 +1,6 @@
-from connectors.configuration.agent_block import Agent, Candidate
-from connectors.configuration.model import Alias, Configuration, Defaults, UserTier
-from connectors.configuration.routing import Choice, DeadEnd, choice_of, choices, user_tier_name
+from loomlog.connectors.configuration.agent_block import Agent, Candidate
+from loomlog.connectors.configuration.model import Alias, Configuration, Defaults, UserTier
+from loomlog.connectors.configuration.routing import Choice, DeadEnd, choice_of, choices, user_tier_name
 
 
 def test_without_any_model_there_is_a_dead_end_that_says_what_to_give():

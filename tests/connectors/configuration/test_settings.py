@@ -5,10 +5,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-from connectors.configuration import Settings, read_settings, setting_rows
-from connectors.configuration.kinds import PATH, PATHS
-from connectors.configuration.later import LATER_SETTINGS, RETIRED_SETTINGS
-from connectors.configuration.settings import OLD_PREFIX, PREFIX, SettingRow
+from loomlog.connectors.configuration import Settings, read_settings, setting_rows
+from loomlog.connectors.configuration.kinds import PATH, PATHS
+from loomlog.connectors.configuration.settings import OLD_PREFIX, PREFIX, SettingRow
+from loomlog.connectors.configuration.unsupported_keys import LATER_SETTINGS, RETIRED_SETTINGS
 
 SAMPLES = {
     "text": "some",

@@ -6,9 +6,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.configuration.model import Configuration, validate
-from connectors.configuration.shape import Shape, dotted, shape_of, values_of
-from connectors.configuration.tree import Path, read_tree
+from loomlog.connectors.configuration.model import Configuration, validate
+from loomlog.connectors.configuration.shape import Shape, dotted, shape_of, values_of
+from loomlog.connectors.configuration.tree import Path, read_tree
 
 VALID = """
 defaults: {provider: mock, model: mock-generic}

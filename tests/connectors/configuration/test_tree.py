@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.configuration.tree import FileReading, Items, mark_of, plain, read_tree, scalar, walk
+from loomlog.connectors.configuration.tree import FileReading, Items, mark_of, plain, read_tree, scalar, walk
 
 
 def read(text: str, **environ: str) -> FileReading:

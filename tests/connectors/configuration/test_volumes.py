@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from connectors.configuration import ConfigurationProblem, check_volumes, prepare_volumes
+from loomlog.connectors.configuration import ConfigurationProblem, check_volumes, prepare_volumes
 from tests.connectors.configuration.conftest import Folder
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from connectors.errors import UnknownOutcome
-from connectors.kafka import KafkaAppender, KafkaOptions
-from connectors.kafka import appender as module
-from connectors.protocols import Outgoing
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
+from loomlog.connectors.kafka import appender as module
+from loomlog.connectors.protocols import Outgoing
 from tests.connectors.kafka.cluster import DUPLICATE, LOST, MESSAGE_TOO_LARGE, NOT_LEADER, OUT_OF_ORDER, Cluster
 
 OPTIONS = KafkaOptions(bootstrap="broker:9092", compression="none")

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kafka.assignment import SharingAssignor, shared_out
-from connectors.protocols import Share
+from loomlog.connectors.kafka.assignment import SharingAssignor, shared_out
+from loomlog.connectors.protocols import Share
 
 CLUSTER: Any = SimpleNamespace(partitions_for_topic=lambda topic: {0, 1, 2, 3})
 

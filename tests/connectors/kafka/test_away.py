@@ -3,9 +3,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from connectors.errors import Transient
-from connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail, topic_partitions
-from services.cli.stack.ports import pick_port
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka import KafkaAppender, KafkaGroup, KafkaOptions, KafkaRanges, KafkaTail, topic_partitions
+from loomlog.services.cli.stack.ports import pick_port
 
 
 async def group(options: KafkaOptions) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from connectors.kafka.clients import rebootstrap, stop
+from loomlog.connectors.kafka.clients import rebootstrap, stop
 
 
 class Client:

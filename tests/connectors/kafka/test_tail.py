@@ -9,9 +9,9 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
-from connectors.errors import Transient
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
-from connectors.protocols import LogRecord, Outgoing
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
+from loomlog.connectors.protocols import LogRecord, Outgoing
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from connectors.models.code_js import CodeModel
+from loomlog.connectors.models.code_js import CodeModel
 
 
 @pytest_asyncio.fixture(scope="module")

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from connectors.protocols import ModelRequest, SystemBlock, ToolSpec
-from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
-from schemas.values import ToolCall, Usage
+from loomlog.connectors.protocols import ModelRequest, SystemBlock, ToolSpec
+from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.values import ToolCall, Usage
 
 SEARCH = ToolSpec(
     name="Search",

@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from connectors.models.code_js import CodeModel
-from connectors.protocols import ModelRequest, Reply, ScriptRun, ToolSpec
-from schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.connectors.models.code_js import CodeModel
+from loomlog.connectors.protocols import ModelRequest, Reply, ScriptRun, ToolSpec
+from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
 
 TOOLS = ("Memory", "Channel", "Agent", "Read", "mcp__crm__find")
 STARTED_MS = 1_700_000_000_000

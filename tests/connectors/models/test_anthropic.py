@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.errors import Permanent
-from connectors.models.anthropic import AnthropicModel, can_see
-from connectors.protocols import Reply, SystemBlock
-from schemas.conversation import ImageBlock, Message
-from schemas.values import Sampling
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.models.anthropic import AnthropicModel, can_see
+from loomlog.connectors.protocols import Reply, SystemBlock
+from loomlog.schemas.conversation import ImageBlock, Message
+from loomlog.schemas.generated.values import Sampling
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import FaultServer, Peer
 from tests.connectors.models.samples import request

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.errors import OutsideError, Permanent, Transient
-from connectors.models import failures
-from connectors.models.anthropic_reply import AnthropicTurn
-from connectors.models.anthropic_thinking import unpack
-from connectors.models.sse import ServerEvent, SseParser
-from connectors.protocols import ModelRequest, Reply, TextDelta
-from schemas.values import ToolCall, Usage
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.models import failures
+from loomlog.connectors.models.anthropic_reply import AnthropicTurn
+from loomlog.connectors.models.anthropic_thinking import unpack
+from loomlog.connectors.models.sse import ServerEvent, SseParser
+from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
+from loomlog.schemas.generated.values import ToolCall, Usage
 from tests.connectors.models import samples
 from tests.connectors.models.samples import called, request, results, user
 

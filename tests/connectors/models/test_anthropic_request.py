@@ -4,11 +4,11 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.models import anthropic_request
-from connectors.models.anthropic_thinking import pack
-from connectors.protocols import ModelRequest, SystemBlock, ToolSpec
-from schemas.conversation import ImageBlock, Message, TextBlock, ToolUseBlock
-from schemas.values import BlobRef, Sampling
+from loomlog.connectors.models import anthropic_request
+from loomlog.connectors.models.anthropic_thinking import pack
+from loomlog.connectors.protocols import ModelRequest, SystemBlock, ToolSpec
+from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolUseBlock
+from loomlog.schemas.generated.values import BlobRef, Sampling
 from tests.connectors.models.samples import called, request, results, user
 
 SONNET = "claude-sonnet-4-5"

@@ -1,6 +1,6 @@
 import pytest
 
-from connectors.models.anthropic_thinking import LAYOUT_MARK, Traits, budget_tokens, pack, traits, unpack
+from loomlog.connectors.models.anthropic_thinking import LAYOUT_MARK, Traits, budget_tokens, pack, traits, unpack
 
 CALLS = {"t1": {"type": "tool_use", "id": "t1"}}
 

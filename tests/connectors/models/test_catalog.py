@@ -2,16 +2,16 @@ from typing import Any
 
 import pytest
 
-from connectors.errors import Permanent, Transient
-from connectors.models.anthropic import AnthropicModel
-from connectors.models.catalog import DRIVERS, ProviderSpec, build_model, build_models
-from connectors.models.gemini import GeminiModel
-from connectors.models.mock import MockModel
-from connectors.models.ollama import OllamaModel
-from connectors.models.openai import OpenAiModel
-from connectors.models.traits import capabilities_of
-from connectors.protocols import Model, Reply
-from schemas.conversation import ImageBlock, Message
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.models.anthropic import AnthropicModel
+from loomlog.connectors.models.catalog import DRIVERS, ProviderSpec, build_model, build_models
+from loomlog.connectors.models.gemini import GeminiModel
+from loomlog.connectors.models.mock.model import MockModel
+from loomlog.connectors.models.ollama import OllamaModel
+from loomlog.connectors.models.openai import OpenAiModel
+from loomlog.connectors.models.traits import capabilities_of
+from loomlog.connectors.protocols import Model, Reply
+from loomlog.schemas.conversation import ImageBlock, Message
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import FaultServer
 from tests.connectors.models.samples import called, request, results, user

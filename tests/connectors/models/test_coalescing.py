@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.models.coalescing import MIN_CHARACTERS, Coalescing
+from loomlog.connectors.models.coalescing import MIN_CHARACTERS, Coalescing
 
 
 def shown(*pieces: str) -> list[str]:

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.errors import CODE_AGENT_KINDS, Permanent
-from connectors.models import code_sandbox
-from connectors.models.code_js import CODE_BODY_MAX_BYTES, REPORTED_MODEL, CodeModel
-from connectors.models.code_keeper import STATUS
-from connectors.protocols import ModelRequest
-from schemas.values import Usage
+from loomlog.connectors.errors import CODE_AGENT_KINDS, Permanent
+from loomlog.connectors.models import code_sandbox
+from loomlog.connectors.models.code_js import CODE_BODY_MAX_BYTES, REPORTED_MODEL, CodeModel
+from loomlog.connectors.models.code_supervisor import STATUS
+from loomlog.connectors.protocols import ModelRequest
+from loomlog.schemas.generated.values import Usage
 from tests.connectors.models.scripts import STARTED_MS, Answer, exchange, script_request, to_the_end, turn
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "agent_code"

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from connectors.models import connections
-from connectors.models.connections import Connections
+from loomlog.connectors.models import connections
+from loomlog.connectors.models.connections import Connections
 
 MOMENTS = 60
 """More turns of the loop than a request takes here."""

@@ -1,7 +1,7 @@
 import pytest
 
-from connectors.models.deepseek import DEEPSEEK, non_thinking_sibling
-from connectors.models.openai import OpenAiModel
+from loomlog.connectors.models.deepseek import DEEPSEEK, non_thinking_sibling
+from loomlog.connectors.models.openai import OpenAiModel
 
 
 @pytest.mark.parametrize(

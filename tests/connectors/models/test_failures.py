@@ -3,8 +3,8 @@ import json
 import httpx
 import pytest
 
-from connectors.errors import OutsideError, Permanent, Transient
-from connectors.models import failures
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.models import failures
 
 NOW_S = 1_700_000_000.0
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from connectors.errors import OutsideError, Permanent, Transient
-from connectors.models.anthropic import AnthropicModel
-from connectors.models.deepseek import DEEPSEEK
-from connectors.models.gemini import GeminiModel
-from connectors.models.ollama import OllamaModel
-from connectors.models.openai import OpenAiModel
-from connectors.protocols import Model, ModelItem, Reply, TextDelta
-from schemas.conversation import ImageBlock, Message
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.models.anthropic import AnthropicModel
+from loomlog.connectors.models.deepseek import DEEPSEEK
+from loomlog.connectors.models.gemini import GeminiModel
+from loomlog.connectors.models.ollama import OllamaModel
+from loomlog.connectors.models.openai import OpenAiModel
+from loomlog.connectors.protocols import Model, ModelItem, Reply, TextDelta
+from loomlog.schemas.conversation import ImageBlock, Message
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import Answer, FaultServer, Peer
 from tests.connectors.models.samples import request
@@ -418,7 +418,7 @@ async def test_a_probe_that_fails_says_whether_to_come_back(
 
 
 async def test_a_probe_does_not_wait_for_long(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.models.wire.PROBE_S", 0.03)
+    monkeypatch.setattr("loomlog.connectors.models.wire.PROBE_S", 0.03)
     async with talking(driver, fault_server.silent) as (model, _):
         with pytest.raises(Transient, match=r"no answer to GET .* within 0\.03 s"):
             await model.probe()

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from connectors.configuration import ConfigurationProblem, load, providers_of, usable_ids
-from connectors.errors import Permanent, Transient
-from connectors.models.catalog import build_model
-from connectors.protocols import Model, Reply, TextDelta
-from schemas.conversation import ImageBlock, Message
+from loomlog.connectors.configuration import ConfigurationProblem, load, providers_of, usable_ids
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.models.catalog import build_model
+from loomlog.connectors.protocols import Model, Reply, TextDelta
+from loomlog.schemas.conversation import ImageBlock, Message
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import Answer, FaultServer
 from tests.connectors.models.samples import called, request, results, user

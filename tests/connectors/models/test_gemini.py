@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from connectors.errors import Permanent
-from connectors.models.gemini import GeminiModel
-from connectors.protocols import Reply
-from schemas.conversation import ImageBlock, Message
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.models.gemini import GeminiModel
+from loomlog.connectors.protocols import Reply
+from loomlog.schemas.conversation import ImageBlock, Message
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import FaultServer, Peer
 from tests.connectors.models.samples import request

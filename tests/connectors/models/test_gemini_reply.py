@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.errors import OutsideError, Permanent, Transient
-from connectors.models import failures, gemini_request
-from connectors.models.gemini_reply import GeminiTurn
-from connectors.models.sse import SseParser
-from connectors.protocols import ModelRequest, Reply, TextDelta
-from schemas.conversation import Message, TextBlock, ToolUseBlock
-from schemas.values import ToolCall, Usage
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.models import failures, gemini_request
+from loomlog.connectors.models.gemini_reply import GeminiTurn
+from loomlog.connectors.models.sse import SseParser
+from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
+from loomlog.schemas.conversation import Message, TextBlock, ToolUseBlock
+from loomlog.schemas.generated.values import ToolCall, Usage
 from tests.connectors.models import samples
 from tests.connectors.models.samples import gemini_call, gemini_frame, request, results, user
 

@@ -4,11 +4,11 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.models import gemini_request, gemini_thoughts
-from connectors.models.gemini_request import can_see
-from connectors.protocols import ModelRequest, SystemBlock, ToolSpec
-from schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock
-from schemas.values import Sampling
+from loomlog.connectors.models import gemini_request, gemini_thoughts
+from loomlog.connectors.models.gemini_request import can_see
+from loomlog.connectors.protocols import ModelRequest, SystemBlock, ToolSpec
+from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock
+from loomlog.schemas.generated.values import Sampling
 from tests.connectors.models.samples import called, request, results, user
 
 WISHES = Sampling(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.models.gemini_schema import FORMATS, MAX_DEPTH, MAX_REFERENCES, TYPES, WORDS, sanitised
+from loomlog.connectors.models.gemini_schema import FORMATS, MAX_DEPTH, MAX_REFERENCES, TYPES, WORDS, sanitised
 
 KNOWN = WORDS | {"type", "enum", "format", "items", "properties", "required", "anyOf"}
 

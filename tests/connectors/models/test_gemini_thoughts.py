@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from connectors.models.gemini_thoughts import FIRST_SIGNED, budget_tokens, pack, unpack, version
+from loomlog.connectors.models.gemini_thoughts import FIRST_SIGNED, budget_tokens, pack, unpack, version
 
 CALL = {"functionCall": {"name": "Search", "args": {}}}
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.models.json_lines import LineParser, json_lines
-from connectors.models.sse import FrameTooLarge
+from loomlog.connectors.models.json_lines import LineParser, json_lines
+from loomlog.connectors.models.sse import FrameTooLarge
 
 STREAM = '\ufeff{"a": "häl 🙂"}\r\n\n  \n{"b": 1}\n{"c"'.encode()
 LINES = ['{"a": "häl 🙂"}'.encode(), b'{"b": 1}', b'{"c"']

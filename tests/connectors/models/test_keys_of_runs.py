@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.errors import OutsideError, Permanent
-from connectors.models.wire import Wire
-from connectors.protocols import Model, ModelRequest
+from loomlog.connectors.errors import OutsideError, Permanent
+from loomlog.connectors.models.wire import Wire
+from loomlog.connectors.protocols import Model, ModelRequest
 from tests.connectors.models import fault_server
 from tests.connectors.models.samples import request
 from tests.connectors.models.test_faults import DRIVERS, KEY, Driver, talking

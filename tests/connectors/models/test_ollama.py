@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from connectors.errors import Permanent
-from connectors.models.ollama import OllamaModel
-from connectors.protocols import ModelRequest, Reply
-from schemas.conversation import ImageBlock, Message
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.models.ollama import OllamaModel
+from loomlog.connectors.protocols import ModelRequest, Reply
+from loomlog.schemas.conversation import ImageBlock, Message
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import Answer, FaultServer
 from tests.connectors.models.samples import request, user
@@ -125,7 +125,7 @@ async def test_a_model_that_is_not_loaded_yet_has_the_small_window_until_it_is()
 async def test_a_server_that_does_not_say_its_window_gets_its_turn_all_the_same(
     answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connectors.models.ollama.QUESTION_S", 0.03)
+    monkeypatch.setattr("loomlog.connectors.models.ollama.QUESTION_S", 0.03)
     async with talking(others={"ps": answer}) as (model, _):
         assert (await turn_of(model)).max_context_tokens == 4096
 
@@ -138,7 +138,7 @@ async def test_a_window_said_in_the_configuration_counts() -> None:
 
 
 async def test_the_hosted_window_is_the_one_the_model_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.models.ollama.BASE_URL", "http://127.0.0.1")
+    monkeypatch.setattr("loomlog.connectors.models.ollama.BASE_URL", "http://127.0.0.1")
     shown = fault_server.document({"model_info": {"general.architecture": "glm", "glm.context_length": 131_072}})
     async with talking(others={"show": shown}, api_key="k") as (model, server):
         assert (await turn_of(model)).max_context_tokens == 131_072

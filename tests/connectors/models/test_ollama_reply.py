@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.errors import OutsideError, Transient
-from connectors.models import failures
-from connectors.models.json_lines import LineParser
-from connectors.models.ollama_reply import OllamaTurn
-from connectors.protocols import ModelRequest, Reply, TextDelta
-from schemas.values import ToolCall
+from loomlog.connectors.errors import OutsideError, Transient
+from loomlog.connectors.models import failures
+from loomlog.connectors.models.json_lines import LineParser
+from loomlog.connectors.models.ollama_reply import OllamaTurn
+from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
+from loomlog.schemas.generated.values import ToolCall
 from tests.connectors.models import samples
 from tests.connectors.models.samples import OLLAMA_END, ollama_call, ollama_line, request
 

@@ -4,11 +4,11 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.models import ollama_request
-from connectors.models.ollama_request import can_see, estimated_tokens, think
-from connectors.protocols import ModelRequest, SystemBlock
-from schemas.conversation import ImageBlock, Message, TextBlock
-from schemas.values import Sampling
+from loomlog.connectors.models import ollama_request
+from loomlog.connectors.models.ollama_request import can_see, estimated_tokens, think
+from loomlog.connectors.protocols import ModelRequest, SystemBlock
+from loomlog.schemas.conversation import ImageBlock, Message, TextBlock
+from loomlog.schemas.generated.values import Sampling
 from tests.connectors.models.samples import called, request, results, user
 
 WISHES = Sampling(

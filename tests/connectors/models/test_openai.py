@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
-from connectors.errors import Permanent, Transient
-from connectors.models.deepseek import DEEPSEEK
-from connectors.models.openai import OpenAiModel
-from connectors.models.openai_request import OPENAI
-from connectors.protocols import ModelItem, ModelRequest, Reply
-from schemas.conversation import ImageBlock, Message
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.models.deepseek import DEEPSEEK
+from loomlog.connectors.models.openai import OpenAiModel
+from loomlog.connectors.models.openai_request import OPENAI
+from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply
+from loomlog.schemas.conversation import ImageBlock, Message
 from tests.connectors.models import fault_server, samples
 from tests.connectors.models.fault_server import FaultServer, Peer
 from tests.connectors.models.samples import called, openai_frame, request, results, user

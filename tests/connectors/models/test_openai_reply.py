@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.errors import OutsideError, Permanent, Transient
-from connectors.models import failures
-from connectors.models.openai_reply import OpenAiTurn
-from connectors.models.sse import SseParser
-from connectors.protocols import ModelRequest, Reply, TextDelta
-from schemas.values import ToolCall, Usage
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.models import failures
+from loomlog.connectors.models.openai_reply import OpenAiTurn
+from loomlog.connectors.models.sse import SseParser
+from loomlog.connectors.protocols import ModelRequest, Reply, TextDelta
+from loomlog.schemas.generated.values import ToolCall, Usage
 from tests.connectors.models import samples
 from tests.connectors.models.samples import called, openai_call, openai_frame, openai_turn, request, results, user
 

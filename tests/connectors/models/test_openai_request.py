@@ -5,12 +5,12 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.models import openai_request
-from connectors.models.deepseek import DEEPSEEK
-from connectors.models.openai_request import OPENAI, Dialect, can_see
-from connectors.protocols import ModelRequest, SystemBlock
-from schemas.conversation import ImageBlock, Message, TextBlock
-from schemas.values import Sampling
+from loomlog.connectors.models import openai_request
+from loomlog.connectors.models.deepseek import DEEPSEEK
+from loomlog.connectors.models.openai_request import OPENAI, Dialect, can_see
+from loomlog.connectors.protocols import ModelRequest, SystemBlock
+from loomlog.schemas.conversation import ImageBlock, Message, TextBlock
+from loomlog.schemas.generated.values import Sampling
 from tests.connectors.models.samples import called, request, results, user
 
 WISHES = Sampling(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.models.pricing import Price, cost_micros
-from schemas.values import Usage
+from loomlog.connectors.models.pricing import Price, cost_micros
+from loomlog.schemas.generated.values import Usage
 
 PRICE = Price(input=3_000_000, output=15_000_000, cache_write=3_750_000, cache_read=300_000)
 COUNTS = st.integers(0, 10**9)

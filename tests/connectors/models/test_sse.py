@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.models.sse import FrameTooLarge, ServerEvent, SseParser, server_events
+from loomlog.connectors.models.sse import FrameTooLarge, ServerEvent, SseParser, server_events
 
 STREAM = (
     "\ufeffevent: greeting\ndata: häl\r\ndata: lo 🙂\r\rdata\n\n: a comment\n\nid: 7\nretry: 3\ndata:no blank\n\n"

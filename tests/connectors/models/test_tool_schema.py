@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.models.tool_schema import flattened
+from loomlog.connectors.models.tool_schema import flattened
 
 
 def test_a_plain_schema_keeps_all_its_words() -> None:

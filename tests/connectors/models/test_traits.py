@@ -1,8 +1,8 @@
 import pytest
 
-from connectors.models import traits
-from connectors.models.catalog import DRIVERS
-from connectors.protocols import Capabilities
+from loomlog.connectors.models import traits
+from loomlog.connectors.models.catalog import DRIVERS
+from loomlog.connectors.protocols import Capabilities
 
 
 @pytest.mark.parametrize(

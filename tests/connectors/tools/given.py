@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from connectors.protocols import ToolContext, VolumeBinding
-from connectors.tools.threads import Stop
-from connectors.tools.volumes import Volume
+from loomlog.connectors.protocols import ToolContext, VolumeBinding
+from loomlog.connectors.tools.threads import Stop
+from loomlog.connectors.tools.volumes import Volume
 
 STOP = Stop()
 """Of a call that nobody cancels."""

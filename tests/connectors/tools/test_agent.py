@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from connectors.protocols import ChildrenWanted, EffectClass, ToolResult
-from connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, SPAWNS_MAX, Agent
-from schemas.values import Spawn
-from services.core.run import limits
+from loomlog.connectors.protocols import ChildrenWanted, EffectClass, ToolResult
+from loomlog.connectors.tools.agent import IDLE_TTL_S, RESIDENTS_MAX, SPAWNS_MAX, Agent
+from loomlog.schemas.generated.values import Spawn
+from loomlog.services.core.run import limits
 
 ONE = {"name": "helper", "prompt": "go"}
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.tools.answers import Refusal, encoded, printable, readable, valid_text
+from loomlog.connectors.tools.answers import Refusal, encoded, printable, readable, valid_text
 
 
 @given(st.binary())

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from connectors.tools.answers import Refusal
-from connectors.tools.arguments import checked, require_supported
+from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.arguments import checked, require_supported
 
 SCHEMA: Mapping[str, Any] = {
     "type": "object",

@@ -12,10 +12,10 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from connectors.protocols import EffectClass, ToolResult
-from connectors.tools import bash
-from connectors.tools.bash import OUTPUT_BYTES, Bash
-from connectors.tools.threads import Threads
+from loomlog.connectors.protocols import EffectClass, ToolResult
+from loomlog.connectors.tools import bash
+from loomlog.connectors.tools.bash import OUTPUT_BYTES, Bash
+from loomlog.connectors.tools.threads import Threads
 from tests.connectors.tools.given import binding, context
 
 PATIENCE_S = 30.0
@@ -223,8 +223,8 @@ async def test_a_command_that_kills_its_keeper_gains_nothing(tmp_path: Path, mar
 
 RUNTIME = """
 import asyncio, sys
-from connectors.tools.bash import Bash
-from connectors.tools.threads import Threads
+from loomlog.connectors.tools.bash import Bash
+from loomlog.connectors.tools.threads import Threads
 from tests.connectors.tools.given import binding, context
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 import time
 
-from connectors.protocols import EffectClass
-from connectors.tools.bench import ANSWER_CHARACTERS, Bench, answer
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.bench import ANSWER_CHARACTERS, Bench, answer
 from tests.connectors.tools.given import context
 
 

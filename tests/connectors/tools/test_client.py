@@ -8,14 +8,22 @@ from typing import Any
 
 import pytest
 
-from connectors.memory_log import MemoryLog
-from connectors.partitioner import partition_of
-from connectors.protocols import CannotTell, DidNotHappen, EffectClass, Outgoing, Reconciler, ToolContext, ToolResult
-from connectors.tools.client import ClientTool
-from connectors.tools.remote import INPUT_BYTES_MAX, SLACK_S
-from connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
-from schemas.codec import local_codec
-from schemas.stream_records import RemoteToolRequest, RemoteToolResult
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import (
+    CannotTell,
+    DidNotHappen,
+    EffectClass,
+    Outgoing,
+    Reconciler,
+    ToolContext,
+    ToolResult,
+)
+from loomlog.connectors.tools.client import ClientTool
+from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, SLACK_S
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 from tests.connectors.tools import given
 
 CODEC = local_codec()
@@ -150,7 +158,7 @@ async def test_the_death_of_the_process_with_the_connection_is_noticed_before_th
 
 
 async def test_a_call_without_any_answer_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.tools.remote.SLACK_S", 0.01)
+    monkeypatch.setattr("loomlog.connectors.tools.remote.SLACK_S", 0.01)
     here = Scene()
     async with here.process(timeout_s=0.01) as tool:
         async with asyncio.timeout(WAIT_S):

@@ -3,10 +3,10 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.protocols import EffectClass, Tool, ToolContext, VolumeBinding
-from connectors.tools.bench import Bench
-from connectors.tools.context import Context, ServerInfo
-from schemas.values import Compaction, Sampling
+from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, VolumeBinding
+from loomlog.connectors.tools.bench import Bench
+from loomlog.connectors.tools.context import Context, ServerInfo
+from loomlog.schemas.generated.values import Compaction, Sampling
 from tests.connectors.tools.given import context
 
 SERVER = ServerInfo(version="1.2", commit="abc", build_time="then", listen_addr="127.0.0.1:1", url="http://x")

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from connectors.protocols import EffectClass
-from connectors.tools.answers import Refusal
-from connectors.tools.edit import EDIT_BYTES, edit_file, edit_tool
-from connectors.tools.threads import Threads
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.edit import EDIT_BYTES, edit_file, edit_tool
+from loomlog.connectors.tools.threads import Threads
 from tests.connectors.tools.given import STOP, binding, context, volume
 
 

@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from connectors.protocols import EffectClass
-from connectors.tools.file_tool import Arguments, FileTool
-from connectors.tools.threads import Stop, Threads
-from connectors.tools.volumes import Volume
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.file_tool import Arguments, FileTool
+from loomlog.connectors.tools.threads import Stop, Threads
+from loomlog.connectors.tools.volumes import Volume
 from tests.connectors.tools.given import binding, context
 
 

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from connectors.protocols import EffectClass
-from connectors.tools import grep
-from connectors.tools.answers import Refusal
-from connectors.tools.grep import grep_tool, search_files
-from connectors.tools.threads import Threads
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools import grep
+from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.grep import grep_tool, search_files
+from loomlog.connectors.tools.threads import Threads
 from tests.connectors.tools.given import STOP, binding, context, volume
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from connectors.tools.hosts import address_is_allowed, canonical_host, host_is_allowed
+from loomlog.connectors.tools.hosts import address_is_allowed, canonical_host, host_is_allowed
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from connectors.protocols import EffectClass, ToolResult
-from connectors.tools.exchange import EXCHANGE_S, RESPONSE_BYTES, Web
-from connectors.tools.http import Http
+from loomlog.connectors.protocols import EffectClass, ToolResult
+from loomlog.connectors.tools.http import Http
+from loomlog.connectors.tools.web_client import EXCHANGE_S, RESPONSE_BYTES, Web
 from tests.connectors.tools.given import context
 from tests.connectors.tools.web_server import Names, Server, page, running
 

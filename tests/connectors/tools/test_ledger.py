@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.errors import Transient
-from connectors.protocols import DidNotHappen, EffectClass
-from connectors.tools.ledger import Ledger, ReconcilingLedger
-from connectors.tools.threads import Threads
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import DidNotHappen, EffectClass
+from loomlog.connectors.tools.ledger import Ledger, ReconcilingLedger
+from loomlog.connectors.tools.threads import Threads
 from tests.connectors.tools.given import context
 from tests.sleeps import noted_sleeps
 
@@ -36,7 +36,7 @@ async def test_a_call_that_takes_a_while_has_its_line_in_the_middle(
 ) -> None:
     path = tmp_path / "ledger"
     waits: list[tuple[float, bool]] = []
-    noted_sleeps(monkeypatch, "connectors.tools.ledger", lambda delay: waits.append((delay, path.exists())))
+    noted_sleeps(monkeypatch, "loomlog.connectors.tools.ledger", lambda delay: waits.append((delay, path.exists())))
     assert not (await ledger(path).call({"wait_ms": 120}, context())).is_error
     assert waits == [(0.06, False), (0.06, True)]
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.tools.answers import Refusal
-from connectors.tools.patterns import NamePattern, PathPattern, compiled
-from connectors.tools.volumes import Parts
+from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.patterns import NamePattern, PathPattern, compiled
+from loomlog.connectors.tools.volumes import Parts
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.protocols import EffectClass
-from connectors.tools.answers import Refusal
-from connectors.tools.read import READ_BYTES, read_file, read_tool
-from connectors.tools.threads import Threads
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.read import READ_BYTES, read_file, read_tool
+from loomlog.connectors.tools.threads import Threads
 from tests.connectors.tools.given import STOP, binding, context, volume
 
 

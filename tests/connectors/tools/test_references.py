@@ -1,6 +1,6 @@
 import pytest
 
-from connectors.tools.references import BEARER, RunValues, substituted
+from loomlog.connectors.tools.references import BEARER, RunValues, substituted
 
 VALUES = RunValues(
     root_run_id="r_root",

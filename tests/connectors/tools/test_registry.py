@@ -3,8 +3,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from connectors.protocols import EffectClass
-from connectors.tools.registry import ToolOptions, build_tools, granted, specs_for
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.registry import ToolOptions, build_tools, granted, specs_for
 from tests.connectors.tools.given import binding, context
 
 ALWAYS = ["Agent", "Context", "Read", "Write", "Edit", "Glob", "Grep", "HTTP", "WebFetch"]

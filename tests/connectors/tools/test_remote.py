@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from connectors.errors import Permanent, Transient
-from connectors.memory_log import MemoryLog
-from connectors.partitioner import partition_of
-from connectors.protocols import CannotTell, EffectClass, Outgoing, Reconciler, ToolContext, ToolResult
-from connectors.tools import remote_calls
-from connectors.tools.remote import INPUT_BYTES_MAX, SLACK_S, RemoteTool
-from connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
-from schemas.codec import local_codec
-from schemas.stream_records import RemoteToolRequest, RemoteToolResult
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import CannotTell, EffectClass, Outgoing, Reconciler, ToolContext, ToolResult
+from loomlog.connectors.tools import remote_calls
+from loomlog.connectors.tools.remote import INPUT_BYTES_MAX, SLACK_S, RemoteTool
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 from tests.connectors.tools import given
 from tests.sleeps import noted_sleeps
 
@@ -206,7 +206,7 @@ async def test_nobody_can_tell_of_a_request_that_was_not_answered_in_its_time() 
 
 async def test_it_is_asked_until_a_little_after_the_time_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    noted_sleeps(monkeypatch, "connectors.tools.remote", slept.append)
+    noted_sleeps(monkeypatch, "loomlog.connectors.tools.remote", slept.append)
     scene = Scene()
     async with scene.process() as tool:
         await dies_after(tool, scene.until_sent())

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from connectors.tools.threads import Deadline, Stop, Stopped, Threads
+from loomlog.connectors.tools.threads import Deadline, Stop, Stopped, Threads
 
 
 async def test_work_runs_beside_the_event_loop() -> None:

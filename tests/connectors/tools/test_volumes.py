@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.tools import volumes
-from connectors.tools.answers import Refusal
-from connectors.tools.threads import Stop, Stopped
-from connectors.tools.volumes import MAX_LINKS, Volume, chosen
+from loomlog.connectors.tools import volumes
+from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.threads import Stop, Stopped
+from loomlog.connectors.tools.volumes import MAX_LINKS, Volume, chosen
 from tests.connectors.tools.given import STOP, binding, volume
 
 SECRET = b"outside"

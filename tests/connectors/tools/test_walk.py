@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.tools import walk
-from connectors.tools.answers import Refusal
-from connectors.tools.threads import Deadline, Stop, Stopped
-from connectors.tools.walk import Walk
+from loomlog.connectors.tools import walk
+from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.threads import Deadline, Stop, Stopped
+from loomlog.connectors.tools.walk import Walk
 from tests.connectors.tools.given import STOP, volume
 
 
@@ -84,6 +84,6 @@ def test_a_start_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_bounds_are_below_the_tools_time_out() -> None:
-    from connectors.tools.file_tool import FILE_TIMEOUT_S
+    from loomlog.connectors.tools.file_tool import FILE_TIMEOUT_S
 
     assert walk.WALK_S < FILE_TIMEOUT_S

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.protocols import EffectClass, ToolResult
-from connectors.tools.exchange import RESPONSE_BYTES, Web
-from connectors.tools.threads import Threads
-from connectors.tools.web_fetch import TEXT_BYTES, WebFetch, page_text
+from loomlog.connectors.protocols import EffectClass, ToolResult
+from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.web_client import RESPONSE_BYTES, Web
+from loomlog.connectors.tools.web_fetch import TEXT_BYTES, WebFetch, page_text
 from tests.connectors.tools.given import context
 from tests.connectors.tools.web_server import Names, Server, page, redirect, running
 

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.protocols import EffectClass
-from connectors.tools.answers import Refusal
-from connectors.tools.threads import Threads
-from connectors.tools.write import WRITE_BYTES, write_file, write_tool
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.threads import Threads
+from loomlog.connectors.tools.write import WRITE_BYTES, write_file, write_tool
 from tests.connectors.tools.given import STOP, binding, context, volume
 
 

@@ -11,14 +11,14 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from connectors.configuration import load_configuration, providers_of, read_settings
-from connectors.state_files import StateFiles
-from services.api.app import build_app
-from services.api.metrics import Metrics
-from services.api.service import Service
-from services.commands.authentication import Gate
-from services.core.access.decide import Caller
-from tests.services.commands.world import ADMIN_CALLER, WAIT_S, World, tokens, world
+from loomlog.connectors.configuration import load_configuration, providers_of, read_settings
+from loomlog.connectors.storage.state_files import StateFiles
+from loomlog.services.api.app import build_app
+from loomlog.services.api.metrics import Metrics
+from loomlog.services.api.service import Service
+from loomlog.services.application.authentication import Gate
+from loomlog.services.core.access.decide import Caller
+from tests.services.application.world import ADMIN_CALLER, WAIT_S, World, tokens, world
 
 MAX_BODY = 200_000
 FILES = """

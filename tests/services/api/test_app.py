@@ -7,15 +7,15 @@ import pytest
 import pytest_asyncio
 from fastapi.routing import APIRoute
 
-from connectors.errors import Transient
-from services.api.answers import STATUS
-from services.api.app import build_app
-from services.api.route import Access, Route
-from services.api.routes import ROUTES
-from services.commands.declined import CODES
-from services.core.access.scopes import SCOPES
+from loomlog.connectors.errors import Transient
+from loomlog.services.api.app import build_app
+from loomlog.services.api.responses import STATUS
+from loomlog.services.api.route import Access, Route
+from loomlog.services.api.routes import ROUTES
+from loomlog.services.application.errors import CODES
+from loomlog.services.core.access.scopes import SCOPES
 from tests.services.api.serving import MAX_BODY, Served, Wire, served, service_of
-from tests.services.commands.world import ACME, READER, WAIT_S
+from tests.services.application.world import ACME, READER, WAIT_S
 
 PUBLIC = {"/healthz", "/readyz", "/v1/openapi.json", "/v1/docs"}
 

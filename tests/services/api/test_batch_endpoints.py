@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from schemas.run_events import ModelCallRequested, RunStarted
-from schemas.values import AgentDefinition, ParentCall
-from services.commands import limits
-from services.core.run.state import Refused
+from loomlog.schemas.generated.run_events import ModelCallRequested, RunStarted
+from loomlog.schemas.generated.values import AgentDefinition, ParentCall
+from loomlog.services.application import limits
+from loomlog.services.core.run.state import Refused
 from tests.services.api.serving import Served, served
-from tests.services.commands.world import ACME, GLOBEX, READER
+from tests.services.application.world import ACME, GLOBEX, READER
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -12,15 +12,15 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from connectors.configuration import TokenTable
-from services.api.app import build_app
-from services.api.client_endpoints import SUBPROTOCOL, Socket, identified
-from services.api.main import Server, _config
-from services.commands.authentication import Gate
-from services.commands.client_connection import Gone
-from services.commands.declined import Declined
+from loomlog.connectors.configuration import TokenTable
+from loomlog.services.api.app import build_app
+from loomlog.services.api.client_endpoints import SUBPROTOCOL, Socket, identified
+from loomlog.services.api.main import Server, _config
+from loomlog.services.application.authentication import Gate
+from loomlog.services.application.clients.connection import Gone
+from loomlog.services.application.errors import Declined
 from tests.services.api.serving import Served, served, service_of
-from tests.services.commands.world import ACME, READER
+from tests.services.application.world import ACME, READER
 
 WAIT_S = 5.0
 HELLO = '{"type":"hello","tools":[{"name":"click"}]}'

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest_asyncio
 
 from tests.services.api.serving import Served, served
-from tests.services.commands.world import ACME, IVY
+from tests.services.application.world import ACME, IVY
 
 PLACE = "/v1/_erasure?tenant=acme"
 

@@ -5,8 +5,8 @@ runtime 1.3 (setup), 1.12 (steering), 1.13 (stopping a turn), 1.14 (pauses), 5.8
 
 import pytest
 
-from services.api.answers import STATUS, declined_answer
-from services.commands.declined import CODES, Declined, bad_request
+from loomlog.services.api.responses import STATUS, declined_answer
+from loomlog.services.application.errors import CODES, Declined, bad_request
 
 KNOWN = {
     # setup (runtime 1.3)

@@ -5,7 +5,7 @@ import pytest
 import pytest_asyncio
 
 from tests.services.api.serving import Served, served
-from tests.services.commands.world import ACME, GLOBEX, IVY
+from tests.services.application.world import ACME, GLOBEX, IVY
 
 
 @pytest_asyncio.fixture(loop_scope="session")

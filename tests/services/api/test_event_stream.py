@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from services.api import event_stream as module
-from services.api.event_stream import EventStream, comment, encoded
-from services.commands.declined import Declined
-from services.commands.follow import ENDED, RunStream
-from services.commands.items import Piece
+from loomlog.services.api import event_stream as module
+from loomlog.services.api.event_stream import EventStream, comment, encoded
+from loomlog.services.application.errors import Declined
+from loomlog.services.application.streaming.items import Piece
+from loomlog.services.application.streaming.run_stream import ENDED, RunStream
 
 TEXT = Piece(513, "text", b'{"type":"text","text":"hi"}')
 PREVIEW = Piece(None, "text", b'{"type":"text","text":"h"}')

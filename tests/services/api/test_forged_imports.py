@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from schemas.run_commands import ForkRun, StartRun
-from schemas.values import ContentBlock, Segment, Usage
+from loomlog.schemas.generated.run_commands import ForkRun, StartRun
+from loomlog.schemas.generated.values import ContentBlock, Segment, Usage
 from tests.projections.stories import completed, replied, requested, started
 from tests.services.api.serving import Served, frames_of, served
 from tests.services.api.test_import import exported, imports, taken_in, two
-from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, NOW_MS
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, NOW_MS
 
 __all__ = ["two"]
 RUN = "r_forged"

@@ -23,14 +23,14 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from connectors.models.mock import MockModel
-from schemas.codec import local_codec
-from services.api.documents import document
-from services.core.run.orders import Refusal
-from services.core.run.orders import Start as StartOrder
-from services.runtime.prober import Prober
+from loomlog.connectors.models.mock.model import MockModel
+from loomlog.schemas.codec import local_codec
+from loomlog.services.api.openapi import document
+from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.commands import Start as StartOrder
+from loomlog.services.runtime.models.provider_probe import Prober
 from tests.services.api.serving import Served, served
-from tests.services.commands.world import WAIT_S, World
+from tests.services.application.world import WAIT_S, World
 
 EXAMPLES = 20
 """For each route; the whole takes a few seconds."""

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from schemas.values import ContentBlock, Segment
-from services.commands.declined import Declined
-from services.stream.bundle_replay import replay_bundle
+from loomlog.schemas.generated.values import ContentBlock, Segment
+from loomlog.services.application.errors import Declined
+from loomlog.services.stream.archive.bundle_replay import replay_bundle
 from tests.projections.stories import requested, started
 from tests.services.api.serving import Served, Wire, frames_of, served
-from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -5,7 +5,7 @@ import pytest
 import pytest_asyncio
 
 from tests.services.api.serving import Served, served
-from tests.services.commands.world import ACME, GLOBEX, IVY, READER
+from tests.services.application.world import ACME, GLOBEX, IVY, READER
 
 BODY = {"owner": "ops", "name": "guard", "phase": "pre", "callback_url": "http://127.0.0.1:9/x"}
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from connectors.blobs import reference
-from schemas.run_commands import ImportRun
-from schemas.values import ContentBlock, Segment
-from services.commands import limits
-from services.commands.declined import Declined
-from services.commands.telling import Part, Telling
+from loomlog.connectors.storage.blobs import reference
+from loomlog.schemas.generated.run_commands import ImportRun
+from loomlog.schemas.generated.values import ContentBlock, Segment
+from loomlog.services.application import limits
+from loomlog.services.application.errors import Declined
+from loomlog.services.application.transfer.event_import import Part, Telling
 from tests.projections.stories import completed, replied, requested, started
 from tests.services.api.serving import Served, frames_of, served
-from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
 
 TOKEN = f"lenc1.{'0' * 20}.{'A' * 60}"
 """Looks like content that some key seals."""

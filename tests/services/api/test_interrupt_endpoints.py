@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.core.access.decide import Caller
+from loomlog.services.core.access.decide import Caller
 from tests.services.api.serving import Served, Wire, served
-from tests.services.commands.world import ACME, ADMIN_CALLER, GLOBEX, NOW_MS
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, NOW_MS
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -12,12 +12,12 @@ import httpx
 import orjson
 import pytest
 
-from connectors.postgres import PostgresOptions, connect
-from projections.builds import Builds
-from redpanda.apply import apply
-from services.api.main import Server, _config, _end_streams, main
+from loomlog.connectors.storage.postgres import PostgresOptions, connect
+from loomlog.projections.engine.builds import Builds
+from loomlog.redpanda.apply import apply
+from loomlog.services.api.main import Server, _config, _end_streams, main
 from tests.services.api.serving import served
-from tests.services.commands.world import ADMIN_CALLER
+from tests.services.application.world import ADMIN_CALLER
 
 WAIT_S = 40.0
 FILES = "agents: { soaker: { provider: mock, model: mock-generic } }\n"
@@ -36,7 +36,12 @@ def test_an_unknown_argument_is_refused(capsys: pytest.CaptureFixture[str]) -> N
 async def ended(environ: Mapping[str, str], folder: Path) -> tuple[int, str]:
     """Exit code and stderr of the process under that environment."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.api.main", cwd=folder, env=surroundings(environ), stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "loomlog.services.api.main",
+        cwd=folder,
+        env=surroundings(environ),
+        stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(WAIT_S):
         _, error = await process.communicate()
@@ -90,7 +95,7 @@ async def test_a_tier_that_leads_nowhere_ends_the_start_and_a_key_that_only_runt
 async def test_who_is_not_answered_before_a_stop_gets_json_on_the_wire(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.api.main.GRACE_S", 0.01)
+    monkeypatch.setattr("loomlog.services.api.main.GRACE_S", 0.01)
     asked = asyncio.Event()
 
     async def waits(*_: object, **__: object) -> None:
@@ -133,7 +138,7 @@ async def test_a_process_serves_waits_for_what_is_missing_and_stops_quickly(
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "services.api.main",
+        "loomlog.services.api.main",
         cwd=tmp_path,
         env=surroundings(environ),
         stderr=asyncio.subprocess.PIPE,

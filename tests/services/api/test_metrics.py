@@ -1,5 +1,5 @@
-from services.api.metrics import Metrics
-from tests.services.commands.world import ADMIN_CALLER
+from loomlog.services.api.metrics import Metrics
+from tests.services.application.world import ADMIN_CALLER
 
 
 async def test_two_services_of_one_process_count_apart() -> None:

@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from connectors.errors import Permanent, Transient
-from connectors.protocols import Outgoing
-from projections.cursors import CursorRow
-from projections.run_queries import AtWork
-from schemas.codec import local_codec
-from schemas.stream_records import ModelMarked, ProviderProbed
-from services.api import operator_endpoints as module
-from services.api.app import build_app
-from services.commands import limits
-from services.commands.declined import away
-from services.core.access.decide import Caller
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.protocols import Outgoing
+from loomlog.projections.engine.cursors import CursorRow
+from loomlog.projections.run_queries import AtWork
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
+from loomlog.services.api import operator_endpoints as module
+from loomlog.services.api.app import build_app
+from loomlog.services.application import limits
+from loomlog.services.application.errors import away
+from loomlog.services.core.access.decide import Caller
 from tests.services.api.serving import Served, Wire, served, service_of
-from tests.services.commands.world import ACME, IVY, READER
+from tests.services.application.world import ACME, IVY, READER
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest_asyncio
 
 from tests.services.api.serving import Served, served
-from tests.services.commands.world import ACME
+from tests.services.application.world import ACME
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -1,9 +1,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from schemas.stream_records import ModelMarked, ProviderProbed
-from services.api.routing_view import aliases, provider_view, resolver, routing
-from services.core.availability import Matrix
+from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
+from loomlog.services.api.routing_view import aliases, provider_view, resolver, routing
+from loomlog.services.core.availability import Matrix
 from tests.services.api.serving import service_of
 
 NOW = 1_780_000_000_000

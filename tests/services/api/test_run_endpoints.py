@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from schemas.values import Compaction
-from services.core.run.state import Ended
+from loomlog.schemas.generated.values import Compaction
+from loomlog.services.core.run.state import Ended
 from tests.services.api.serving import Served, Wire, frames_of, served
-from tests.services.commands.world import ACME, GLOBEX, IVY, READER, until
+from tests.services.application.world import ACME, GLOBEX, IVY, READER, until
 
 USER_TEXT = [{"role": "user", "content": [{"type": "trusted-text", "text": "hello"}]}]
 
@@ -76,7 +76,7 @@ async def test_what_happens_together_is_written_together_and_the_last_frames_clo
 async def test_a_client_that_leaves_ends_its_stream_and_never_the_run(
     here: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.api.event_stream.WATCH_AFTER_S", 0.0)
+    monkeypatch.setattr("loomlog.services.api.event_stream.WATCH_AFTER_S", 0.0)
     wire = post_run(here)
     await wire.until("event: started")
     assert here.service.open_streams == 1
@@ -253,7 +253,7 @@ async def test_a_stopping_process_says_so_to_its_streams(here: Served) -> None:
 
 async def test_too_many_streams_are_refused(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     run = await here.run()
-    monkeypatch.setattr("services.commands.limits.STREAMS_MAX", 0)
+    monkeypatch.setattr("loomlog.services.application.limits.STREAMS_MAX", 0)
     for answer in (
         await here.client().get(f"/v1/runs/{run[1].data['run_id']}/stream"),
         await here.client().post("/v1/runs", json={"agent": "soaker", "prompt": "x"}),

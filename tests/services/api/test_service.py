@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from services.api import service as module
-from services.commands import limits
-from services.commands.declined import Declined
+from loomlog.services.api import service as module
+from loomlog.services.application import limits
+from loomlog.services.application.errors import Declined
 from tests.services.api.serving import service_of
 
 

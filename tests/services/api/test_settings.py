@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from connectors.configuration import Settings
-from services.api.settings import MissingSetting, api_settings
+from loomlog.connectors.configuration import Settings
+from loomlog.services.api.settings import MissingSetting, api_settings
 
 
 def settings(**more: Any) -> Settings:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from schemas.run_commands import ImportRun
-from services.core.access.decide import Caller
+from loomlog.schemas.generated.run_commands import ImportRun
+from loomlog.services.core.access.decide import Caller
 from tests.services.api.serving import Served, served
-from tests.services.commands.world import ACME, IVY, READER
+from tests.services.application.world import ACME, IVY, READER
 
 SNAPSHOTS = "/v1/_snapshots"
 

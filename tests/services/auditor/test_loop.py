@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.errors import Transient
-from connectors.kafka import KafkaOptions
-from connectors.memory_log import MemoryLog, MemoryTail
-from connectors.protocols import Outgoing
-from connectors.signatures import SigningKey, generate_key
-from schemas.codec import local_codec
-from services.auditor.loop import Auditor
-from services.auditor.settings import CHECKPOINTS_TOPIC, EVENTS_TOPIC, AuditorSettings
-from services.core.audit.checkpoints import read_signed
+from loomlog.connectors.crypto.signatures import SigningKey, generate_key
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka import KafkaOptions
+from loomlog.connectors.kafka.memory_log import MemoryLog, MemoryTail
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.codec import local_codec
+from loomlog.services.auditor.loop import Auditor
+from loomlog.services.auditor.settings import CHECKPOINTS_TOPIC, EVENTS_TOPIC, AuditorSettings
+from loomlog.services.core.audit.checkpoints import read_signed
 from tests.projections.stories import a3x2
 from tests.services.core.audit.written import KEY, START_MS, Log
 

@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from connectors.kafka import KafkaAppender, KafkaOptions
-from connectors.protocols import LogRecord, Outgoing
-from connectors.signatures import SigningKey, generate_key
-from redpanda.apply import apply
-from redpanda.topics import Topic
-from schemas.codec import local_codec
-from services.cli.audit import verify_all
-from services.cli.auditing import Task
-from services.cli.event_log import open_ranges, read_range
-from services.cli.wiring import PROGRAM_ROOT
-from services.core.audit.findings import Kind
-from services.core.audit.verify import Report
+from loomlog.connectors.crypto.signatures import SigningKey, generate_key
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
+from loomlog.connectors.protocols import LogRecord, Outgoing
+from loomlog.redpanda.apply import apply
+from loomlog.redpanda.topics import Topic
+from loomlog.schemas.codec import local_codec
+from loomlog.services.cli.log.audit import verify_all
+from loomlog.services.cli.log.reader import open_ranges, read_range
+from loomlog.services.cli.log.verification import Task
+from loomlog.services.cli.stack.services import PROGRAM_ROOT
+from loomlog.services.core.audit.findings import Kind
+from loomlog.services.core.audit.verify import Report
 from tests.projections.stories import a3x2
 from tests.services.core.audit.written import Log, flipped, renumbered, violations
 
@@ -34,10 +34,10 @@ import asyncio, os, sys
 from dataclasses import replace
 from pathlib import Path
 from connectors import logs
-from connectors.configuration import read_settings
-from schemas.codec import local_codec
-from services.auditor.main import run
-from services.auditor.settings import auditor_settings
+from loomlog.connectors.configuration import read_settings
+from loomlog.schemas.codec import local_codec
+from loomlog.services.auditor.main import run
+from loomlog.services.auditor.settings import auditor_settings
 logs.begin()
 settings, _ = read_settings(os.environ, working_directory=Path.cwd())
 told = replace(auditor_settings(settings), events_topic=sys.argv[1], checkpoints_topic=sys.argv[2])
@@ -199,7 +199,7 @@ async def test_an_auditor_without_a_key_says_so_and_ends(tmp_path: Path):
     del environ["LOOMLOG_AUDIT_KEY"]
     began = time.monotonic()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "services.auditor.main", env=environ, stderr=asyncio.subprocess.PIPE
+        sys.executable, "-P", "-m", "loomlog.services.auditor.main", env=environ, stderr=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(PATIENCE_S):
         _, errors = await process.communicate()

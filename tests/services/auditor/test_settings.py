@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from connectors.configuration import ConfigurationProblem, read_settings
-from connectors.errors import Permanent
-from connectors.signatures import generate_key, write_new_key
-from redpanda.topics import load_topics
-from services.auditor.settings import auditor_settings, of_the_books
+from loomlog.connectors.configuration import ConfigurationProblem, read_settings
+from loomlog.connectors.crypto.signatures import generate_key, write_new_key
+from loomlog.connectors.errors import Permanent
+from loomlog.redpanda.topics import load_topics
+from loomlog.services.auditor.settings import auditor_settings, of_the_books
 
 RAW = base64.b64encode(bytes(range(32))).decode()
 

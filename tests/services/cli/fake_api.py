@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from services.cli.api import Api
+from loomlog.services.cli.http.api import Api
 
 IDS = {"agent_id": "a_1", "run_id": "r_1", "session_id": "s_1"}
 POSITION = "run.events/2:17"

@@ -4,11 +4,11 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from services.cli.settings import CliSettings, cli_settings
-from services.cli.stack.processes import identify
-from services.cli.stack.record import ChildRecord, StackRecord
-from services.cli.stack.status import StackStatus
-from services.cli.wiring_record import Wiring
+from loomlog.services.cli.settings import CliSettings, cli_settings
+from loomlog.services.cli.stack.processes import identify
+from loomlog.services.cli.stack.record import ChildRecord, StackRecord
+from loomlog.services.cli.stack.services_record import Wiring
+from loomlog.services.cli.stack.status import StackStatus
 
 CONFIGURATION = """\
 providers:

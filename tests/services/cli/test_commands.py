@@ -9,10 +9,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from connectors.errors import Permanent, Transient
-from services.cli.commands import QUIET, Commands, run
-from services.cli.failures import Failure, Unreachable, WrongUse
-from services.cli.stack.problems import StackProblem
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.services.cli.commands import QUIET, Commands, run
+from loomlog.services.cli.failures import Failure, Unreachable, WrongUse
+from loomlog.services.cli.stack.problems import StackProblem
 
 SLEEP_S = 5.0
 

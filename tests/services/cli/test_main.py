@@ -4,7 +4,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from services.cli.main import app, main
+from loomlog.services.cli.main import app, main
 
 READS = (
     ("status",),
@@ -72,6 +72,6 @@ def test_importing_the_command_line_opens_nothing_and_starts_no_loop():
         "def refused(*_, **__): raise AssertionError('opened at import')\n"
         "socket.socket.connect = refused\n"
         "asyncio.new_event_loop = refused\n"
-        "import services.cli.main\n"
+        "import loomlog.services.cli.main\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -2,11 +2,11 @@ import os
 
 import pytest
 
-from services.cli.failures import Unreachable, WrongUse
-from services.cli.settings import cli_settings
-from services.cli.stack.processes import identify
-from services.cli.stack.record import save_record, stack_record, supervisor_lock
-from services.cli.wiring_record import save_wiring
+from loomlog.services.cli.failures import Unreachable, WrongUse
+from loomlog.services.cli.settings import cli_settings
+from loomlog.services.cli.stack.processes import identify
+from loomlog.services.cli.stack.record import save_record, stack_record, supervisor_lock
+from loomlog.services.cli.stack.services_record import save_wiring
 from tests.services.cli.places import child, settings_in, wiring, with_stack
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.core.admission import Admission, Bounds, Place
+from loomlog.services.core.admission import Admission, Bounds, Place
 
 ADA, BOB, EVE = (
     Place(tenant="acme", user_id="ada"),

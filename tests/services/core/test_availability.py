@@ -2,8 +2,8 @@
 
 import pytest
 
-from schemas.stream_records import ModelMarked, ProbeRequested, ProviderProbed
-from services.core.availability import (
+from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
+from loomlog.services.core.availability import (
     CELLS_MAX,
     COOLDOWN_DEFAULT_MS,
     RATE_LIMITED,

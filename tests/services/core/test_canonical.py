@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.core.canonical import StateCodec, Unreadable
+from loomlog.services.core.canonical import StateCodec, Unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

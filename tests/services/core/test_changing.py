@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.core.changing import changed
+from loomlog.services.core.changing import changed
 from tests.services.core.run.given import at_tools, begun, parked
 
 

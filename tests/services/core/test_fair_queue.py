@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.core.fair_queue import FairQueue
+from loomlog.services.core.fair_queue import FairQueue
 
 
 def emptied(queue: FairQueue) -> list[int]:

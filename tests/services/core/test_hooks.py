@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from schemas.stream_records import HookRegistered, HookRemoved
-from services.core.hooks import (
+from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
+from loomlog.services.core.hooks import (
     DENIAL_CHARACTERS_MAX,
     HOSTS_ADDED_MAX,
     PASS,

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.stream_records import PauseSet
-from services.core.pauses import PauseTable, WrongPause
+from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.services.core.pauses import PauseTable, WrongPause
 
 
 def said(scope: str, tenant: str = "", agent: str = "", *, paused: bool = True, reason: str = "r") -> PauseSet:

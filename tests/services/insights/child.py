@@ -8,10 +8,10 @@ import os
 import sys
 from dataclasses import replace
 
-from connectors import logs
-from connectors.configuration import Settings
-from services.insights.main import run_process
-from services.insights.settings import insights_settings
+from loomlog.connectors.configuration import Settings
+from loomlog.connectors.process import logs
+from loomlog.services.insights.main import run_process
+from loomlog.services.insights.settings import insights_settings
 
 if __name__ == "__main__":
     logs.begin()

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from schemas.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
+from loomlog.schemas.generated.stream_records import AgentTally, CostTally, ModelTally, RunTally, StatusTally, ToolTally
 
 NOW_MS = 1_800_000_030_000
 """Half a minute into a minute."""

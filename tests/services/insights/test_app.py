@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from connectors.errors import Transient
-from connectors.kafka import KafkaOptions
-from schemas.codec import local_codec
-from schemas.stream_records import DeadLetter, Header, RunTally
-from services.insights.app import Insights, Stalled
-from services.insights.progress import Start
-from services.insights.settings import InsightsSettings
-from services.insights.tally import MINUTE_MS, Admission, minute_start_ms
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka import KafkaOptions
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.stream_records import DeadLetter, Header, RunTally
+from loomlog.services.insights.app import Insights, Stalled
+from loomlog.services.insights.minute_windows import MINUTE_MS, Admission, minute_start_ms
+from loomlog.services.insights.progress import Start
+from loomlog.services.insights.settings import InsightsSettings
 from tests.services.insights.given import NOW_MS, tally
 
 TOPIC = "loom.insights.runs"

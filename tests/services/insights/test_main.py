@@ -16,14 +16,14 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from connectors.configuration import Settings
-from connectors.schema_registry import codec_for
-from redpanda.apply import apply
-from redpanda.topics import load_topics
-from schemas.codec import local_codec
-from schemas.stream_records import DeadLetter, RunTally, ToolTally
-from services.insights.web import bound_socket
-from tests.connectors.test_schema_registry import FakeRegistry, registry
+from loomlog.connectors.configuration import Settings
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.redpanda.apply import apply
+from loomlog.redpanda.topics import load_topics
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.stream_records import DeadLetter, RunTally, ToolTally
+from loomlog.services.insights.web import bound_socket
+from tests.connectors.kafka.test_schema_registry import FakeRegistry, registry
 from tests.services.insights.given import tally
 
 __all__ = ["registry"]  # a fixture, used by its name
@@ -298,7 +298,12 @@ async def test_a_broker_that_is_not_there_ends_the_process(tmp_path: Path) -> No
 
 async def test_settings_that_cannot_be_used_end_the_process(tmp_path: Path) -> None:
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.insights.main", cwd=ROOT, env={"PATH": ""}, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "loomlog.services.insights.main",
+        cwd=ROOT,
+        env={"PATH": ""},
+        stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(READY_S):
         _, said = await child.communicate()

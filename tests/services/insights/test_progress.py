@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.insights.progress import Progress, Start, start_offset
+from loomlog.services.insights.progress import Progress, Start, start_offset
 
 
 @pytest.mark.parametrize(

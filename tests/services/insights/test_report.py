@@ -4,9 +4,9 @@ import json
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from schemas.stream_records import ModelTally, ToolTally
-from services.insights.report import View, as_json, as_metrics
-from services.insights.tally import EMPTY, MINUTE_MS, Minute, minute_of, minute_start_ms
+from loomlog.schemas.generated.stream_records import ModelTally, ToolTally
+from loomlog.services.insights.minute_windows import EMPTY, MINUTE_MS, Minute, minute_of, minute_start_ms
+from loomlog.services.insights.report import View, as_json, as_metrics
 from tests.services.insights.given import NOW_MS, tally
 
 RUNNING = minute_start_ms(NOW_MS)

@@ -4,11 +4,11 @@ import faust
 import pytest
 from faust.types.auth import AuthProtocol
 
-from connectors.configuration import Settings
-from connectors.errors import Permanent
-from connectors.kafka import KafkaOptions
-from services.insights.broker import broker_urls, credentials
-from services.insights.settings import insights_settings
+from loomlog.connectors.configuration import Settings
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.kafka import KafkaOptions
+from loomlog.services.insights.broker import broker_urls, credentials
+from loomlog.services.insights.settings import insights_settings
 
 
 def test_what_the_settings_say_is_what_insights_is_told() -> None:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from services.insights.report import View
-from services.insights.web import bound_socket, serve, web_app
+from loomlog.services.insights.report import View
+from loomlog.services.insights.web import bound_socket, serve, web_app
 from tests.services.insights.given import NOW_MS
 
 EMPTY_VIEW = View(now_ms=NOW_MS, history_minutes=15, cells={}, records={}, parked={}, lag_records=0, is_whole=False)

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from connectors.errors import Permanent, Transient
-from connectors.kafka import KafkaOptions
-from connectors.memory_log import MemoryLog, MemoryTail
-from connectors.postgres import PostgresOptions
-from projections.builds import VERSION, Builds, read_status
-from projections.run_projection import RunProjection
-from services.projector import loop as loop_module
-from services.projector.loop import Projector
-from services.projector.settings import ProjectorSettings
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.kafka import KafkaOptions
+from loomlog.connectors.kafka.memory_log import MemoryLog, MemoryTail
+from loomlog.connectors.storage.postgres import PostgresOptions
+from loomlog.projections.engine.builds import VERSION, Builds, read_status
+from loomlog.projections.engine.run_projection import RunProjection
+from loomlog.services.projector import loop as loop_module
+from loomlog.services.projector.loop import Projector
+from loomlog.services.projector.settings import ProjectorSettings
 from tests.projections.stories import TOPIC, Partition, many_runs
 
 RUNS = 30

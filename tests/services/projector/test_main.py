@@ -7,24 +7,24 @@ import sys
 
 import pytest
 
-from connectors import logs
-from connectors.errors import Transient
-from connectors.kafka import KafkaAppender, KafkaOptions
-from connectors.postgres import PostgresOptions
-from projections import rebuild as rebuild_module
-from projections.builds import read_status
-from redpanda.apply import apply
-from schemas.codec import Codec, local_codec
-from services.projector.main import main, run_rebuild, wired
-from services.projector.settings import ProjectorSettings
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions
+from loomlog.connectors.process import logs
+from loomlog.connectors.storage.postgres import PostgresOptions
+from loomlog.projections.engine import rebuild as rebuild_module
+from loomlog.projections.engine.builds import read_status
+from loomlog.redpanda.apply import apply
+from loomlog.schemas.codec import Codec, local_codec
+from loomlog.services.projector.main import main, run_rebuild, wired
+from loomlog.services.projector.settings import ProjectorSettings
 from tests.projections.stories import Partition, many_runs
 
 CHILD = """
 import asyncio, sys
-from connectors.kafka import KafkaOptions
-from connectors.postgres import PostgresOptions
-from services.projector.main import run, wired
-from services.projector.settings import ProjectorSettings
+from loomlog.connectors.kafka import KafkaOptions
+from loomlog.connectors.storage.postgres import PostgresOptions
+from loomlog.services.projector.main import run, wired
+from loomlog.services.projector.settings import ProjectorSettings
 kafka, dsn, topic, prefix = sys.argv[1:]
 settings = ProjectorSettings(
     kafka=KafkaOptions(bootstrap=kafka), postgres=PostgresOptions(dsn=dsn), owner="child", topic=topic, prefix=prefix

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.projector.pace import REST, REST_MAX_BUSY_S, REST_MAX_S, Pace
+from loomlog.services.projector.pace import REST, REST_MAX_BUSY_S, REST_MAX_S, Pace
 
 
 def rests(polls: list[tuple[float, int]], *, took_s: float) -> list[float]:

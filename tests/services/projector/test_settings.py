@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.configuration.settings import Settings
-from connectors.errors import Permanent
-from services.projector.settings import projector_settings
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.errors import Permanent
+from loomlog.services.projector.settings import projector_settings
 
 GIVEN = Settings(
     kafka="broker:9092",

@@ -7,27 +7,27 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from typing import Any
 
-from connectors.memory_log import MemoryLog, MemoryTail
-from connectors.models.pricing import Price
-from connectors.partitioner import partition_of
-from connectors.protocols import LogRecord, Outgoing
-from schemas.budget_commands import SetLimit
-from schemas.budget_events import LimitSet
-from schemas.codec import local_codec
-from schemas.ids import partition_key
-from schemas.reader import TermReader
-from schemas.run_commands import StartRun
-from schemas.run_events import ModelReplied, RunCompleted, RunFailed, RunRefused
-from schemas.values import CommandEnvelope
-from services.core.budget.state import Account, Books, account_key, evolve
-from services.runtime.budgets import budget_board, budget_host
-from services.runtime.spending import Spending
-from services.runtime.tracing import NO_TRACING
-from services.stream.budget_clerk import BudgetClerk
-from services.stream.budget_family import topics_of
-from services.stream.dead_letters import DeadLetters
-from services.stream.host import Host
-from services.stream.membership import FixedMembership
+from loomlog.connectors.kafka.memory_log import MemoryLog, MemoryTail
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.models.pricing import Price
+from loomlog.connectors.protocols import LogRecord, Outgoing
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.budget_commands import SetLimit
+from loomlog.schemas.generated.budget_events import LimitSet
+from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.generated.run_events import ModelReplied, RunCompleted, RunFailed, RunRefused
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.ids import partition_key
+from loomlog.schemas.reader import TermReader
+from loomlog.services.families.budget.client import BudgetClerk
+from loomlog.services.families.budget.family import topics_of
+from loomlog.services.families.budget.state import Account, Books, account_key, evolve
+from loomlog.services.runtime.budget_hosting import budget_board, budget_host
+from loomlog.services.runtime.models.budget_reservation import Spending
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
+from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.host import Host
+from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.services.runtime.small_runtime import AGENT, TOPICS, Scripted, SmallRuntime, clock_ms, running
 
 BUDGETS = topics_of()

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.memory_log import MemoryLog
-from connectors.partitioner import partition_of
-from connectors.protocols import (
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import (
     Capabilities,
     EffectClass,
     Incoming,
@@ -17,16 +17,16 @@ from connectors.protocols import (
     ToolContext,
     ToolResult,
 )
-from schemas.ids import partition_key
-from schemas.run_commands import CancelRun, Command, PauseRun, PostInput, ResumeRun, StartRun
-from schemas.values import CommandEnvelope
-from services.core.run.state import Ended
-from services.runtime.desk import RunDesk
-from services.runtime.tally import Tallies
-from services.stream.partition import Aggregate, Partition
-from services.stream.past import Past
-from services.stream.progress import CommandProgress
-from services.stream.workplace import Prepared
+from loomlog.schemas.generated.run_commands import CancelRun, Command, PauseRun, PostInput, ResumeRun, StartRun
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.ids import partition_key
+from loomlog.services.core.run.state import Ended
+from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.stream.context import Prepared
+from loomlog.services.stream.partition.command_offsets import CommandProgress
+from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.partition import Aggregate, Partition
 from tests.services.core.run.given import NOW
 from tests.services.stream.given import CODEC, EVENTS, FAMILY, claim_record
 from tests.services.stream.outside import TOPICS, Definitions, Index

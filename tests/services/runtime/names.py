@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from services.runtime import topic_names
-from services.stream.family import Topics
+from loomlog.services.runtime import topics
+from loomlog.services.stream.family import Topics
 
 
 def names_under(prefix: str) -> Mapping[str, Any]:
-    """Every name of services.runtime.topic_names, with the prefix instead of `loom`; a new one cannot be forgotten."""
+    """Every name of services.runtime.topics, with the prefix instead of `loom`; a new one cannot be forgotten."""
     found: dict[str, Any] = {
         "GROUP": prefix,
         "TOPICS": Topics.of("run", prefix),
         "BUDGET_TOPICS": Topics.of("budget", prefix),
     }
-    for name, value in vars(topic_names).items():
+    for name, value in vars(topics).items():
         if name.endswith("_TOPIC"):
             found[name] = f"{prefix}.{value.removeprefix('loom.')}"
     return found

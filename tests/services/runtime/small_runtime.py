@@ -5,11 +5,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import asynccontextmanager
 from typing import Any
 
-from connectors.blobs import MemoryBlobs
-from connectors.errors import Transient
-from connectors.memory_log import MemoryLog
-from connectors.models.pricing import Price
-from connectors.protocols import (
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.models.pricing import Price
+from loomlog.connectors.protocols import (
     Capabilities,
     EffectClass,
     LogAppender,
@@ -24,41 +23,42 @@ from connectors.protocols import (
     ToolContext,
     ToolResult,
 )
-from schemas.codec import local_codec
-from schemas.conversation import ToolResultBlock
-from schemas.ids import partition_key
-from schemas.reader import TermReader
-from schemas.run_commands import StartRun
-from schemas.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
-from services.core.pauses import PauseTable
-from services.core.run.orders import Refusal
-from services.runtime.admission import Door
-from services.runtime.availability import Availability
-from services.runtime.clock import clock_ms
-from services.runtime.credentials import NO_CREDENTIALS, Credentials
-from services.runtime.deltas import Previews
-from services.runtime.desk import RunDesk
-from services.runtime.hooks import Hooks
-from services.runtime.model_calls import ModelCalls, Provider
-from services.runtime.past_runs import PastRun
-from services.runtime.resolver import Definitions
-from services.runtime.run_family import RunFamily
-from services.runtime.secrecy import IN_CLEAR, Secrecy
-from services.runtime.shelf import Shelf
-from services.runtime.spending import Spending
-from services.runtime.summary_calls import SummaryCalls
-from services.runtime.tally import Tallies
-from services.runtime.tool_calls import ToolCalls
-from services.runtime.tracing import NO_TRACING, Tracing
-from services.runtime.work import Work
-from services.stream.calls import Calls
-from services.stream.dead_letters import DeadLetters
-from services.stream.family import Topics
-from services.stream.host import Host, PausableTail
-from services.stream.membership import FixedMembership
-from services.stream.past import Past
-from services.stream.snapshot import Snapshots
-from services.stream.workplace import Workplace
+from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.conversation import ToolResultBlock
+from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, ToolCall, Usage
+from loomlog.schemas.ids import partition_key
+from loomlog.schemas.reader import TermReader
+from loomlog.services.core.pauses import PauseTable
+from loomlog.services.core.run.commands import Refusal
+from loomlog.services.runtime.admission.queue import Door
+from loomlog.services.runtime.clock import clock_ms
+from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
+from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Credentials
+from loomlog.services.runtime.effects import Work
+from loomlog.services.runtime.models.availability import Availability
+from loomlog.services.runtime.models.budget_reservation import Spending
+from loomlog.services.runtime.models.definition_resolver import Definitions
+from loomlog.services.runtime.models.model_calls import ModelCalls, Provider
+from loomlog.services.runtime.models.previews import Previews
+from loomlog.services.runtime.models.summary_calls import SummaryCalls
+from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.runtime.run.run_index import PastRun
+from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
+from loomlog.services.runtime.tools.hooks import Hooks
+from loomlog.services.runtime.tools.tool_calls import ToolCalls
+from loomlog.services.runtime.tools.toolset import Shelf
+from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.family import Topics
+from loomlog.services.stream.host import Host, PausableTail
+from loomlog.services.stream.ownership.membership import FixedMembership
+from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.snapshots.snapshots import Snapshots
 
 AGENT = AgentDefinition(name="helper", sha256="ab12", provider="mock", model="m-1", tools=("Echo",), max_tokens=100)
 TOPICS = Topics.of("run")

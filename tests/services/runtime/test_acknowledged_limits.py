@@ -6,11 +6,11 @@ from typing import cast
 
 import pytest
 
-from connectors.errors import Transient
-from schemas.run_events import RunFailed, RunRefused
-from services.runtime import spending as spending_module
-from services.runtime.spending import BooksAway, Spending
-from services.stream.budget_clerk import BudgetClerk
+from loomlog.connectors.errors import Transient
+from loomlog.schemas.generated.run_events import RunFailed, RunRefused
+from loomlog.services.families.budget.client import BudgetClerk
+from loomlog.services.runtime.models import budget_reservation as spending_module
+from loomlog.services.runtime.models.budget_reservation import BooksAway, Spending
 from tests.services.runtime.budget_world import BudgetWorld, Clerkship, until
 
 NOTHING_LEFT = {"hard_tokens": 10, "used_tokens": 10}

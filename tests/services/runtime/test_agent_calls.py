@@ -4,22 +4,22 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from connectors.blobs import MemoryBlobs
-from connectors.memory_log import MemoryLog
-from connectors.sealing import is_token
-from connectors.tools.agent import Agent
-from schemas.values import BlobRef, Spawn
-from services.core.run.orders import ChildrenAsked, ChildTold, ToolDone
-from services.core.run.react import CallTool
-from services.core.run.state import AwaitingTools
-from services.runtime.payloads import INLINE_TEXT_BYTES
-from services.runtime.secrecy import IN_CLEAR, Secrecy
-from services.runtime.shelf import Shelf
-from services.runtime.tool_calls import ToolCalls
-from services.runtime.tracing import NoTracing
+from loomlog.connectors.crypto.content_encryption import is_token
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.connectors.tools.agent import Agent
+from loomlog.schemas.generated.values import BlobRef, Spawn
+from loomlog.services.core.run.commands import ChildrenAsked, ChildTold, ToolDone
+from loomlog.services.core.run.react import CallTool
+from loomlog.services.core.run.state import AwaitingTools
+from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
+from loomlog.services.runtime.content.payloads import INLINE_TEXT_BYTES
+from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.tools.tool_calls import ToolCalls
+from loomlog.services.runtime.tools.toolset import Shelf
 from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, at_tools
-from tests.services.core.run.test_children import asked, child
-from tests.services.stream.test_subject_keys import TOPIC, keys_over
+from tests.services.core.run.subagents.test_children import asked, child
+from tests.services.stream.encryption.test_subject_keys import TOPIC, keys_over
 
 CALL = CallTool(run_id=RUN, turn=1, index=0, attempt=1, call_id="c0", name="Agent", input="{}", effect_class="pure")
 

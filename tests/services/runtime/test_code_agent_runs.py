@@ -9,13 +9,20 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from connectors.models.code_js import CodeModel
-from connectors.protocols import EffectClass, ToolContext, ToolResult
-from schemas.reader import TermReader
-from schemas.run_commands import CancelTurn, PostInput, StartRun
-from schemas.run_events import ModelReplied, RunCompleted, RunFailed, RunParked, ToolCallRequested, ToolReturned
-from schemas.values import AgentDefinition, CommandEnvelope
-from services.core.run.orders import Refusal
+from loomlog.connectors.models.code_js import CodeModel
+from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
+from loomlog.schemas.generated.run_commands import CancelTurn, PostInput, StartRun
+from loomlog.schemas.generated.run_events import (
+    ModelReplied,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    ToolCallRequested,
+    ToolReturned,
+)
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope
+from loomlog.schemas.reader import TermReader
+from loomlog.services.core.run.commands import Refusal
 from tests.services.runtime.small_runtime import AGENT, RUN, TOPICS, Echo, OneAgent, Stage
 
 SCRIPT = """

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
-from schemas.conversation import TextBlock
-from schemas.run_commands import CompactRun, PostInput, StartRun
-from schemas.run_events import (
+from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
+from loomlog.schemas.conversation import TextBlock
+from loomlog.schemas.generated.run_commands import CompactRun, PostInput, StartRun
+from loomlog.schemas.generated.run_events import (
     CompactionRequested,
     ContextCompacted,
     ModelCallRequested,
@@ -15,10 +15,10 @@ from schemas.run_events import (
     RunCompleted,
     RunParked,
 )
-from schemas.values import CommandEnvelope, Compaction, Usage
-from services.core.run.evolve import evolve
-from services.core.run.state import Absent, Parked, State
-from services.core.run.summarising import SYSTEM
+from loomlog.schemas.generated.values import CommandEnvelope, Compaction, Usage
+from loomlog.services.core.run.conversation.summary_prompt import SYSTEM
+from loomlog.services.core.run.evolve import evolve
+from loomlog.services.core.run.state import Absent, Parked, State
 from tests.services.runtime.small_runtime import AGENT, RUN, Stage
 
 LONG = "long words " * 40

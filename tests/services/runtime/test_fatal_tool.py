@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
-from connectors.partitioner import partition_of
-from connectors.protocols import Outgoing
-from redpanda.apply import apply
-from schemas.codec import local_codec
-from schemas.producing import start_run_record
-from schemas.reader import TermReader
-from schemas.run_events import RunCompleted, RunQuarantined, ToolCallRequested
-from services.stream.family import Topics
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import Outgoing
+from loomlog.redpanda.apply import apply
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.run_events import RunCompleted, RunQuarantined, ToolCallRequested
+from loomlog.schemas.producer import start_run_record
+from loomlog.schemas.reader import TermReader
+from loomlog.services.stream.family import Topics
 
 CODEC = local_codec()
 WAIT_S = 60.0
@@ -25,13 +25,13 @@ CHILD = """
 import os, sys
 from pathlib import Path
 import uvloop
-from connectors.configuration import load
-from connectors.models import mock
-from connectors.models.mock_script import ScriptTurn, WantedCall
-from connectors.protocols import EffectClass
-from connectors.tools.bench import Bench
-from services.core.run import limits
-from services.runtime import main, topic_names
+from loomlog.connectors.configuration import load
+from loomlog.connectors.models import mock
+from loomlog.connectors.models.mock.script import ScriptTurn, WantedCall
+from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.tools.bench import Bench
+from loomlog.services.core.run import limits
+from loomlog.services.runtime import main, topic_names
 from tests.services.runtime.names import names_under
 
 prefix, losses_max, code, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])

@@ -24,7 +24,7 @@ async def test_a_tier_that_resolves_to_nothing_ends_the_start(tmp_path: Path) ->
         "LOOMLOG_CONFIG_FILES": str(tmp_path / "loomlog.yaml"),
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.runtime.main", cwd=tmp_path, env=environ, stderr=asyncio.subprocess.PIPE
+        sys.executable, "-m", "loomlog.services.runtime.main", cwd=tmp_path, env=environ, stderr=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(WAIT_S):
         _, error = await process.communicate()

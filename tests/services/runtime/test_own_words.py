@@ -5,17 +5,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from connectors.memory_log import MemoryLog
-from connectors.protocols import EffectClass, Reply, ToolContext, ToolResult
-from connectors.sealing import is_token
-from connectors.tools.interruption import Interruption
-from schemas.run_commands import CancelRun
-from schemas.run_events import ChildRequested, InterruptionOpened, RunCompleted, ToolCallRequested, ToolReturned
-from schemas.values import CommandEnvelope, ToolCall, Usage
-from services.runtime.secrecy import Secrecy
-from services.stream.subject_keys import SubjectKeys
+from loomlog.connectors.crypto.content_encryption import is_token
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.protocols import EffectClass, Reply, ToolContext, ToolResult
+from loomlog.connectors.tools.interruption import Interruption
+from loomlog.schemas.generated.run_commands import CancelRun
+from loomlog.schemas.generated.run_events import (
+    ChildRequested,
+    InterruptionOpened,
+    RunCompleted,
+    ToolCallRequested,
+    ToolReturned,
+)
+from loomlog.schemas.generated.values import CommandEnvelope, ToolCall, Usage
+from loomlog.services.runtime.content.encryption import Secrecy
+from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from tests.services.runtime.small_runtime import AGENT, TURNS, Scripted, Stage
-from tests.services.stream.test_subject_keys import TOPIC, keys_over
+from tests.services.stream.encryption.test_subject_keys import TOPIC, keys_over
 from tests.services.test_erasing_trees import TOOLS, TREE, Delegating
 
 

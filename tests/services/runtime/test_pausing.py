@@ -1,4 +1,4 @@
-from schemas.run_events import (
+from loomlog.schemas.generated.run_events import (
     ModelCallFailed,
     ModelCallRequested,
     RunCompleted,
@@ -6,8 +6,8 @@ from schemas.run_events import (
     RunPauseRequested,
     RunResumed,
 )
-from schemas.stream_records import PauseSet
-from services.core.pauses import PauseTable
+from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.services.core.pauses import PauseTable
 from tests.services.runtime.small_runtime import AGENT, Stage
 
 NOTHING = PauseTable()

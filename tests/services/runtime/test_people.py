@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from connectors.protocols import ModelItem, ModelRequest, Reply, TextDelta
-from connectors.tools.interruption import Interruption
-from schemas.run_commands import CancelTurn, PostInput, ResolveInterruption
-from schemas.run_events import (
+from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply, TextDelta
+from loomlog.connectors.tools.interruption import Interruption
+from loomlog.schemas.generated.run_commands import CancelTurn, PostInput, ResolveInterruption
+from loomlog.schemas.generated.run_events import (
     CommandRefused,
     InterruptionClosed,
     InterruptionOpened,
@@ -24,8 +24,8 @@ from schemas.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from schemas.values import CommandEnvelope, InterruptionTerms, ToolCall, Usage
-from services.core.run.interrupting import TOOL
+from loomlog.schemas.generated.values import CommandEnvelope, InterruptionTerms, ToolCall, Usage
+from loomlog.services.core.run.interrupts.interruptions import TOOL
 from tests.services.runtime.small_runtime import AGENT, RUN, Echo, Scripted, Stage
 
 ASKER = replace(AGENT, tools=("Echo", TOOL), interruption=InterruptionTerms(enabled=True))

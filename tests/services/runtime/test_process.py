@@ -8,21 +8,22 @@ from urllib.request import urlopen
 
 import pytest
 
-from connectors.configuration import Loaded, load
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
-from connectors.partitioner import partition_of
-from connectors.protocols import Outgoing
-from connectors.schema_registry import codec_for
-from redpanda.apply import apply
-from schemas.producing import start_run_record
-from schemas.reader import TermReader
-from schemas.run_events import ModelReplied, RunCompleted, RunStarted
-from services.runtime import main, topic_names
-from services.stream.family import Topics
-from tests.connectors.test_schema_registry import FakeRegistry
+from loomlog.connectors.configuration import Loaded, load
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.protocols import Outgoing
+from loomlog.redpanda.apply import apply
+from loomlog.schemas.generated.run_events import ModelReplied, RunCompleted, RunStarted
+from loomlog.schemas.producer import start_run_record
+from loomlog.schemas.reader import TermReader
+from loomlog.services.runtime import main
+from loomlog.services.runtime import topics as runtime_topics
+from loomlog.services.stream.family import Topics
+from tests.connectors.kafka.test_schema_registry import FakeRegistry
 from tests.services.runtime.names import names_under
-from tests.services.runtime.test_exposition import samples, value
-from tests.services.runtime.test_otel import collector
+from tests.services.runtime.telemetry.test_exposition import samples, value
+from tests.services.runtime.telemetry.test_otel import collector
 
 WAIT_S = 30.0
 CONFIGURATION = """
@@ -59,7 +60,7 @@ async def test_a_run_goes_through_with_registry_ids_traces_and_metrics(
     await apply(kafka, prefix=topic_prefix)
     topics = Topics.of("run", topic_prefix)
     for name, topic in names_under(topic_prefix).items():
-        monkeypatch.setattr(topic_names, name, topic)
+        monkeypatch.setattr(runtime_topics, name, topic)
     (tmp_path / "loomlog.yaml").write_text(CONFIGURATION)
     registry = FakeRegistry()
     server = await asyncio.start_server(registry.serve, "127.0.0.1", 0)

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from connectors.configuration import ConfigurationProblem, Loaded, load
-from connectors.memory_log import MemoryLog
-from schemas.stream_records import ModelMarked, ProbeRequested, ProviderProbed
-from schemas.values import AgentDefinition
-from services.core.run.orders import Refusal
-from services.runtime.availability import Traits
-from services.runtime.routing import Routing, checked_tiers, traits_of
+from loomlog.connectors.configuration import ConfigurationProblem, Loaded, load
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
+from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.services.core.run.commands import Refusal
+from loomlog.services.runtime.models.availability import Traits
+from loomlog.services.runtime.models.routing import Routing, checked_tiers, traits_of
 from tests.services.core.run.given import NOW, erred
-from tests.services.runtime.test_availability import Replica, state
-from tests.services.runtime.test_credentials import Store
-from tests.services.runtime.test_provider_keys import NAME, REPLY, THEIRS, asking, working
+from tests.services.runtime.content.test_run_credentials import Store
+from tests.services.runtime.models.test_availability import Replica, state
+from tests.services.runtime.models.test_provider_keys import NAME, REPLY, THEIRS, asking, working
 from tests.services.stream.given import CODEC
 
 TEXT = """\

@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
-from connectors.protocols import ModelItem, ModelRequest, Reply
-from connectors.tools.agent import Agent
-from schemas.conversation import TextBlock, ToolResultBlock
-from schemas.run_events import ModelReplied, ToolReturned
-from schemas.values import AgentDefinition, ToolCall, Usage
-from services.core.run.orders import Refusal
+from loomlog.connectors.protocols import ModelItem, ModelRequest, Reply
+from loomlog.connectors.tools.agent import Agent
+from loomlog.schemas.conversation import TextBlock, ToolResultBlock
+from loomlog.schemas.generated.run_events import ModelReplied, ToolReturned
+from loomlog.schemas.generated.values import AgentDefinition, ToolCall, Usage
+from loomlog.services.core.run.commands import Refusal
 from tests.services.runtime.small_runtime import AGENT, OneAgent, Scripted, Stage
 
 CHILD = replace(AGENT, name="child", tools=())

@@ -14,17 +14,17 @@ from urllib.request import urlopen
 
 import pytest
 
-from connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail
-from connectors.partitioner import partition_of
-from connectors.protocols import Outgoing
-from redpanda.apply import apply
-from schemas.codec import local_codec
-from schemas.producing import start_run_record
-from schemas.reader import TermReader
-from schemas.stream_events import Claim
-from services.cli.stack.ports import LOOPBACK, pick_port
-from services.stream.family import Topics
-from tests.services.runtime.test_exposition import samples, value
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaTail
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import Outgoing
+from loomlog.redpanda.apply import apply
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.producer import start_run_record
+from loomlog.schemas.reader import TermReader
+from loomlog.services.cli.stack.ports import LOOPBACK, pick_port
+from loomlog.services.stream.family import Topics
+from tests.services.runtime.telemetry.test_exposition import samples, value
 
 PARTITIONS = 4
 WAIT_S = 60.0
@@ -40,7 +40,7 @@ agents:
 """
 CHILD = """
 import sys
-from services.runtime import main, topic_names
+from loomlog.services.runtime import main, topic_names
 from tests.services.runtime.names import names_under
 prefix = sys.argv[1]
 for name, value in names_under(prefix).items():

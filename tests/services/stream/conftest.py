@@ -6,15 +6,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.stream import dead_letters, look_ups, ownership, standby, tenure
+from loomlog.services.stream import dead_letters
+from loomlog.services.stream.ownership import assignment, leadership, standby
+from loomlog.services.stream.partition import lookups
 from tests.services.stream.world import World
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "RECLAIM_BACKOFF_S", (0.0,))
-    monkeypatch.setattr(look_ups, "LOOKUP_RETRY_S", 0.0)
-    monkeypatch.setattr(tenure, "HANDOVER_GRACE_S", 0.0)
+    monkeypatch.setattr(assignment, "RECLAIM_BACKOFF_S", (0.0,))
+    monkeypatch.setattr(lookups, "LOOKUP_RETRY_S", 0.0)
+    monkeypatch.setattr(leadership, "HANDOVER_GRACE_S", 0.0)
     monkeypatch.setattr(dead_letters, "RETRY_S", 0.0)
     monkeypatch.setattr(standby, "REST_S", 0.0)
     monkeypatch.setattr(standby, "POLL_S", 0.001)

@@ -9,10 +9,10 @@ guest       stands still after each answer
 
 from typing import Any
 
-from schemas.values import AgentDefinition, Spawn, ToolCall, Usage
-from services.core.run.orders import ChildrenAsked, ModelAnswered
-from services.core.run.react import CallModel, CallTool
-from services.core.run.state import AwaitingModel, AwaitingTools
+from loomlog.schemas.generated.values import AgentDefinition, Spawn, ToolCall, Usage
+from loomlog.services.core.run.commands import ChildrenAsked, ModelAnswered
+from loomlog.services.core.run.react import CallModel, CallTool
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools
 from tests.services.stream.outside import Definitions
 
 KEEPER_OPS = ("open", "send", "close")

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.memory_log import MemoryLog
-from connectors.protocols import Incoming, Outgoing
-from schemas.codec import local_codec
-from schemas.reader import RawEvent
-from schemas.stream_events import Claim
-from schemas.values import Envelope
-from services.core.run.state import Absent
-from services.runtime.run_family import RunFamily
-from services.stream.partition import NO_DIGEST, Aggregate, Decision, Partition
-from services.stream.progress import CommandProgress
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.protocols import Incoming, Outgoing
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.reader import RawEvent
+from loomlog.services.core.run.state import Absent
+from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.stream.partition.command_offsets import CommandProgress
+from loomlog.services.stream.partition.partition import NO_DIGEST, Aggregate, Decision, Partition
 from tests.services.core.run.given import NOW, start
 
 CODEC = local_codec()

@@ -1,4 +1,4 @@
-"""Judges a log from its content alone, by the one reading rule that everybody uses (schemas.reader).
+"""Judges a log from its content alone, by the one reading rule that everybody uses (loomlog.schemas.reader).
 
     story = judged(log, "loom.run.events", partitions)
 
@@ -10,11 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.memory_log import MemoryLog
-from schemas.codec import Undecodable, digest, local_codec
-from schemas.reader import SequenceCheck, TermReader
-from schemas.run_commands import StartRun
-from schemas.run_events import (
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.schemas.codec import Undecodable, digest, local_codec
+from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.generated.run_events import (
     CallNotBegun,
     ModelReplied,
     RunRefused,
@@ -23,9 +22,10 @@ from schemas.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
 )
-from schemas.stream_records import DeadLetter
-from services.core.run.evolve import evolve
-from services.core.run.state import Absent, Ended, Refused, State
+from loomlog.schemas.generated.stream_records import DeadLetter
+from loomlog.schemas.reader import SequenceCheck, TermReader
+from loomlog.services.core.run.evolve import evolve
+from loomlog.services.core.run.state import Absent, Ended, Refused, State
 
 
 @dataclass(slots=True)

@@ -11,18 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from connectors.blobs import MemoryBlobs
-from connectors.protocols import EffectClass, ToolContext, ToolResult
-from connectors.tools.ledger import Ledger, ReconcilingLedger
-from connectors.tools.threads import Threads
-from schemas.run_commands import ResolveCall
-from schemas.run_events import ToolReturned
-from schemas.values import AgentDefinition, CommandEnvelope, ToolCall
-from services.core.run.react import CallModel, CallTool, ReconcileTool
-from services.core.run.state import AwaitingTools
-from services.runtime.shelf import Shelf
-from services.runtime.tool_calls import ToolCalls
-from services.runtime.tracing import NoTracing
+from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
+from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.connectors.tools.ledger import Ledger, ReconcilingLedger
+from loomlog.connectors.tools.threads import Threads
+from loomlog.schemas.generated.run_commands import ResolveCall
+from loomlog.schemas.generated.run_events import ToolReturned
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, ToolCall
+from loomlog.services.core.run.react import CallModel, CallTool, ReconcileTool
+from loomlog.services.core.run.state import AwaitingTools
+from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.tools.tool_calls import ToolCalls
+from loomlog.services.runtime.tools.toolset import Shelf
 from tests.services.stream.script import answer
 from tests.services.stream.world import Hosted, World
 

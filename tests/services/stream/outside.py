@@ -4,16 +4,16 @@ import asyncio
 from collections.abc import Sequence
 from random import Random
 
-from connectors.errors import UnknownOutcome
-from connectors.memory_log import MemoryLog
-from connectors.protocols import Outgoing
-from schemas.codec import Undecodable
-from schemas.reader import TermReader
-from schemas.values import AgentDefinition
-from services.core.run.orders import Refusal
-from services.runtime.past_runs import PastRun
-from services.runtime.run_family import RunFamily
-from services.stream.family import Topics
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.codec import Undecodable
+from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.schemas.reader import TermReader
+from loomlog.services.core.run.commands import Refusal
+from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.runtime.run.run_index import PastRun
+from loomlog.services.stream.family import Topics
 
 TOPICS = Topics.of("run")
 

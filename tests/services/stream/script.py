@@ -3,9 +3,9 @@
 from typing import Any
 from zlib import crc32
 
-from schemas.values import ToolCall, Usage
-from services.core.run.orders import ModelAnswered, ToolDone
-from services.core.run.react import CallModel, CallTool
+from loomlog.schemas.generated.values import ToolCall, Usage
+from loomlog.services.core.run.commands import ModelAnswered, ToolDone
+from loomlog.services.core.run.react import CallModel, CallTool
 
 CLASSES = ("pure", "read", "idempotent", "unsafe")
 MOST_CALLS = 3

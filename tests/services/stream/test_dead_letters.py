@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest_asyncio
 
-from connectors.errors import UnknownOutcome
-from connectors.kafka import MAX_BATCH_BYTES
-from connectors.memory_log import MemoryLog
-from connectors.protocols import Incoming, Outgoing
-from schemas.stream_records import DeadLetter, Header
-from services.stream.dead_letters import MAX_ERROR_CHARACTERS, MAX_ORIGINAL_BYTES, DeadLetters
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.kafka import MAX_BATCH_BYTES
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.protocols import Incoming, Outgoing
+from loomlog.schemas.generated.stream_records import DeadLetter, Header
+from loomlog.services.stream.dead_letters import MAX_ERROR_CHARACTERS, MAX_ORIGINAL_BYTES, DeadLetters
 from tests.services.core.run.given import NOW
 from tests.services.stream.given import CODEC
 

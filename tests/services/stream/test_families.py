@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from connectors.partitioner import partition_of
-from schemas.ids import child_run_id, partition_key
-from schemas.run_commands import CancelTurn
-from schemas.run_events import ChildRequested, RunStarted, ToolReturned
-from schemas.values import AgentDefinition, CommandEnvelope, Spawn
-from services.core.run.orders import ChildrenAsked, Refusal
-from services.core.run.react import TellParent
-from services.core.run.state import Ended, Parked
-from services.runtime import known_runs
-from services.stream import fold
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.schemas.generated.run_commands import CancelTurn
+from loomlog.schemas.generated.run_events import ChildRequested, RunStarted, ToolReturned
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, Spawn
+from loomlog.schemas.ids import child_run_id, partition_key
+from loomlog.services.core.run.commands import ChildrenAsked, Refusal
+from loomlog.services.core.run.react import TellParent
+from loomlog.services.core.run.state import Ended, Parked
+from loomlog.services.runtime.run import run_directory
+from loomlog.services.stream.partition import fold
 from tests.services.stream.families import add_families, family_script
 from tests.services.stream.given import CODEC, EVENTS
 from tests.services.stream.judge import Story
@@ -144,7 +144,7 @@ async def test_children_whose_end_the_parent_never_heard_of_are_found_over(
 ) -> None:
     """By the next owner: in memory, or by the index when memory has forgotten them."""
     monkeypatch.setattr(fold, "KEEP_OVER", remembered)
-    monkeypatch.setattr(known_runs, "KEEP_OVER", remembered)
+    monkeypatch.setattr(run_directory, "KEEP_OVER", remembered)
     world = families(world_of(), "tree-2")
     hosted = world.host()
     await world.until(hosted.partition)

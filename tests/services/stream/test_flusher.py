@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from connectors.memory_log import MemoryLog
-from services.stream import flusher as flusher_module
-from services.stream.flusher import claimed_in
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.services.stream import flusher as flusher_module
+from loomlog.services.stream.flusher import claimed_in
 from tests.services.stream.given import CODEC, EVENTS, claimed, flushed, started
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.world import PATIENCE_S, World

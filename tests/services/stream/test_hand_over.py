@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from schemas.run_commands import HandOverModelReply, HandOverToolResult
-from schemas.run_events import ModelCallFailed, ModelReplied, ToolReturned
-from services.core.run.react import CallModel
-from services.stream import owner, tenure
+from loomlog.schemas.generated.run_commands import HandOverModelReply, HandOverToolResult
+from loomlog.schemas.generated.run_events import ModelCallFailed, ModelReplied, ToolReturned
+from loomlog.services.core.run.react import CallModel
+from loomlog.services.stream.ownership import leadership, owner
 from tests.services.stream.ledger_world import RUN, LedgerWorld
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.world import CODEC, Hosted, World
@@ -26,7 +26,7 @@ PATIENT = 3_600.0
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tenure, "HANDOVER_GRACE_S", PATIENT)
+    monkeypatch.setattr(leadership, "HANDOVER_GRACE_S", PATIENT)
 
 
 def handed_over(world: World) -> list[Any]:

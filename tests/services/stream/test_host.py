@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from schemas.run_events import RunCancelled, RunCompleted, RunRefused
-from services.core.run.react import CallTool
-from services.core.run.state import Ended
-from services.runtime.run_family import RunFamily
-from services.stream import host as host_module
+from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunRefused
+from loomlog.services.core.run.react import CallTool
+from loomlog.services.core.run.state import Ended
+from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.stream import host as host_module
 from tests.services.stream.judge import every_start_has_its_run
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.world import World

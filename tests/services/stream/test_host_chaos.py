@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from connectors.protocols import Outgoing
-from schemas.run_events import RunFailed, RunStarted
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.generated.run_events import RunFailed, RunStarted
 from tests.services.stream.judge import dead_letters, every_start_has_its_run
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.world import Hosted, World

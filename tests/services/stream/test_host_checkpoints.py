@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from connectors.errors import UnknownOutcome
-from connectors.protocols import Outgoing
-from schemas.run_events import RunCancelled, RunCompleted
-from services.stream import checkpoints
-from services.stream import fold as fold_module
-from services.stream.partition import Partition
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted
+from loomlog.services.stream.partition import fold as fold_module
+from loomlog.services.stream.partition.partition import Partition
+from loomlog.services.stream.snapshots import schedule
 from tests.services.stream.judge import every_start_has_its_run
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
@@ -96,7 +96,7 @@ async def test_a_start_forgotten_by_a_fold_without_checkpoint_is_looked_up_too(
 async def test_a_repeat_is_recognised_after_checkpoint_and_eviction_while_the_index_lags(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch, with_key: bool
 ) -> None:
-    monkeypatch.setattr("services.runtime.known_runs.KEEP_OVER", 3)
+    monkeypatch.setattr("loomlog.services.runtime.run.run_directory.KEEP_OVER", 3)
     world = world_of(turns=1)
     key = {"idempotency_key": "k"} if with_key else {}
     first = world.host("a")
@@ -145,7 +145,7 @@ async def test_the_mark_of_a_checkpoint_waits_for_what_was_decided_before_it(wor
 async def test_a_checkpoint_of_a_partition_that_is_lost_meanwhile_is_not_written(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "CHECKPOINT_LOOK_S", 0.001)
+    monkeypatch.setattr(schedule, "CHECKPOINT_LOOK_S", 0.001)
     world = world_of()
     hosted = world.host()
     await world.until(hosted.partition)
@@ -177,8 +177,8 @@ async def test_a_checkpoint_that_cannot_be_written_is_tried_again_in_its_time(wo
 
 
 async def test_checkpoints_are_made_by_themselves(world_of: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "CHECKPOINT_LOOK_S", 0.0)
-    monkeypatch.setattr(checkpoints, "CHECKPOINT_EVERY_EVENTS", 3)
+    monkeypatch.setattr(schedule, "CHECKPOINT_LOOK_S", 0.0)
+    monkeypatch.setattr(schedule, "CHECKPOINT_EVERY_EVENTS", 3)
     world = world_of(turns=1)
     world.host()
     world.start_run("r_x")

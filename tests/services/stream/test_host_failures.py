@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from connectors.errors import Transient, UnknownOutcome
-from connectors.protocols import Outgoing
-from schemas.run_events import InputReceived, ModelCallFailed, RunCompleted, ToolReturned
-from services.core.run.react import CallTool
-from services.stream import flusher as flusher_module
-from services.stream import ownership, watches
+from loomlog.connectors.errors import Transient, UnknownOutcome
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.generated.run_events import InputReceived, ModelCallFailed, RunCompleted, ToolReturned
+from loomlog.services.core.run.react import CallTool
+from loomlog.services.stream import flusher as flusher_module
+from loomlog.services.stream.ownership import assignment, watchdog
 from tests.services.stream.judge import every_start_has_its_run
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
@@ -92,8 +92,8 @@ async def test_a_claim_that_cannot_be_appended_is_tried_again(world_of: Worlds) 
 async def test_having_held_a_partition_for_long_forgets_earlier_failures_to_hold_it(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch, settled_s: float
 ) -> None:
-    monkeypatch.setattr(ownership, "RECLAIM_BACKOFF_S", (0.0, 3_600.0))
-    monkeypatch.setattr(ownership, "SETTLED_S", settled_s)
+    monkeypatch.setattr(assignment, "RECLAIM_BACKOFF_S", (0.0, 3_600.0))
+    monkeypatch.setattr(assignment, "SETTLED_S", settled_s)
     world = world_of(turns=1)
     hosted = world.host()
     await world.until(hosted.partition)
@@ -312,7 +312,7 @@ async def test_an_owner_with_nothing_to_append_notices_that_another_one_claimed_
 ) -> None:
     # Found by the simulation: the one who was to own the partition never appended again, so it never
     # learnt that it was fenced, and the run that the other began waited for ever.
-    monkeypatch.setattr(watches, "LOOK_AROUND_S", 0.01)
+    monkeypatch.setattr(watchdog, "LOOK_AROUND_S", 0.01)
     world = world_of()
     stays = world.host("stays")
     await world.until(lambda: stays.partition() is not None)

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from connectors.errors import Transient
-from connectors.protocols import LogRecord, Outgoing
-from schemas.codec import local_codec
-from schemas.run_commands import PostInput, StartRun
-from schemas.run_events import Event, RunCompleted, RunQuarantined
-from schemas.stream_records import ModelDelta
-from schemas.values import CommandEnvelope
-from services.core.run.orders import Order
-from services.core.run.state import State
-from services.runtime.run_family import RunFamily
-from services.stream import watches
-from services.stream.membership import FixedMembership
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import LogRecord, Outgoing
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.run_commands import PostInput, StartRun
+from loomlog.schemas.generated.run_events import Event, RunCompleted, RunQuarantined
+from loomlog.schemas.generated.stream_records import ModelDelta
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.core.run.commands import Order
+from loomlog.services.core.run.state import State
+from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.stream.ownership import watchdog
+from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.services.stream.given import replaced
 from tests.services.stream.judge import dead_letters
 from tests.services.stream.outside import TOPICS
@@ -316,9 +316,9 @@ async def test_an_error_while_writing_dead_letters_ends_the_host(world_of: World
 async def test_a_batch_without_progress_ends_the_host_only_when_the_broker_answers(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch, broker_answers: bool
 ) -> None:
-    monkeypatch.setattr(watches, "STALL_S", 0.0)
-    monkeypatch.setattr(watches, "SUSPICIOUS_S", 0.0)
-    monkeypatch.setattr(watches, "WATCH_EVERY_S", 0.0)
+    monkeypatch.setattr(watchdog, "STALL_S", 0.0)
+    monkeypatch.setattr(watchdog, "SUSPICIOUS_S", 0.0)
+    monkeypatch.setattr(watchdog, "WATCH_EVERY_S", 0.0)
     world = world_of()
     hosted = world.host()
     await world.until(hosted.partition)
@@ -327,7 +327,7 @@ async def test_a_batch_without_progress_ends_the_host_only_when_the_broker_answe
         raise Transient("no broker", kind="unavailable")
 
     if not broker_answers:
-        monkeypatch.setattr("connectors.memory_log.MemoryTail.end_offsets", away)
+        monkeypatch.setattr("loomlog.connectors.kafka.memory_log.MemoryTail.end_offsets", away)
     hosted.wire.open.clear()
     world.start_run("r_x")
     await world.until(lambda: hosted.host.flusher.in_flight_since)
@@ -340,8 +340,8 @@ async def test_a_batch_without_progress_ends_the_host_only_when_the_broker_answe
 
 async def test_time_in_which_the_broker_was_away_is_no_stall(world_of: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(watches, "WATCH_EVERY_S", 0.0)
-    monkeypatch.setattr(watches, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(watchdog, "WATCH_EVERY_S", 0.0)
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: now[0]))
     world = world_of()
     hosted = world.host()
     await world.until(hosted.partition)
@@ -352,15 +352,15 @@ async def test_time_in_which_the_broker_was_away_is_no_stall(world_of: Worlds, m
             raise Transient("no broker", kind="unavailable")
         return {}
 
-    monkeypatch.setattr("connectors.memory_log.MemoryTail.end_offsets", end_offsets)
+    monkeypatch.setattr("loomlog.connectors.kafka.memory_log.MemoryTail.end_offsets", end_offsets)
     hosted.wire.open.clear()
     world.start_run("r_x")
     await world.until(lambda: hosted.host.flusher.in_flight_since)
     hosted.host.flusher.in_flight_since = 0.0
-    now[0] = 10 * watches.STALL_S
+    now[0] = 10 * watchdog.STALL_S
     await world.ticks(50)
     is_away = False
     await world.ticks(50)
     assert not hosted.task.done(), "the broker was away all the time"
-    now[0] += watches.STALL_S + 1
+    now[0] += watchdog.STALL_S + 1
     assert [type(error) for error in await ends(hosted.task)] == [RuntimeError]

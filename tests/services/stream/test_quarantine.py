@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from connectors.protocols import Outgoing
-from schemas.run_events import (
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.generated.run_events import (
     Event,
     ModelCallRequested,
     RunCancelled,
@@ -14,10 +14,10 @@ from schemas.run_events import (
     RunReleased,
     RunStarted,
 )
-from services.core.run import limits
-from services.core.run.react import CallModel, CallTool
-from services.core.run.state import State
-from services.runtime.run_family import RunFamily
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.react import CallModel, CallTool
+from loomlog.services.core.run.state import State
+from loomlog.services.runtime.run.family import RunFamily
 from tests.services.stream.given import replaced
 from tests.services.stream.judge import dead_letters
 from tests.services.stream.outside import TOPICS

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.protocols import EffectClass
-from schemas.run_events import ToolCallRequested, ToolOutcomeAsked, ToolReconcileRequested
+from loomlog.connectors.protocols import EffectClass
+from loomlog.schemas.generated.run_events import ToolCallRequested, ToolOutcomeAsked, ToolReconcileRequested
 from tests.services.stream.ledger_world import RUN, LedgerWorld
 
 KEY = f"{RUN}:1.0"

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from connectors.protocols import LogRecord
-from schemas.codec import local_codec
-from schemas.run_events import CallNotBegun, ModelCallFailed, ModelCallRequested, RunCompleted
-from schemas.stream_events import Claim
-from services.core.run.react import CallModel
-from services.runtime.desk import RunDesk
-from services.stream import ownership
-from services.stream.drain import DRAIN_S
-from services.stream.partition import Partition
-from services.stream.workplace import Prepared
+from loomlog.connectors.protocols import LogRecord
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.run_events import CallNotBegun, ModelCallFailed, ModelCallRequested, RunCompleted
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.services.core.run.react import CallModel
+from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.stream.context import Prepared
+from loomlog.services.stream.ownership import assignment
+from loomlog.services.stream.ownership.drain import DRAIN_S
+from loomlog.services.stream.partition.partition import Partition
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
 from tests.services.stream.world import Hosted, World
@@ -150,7 +150,7 @@ async def test_an_owner_that_is_gone_is_not_waited_for(world_of: Worlds) -> None
 async def test_a_partition_that_is_to_stay_is_not_given_to_whoever_asks(
     world_of: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ownership, "ASSIGNED_TOO_S", 0.05)
+    monkeypatch.setattr(assignment, "ASSIGNED_TOO_S", 0.05)
     world = world_of(turns=1)
     opened = gate(world)
     first, _ = await at_work(world)

@@ -16,29 +16,34 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from connectors.memory_log import MemoryLog
-from connectors.partitioner import partition_of
-from connectors.protocols import Outgoing, Share
-from schemas.codec import Undecodable, local_codec
-from schemas.ids import partition_key
-from schemas.reader import TermReader
-from schemas.run_commands import CancelRun, PostInput, QuarantineRun, ReleaseRun, StartRun
-from schemas.run_events import ModelCallRequested, RunStarted, ToolCallRequested, ToolReconcileRequested
-from schemas.values import CommandEnvelope
-from services.runtime.desk import RunDesk
-from services.runtime.hand_over import HandOver
-from services.runtime.run_family import RunFamily
-from services.runtime.tally import Tallies
-from services.stream.calls import Calls
-from services.stream.dead_letters import DeadLetters
-from services.stream.drain import DRAIN_S
-from services.stream.host import Host
-from services.stream.membership import FixedMembership
-from services.stream.partition import Partition
-from services.stream.past import Past
-from services.stream.snapshot import Snapshots
-from services.stream.standby import Standby
-from services.stream.workplace import Workplace
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import Outgoing, Share
+from loomlog.schemas.codec import Undecodable, local_codec
+from loomlog.schemas.generated.run_commands import CancelRun, PostInput, QuarantineRun, ReleaseRun, StartRun
+from loomlog.schemas.generated.run_events import (
+    ModelCallRequested,
+    RunStarted,
+    ToolCallRequested,
+    ToolReconcileRequested,
+)
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.ids import partition_key
+from loomlog.schemas.reader import TermReader
+from loomlog.services.runtime.run.command_handler import RunDesk
+from loomlog.services.runtime.run.family import RunFamily
+from loomlog.services.runtime.run.late_results import HandOver
+from loomlog.services.runtime.telemetry.run_summaries import Tallies
+from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.host import Host
+from loomlog.services.stream.ownership.drain import DRAIN_S
+from loomlog.services.stream.ownership.membership import FixedMembership
+from loomlog.services.stream.ownership.standby import Standby
+from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.partition import Partition
+from loomlog.services.stream.snapshots.snapshots import Snapshots
 from tests.services.stream.judge import Story, judged
 from tests.services.stream.outside import TOPICS, Definitions, Index, Wire
 from tests.services.stream.script import answer
@@ -89,7 +94,7 @@ class Hosted:
 
 
 class Lifelines:
-    """Everybody's lifelines (connectors.lifelines): who holds them, and what becomes of them."""
+    """Everybody's lifelines (loomlog.connectors.process.liveness_sockets): who holds them, and what becomes of them."""
 
     def __init__(self) -> None:
         self.held: dict[str, list[asyncio.Future[bool]]] = {}
@@ -108,7 +113,7 @@ class Lifelines:
             held.remove(end)
 
     async def ask_for(self, name: str, number: int, *, timeout_s: float) -> str:
-        """As connectors.lifelines.ask_for."""
+        """As loomlog.connectors.process.liveness_sockets.ask_for."""
         life = name.rpartition("/")[2]
         answer = "gone"
         if life in self.lives and not self.lives[life].task.done():

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.cli.stack.ports import pick_port
+from loomlog.services.cli.stack.ports import pick_port
 from tests.benchmarks.slot import SlotFailed
 
 START_TIMEOUT_S = 60.0

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from services.cli.stack.child import Child
+from loomlog.services.cli.stack.child import Child
 
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath)}
 RUNS_ON = "import time\nwhile True: time.sleep(60)"

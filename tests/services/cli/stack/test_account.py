@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.stack import account
-from services.cli.stack.account import Account, barrier, choose_account, own
-from services.cli.stack.oneshot import Ended
-from services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack import account
+from loomlog.services.cli.stack.account import Account, barrier, choose_account, own
+from loomlog.services.cli.stack.oneshot import Ended
+from loomlog.services.cli.stack.problems import StackProblem
 
 NOBODY = 65534
 

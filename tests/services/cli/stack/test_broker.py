@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.stack.broker import (
+from loomlog.services.cli.stack.broker import (
     JVM_FLAGS,
     MAIN_CLASS,
     Broker,
@@ -17,10 +17,10 @@ from services.cli.stack.broker import (
     server_environment,
     server_properties,
 )
-from services.cli.stack.child import Exit
-from services.cli.stack.home import open_home
-from services.cli.stack.java import Java
-from services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.child import Exit
+from loomlog.services.cli.stack.home import open_home
+from loomlog.services.cli.stack.java import Java
+from loomlog.services.cli.stack.problems import StackProblem
 
 PORTS = {"kafka_port": "19092", "controller_port": "19093"}
 

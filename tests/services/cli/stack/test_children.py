@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.cli.stack import children
-from services.cli.stack.child import Exit
-from services.cli.stack.children import Supervisor
-from services.cli.stack.problems import NoSpace, StackProblem
-from services.cli.stack.processes import find
-from services.cli.stack.record import ChildRecord
+from loomlog.services.cli.stack import children
+from loomlog.services.cli.stack.child import Exit
+from loomlog.services.cli.stack.children import Supervisor
+from loomlog.services.cli.stack.problems import NoSpace, StackProblem
+from loomlog.services.cli.stack.processes import find
+from loomlog.services.cli.stack.record import ChildRecord
 from tests.services.cli.stack.programs import IGNORES_SIGTERM, RUNS_ON, child
 from tests.services.cli.stack.watcher import Disk, Watcher
 from tests.sleeps import noted_sleeps

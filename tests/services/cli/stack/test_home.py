@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.stack.home import MINIMUM_FREE_BYTES, RESTART_FREE_BYTES, open_home, require_space, write_atomically
-from services.cli.stack.problems import NoSpace, StackProblem
+from loomlog.services.cli.stack.home import (
+    MINIMUM_FREE_BYTES,
+    RESTART_FREE_BYTES,
+    open_home,
+    require_space,
+    write_atomically,
+)
+from loomlog.services.cli.stack.problems import NoSpace, StackProblem
 
 
 def test_a_folder_is_made_with_all_its_parts(tmp_path: Path) -> None:

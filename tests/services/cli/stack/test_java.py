@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.stack import java
-from services.cli.stack.java import LOCAL_BROKER, find_java, java_major, resolve_jars
-from services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack import java
+from loomlog.services.cli.stack.java import LOCAL_BROKER, find_java, java_major, resolve_jars
+from loomlog.services.cli.stack.problems import StackProblem
 
 SYSTEM_PATH = "/usr/bin:/bin"
 

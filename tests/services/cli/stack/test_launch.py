@@ -5,8 +5,8 @@ import sys
 import psutil
 import pytest
 
-from services.cli.stack.launch import CANNOT_LAUNCH, LAUNCHER
-from services.cli.stack.oneshot import launched
+from loomlog.services.cli.stack.launch import CANNOT_LAUNCH, LAUNCHER
+from loomlog.services.cli.stack.oneshot import launched
 from tests.services.cli.stack.programs import RUNS_ON, python
 
 ON_LINUX = pytest.mark.xfail(

@@ -11,15 +11,15 @@ import psycopg
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from redpanda.apply import apply
-from redpanda.cluster import ask
-from services.cli.stack import local
-from services.cli.stack.home import Home, open_home
-from services.cli.stack.local import LocalStack, ended_by_signals, local_stack
-from services.cli.stack.ports import pick_port
-from services.cli.stack.problems import StackProblem, StackRunning
-from services.cli.stack.shutdown import stop_stack
-from services.cli.stack.status import stack_status
+from loomlog.redpanda.apply import apply
+from loomlog.redpanda.cluster import ask
+from loomlog.services.cli.stack import local
+from loomlog.services.cli.stack.home import Home, open_home
+from loomlog.services.cli.stack.local import LocalStack, ended_by_signals, local_stack
+from loomlog.services.cli.stack.ports import pick_port
+from loomlog.services.cli.stack.problems import StackProblem, StackRunning
+from loomlog.services.cli.stack.shutdown import stop_stack
+from loomlog.services.cli.stack.status import stack_status
 from tests.conftest import CACHE
 from tests.services.cli.stack.programs import child
 
@@ -154,8 +154,8 @@ async def test_a_server_from_outside_that_is_not_there_is_said_with_its_setting(
 
 UP = """
 import asyncio, os, pathlib, sys
-from services.cli.stack.home import open_home
-from services.cli.stack.local import ended_by_signals, local_stack
+from loomlog.services.cli.stack.home import open_home
+from loomlog.services.cli.stack.local import ended_by_signals, local_stack
 
 async def up():
     home = open_home(pathlib.Path(sys.argv[1]), cache=pathlib.Path(sys.argv[2]))

@@ -2,7 +2,7 @@ import os
 import stat
 from pathlib import Path
 
-from services.cli.stack.logfile import TAIL_LINES, bound_log, open_log, tail
+from loomlog.services.cli.stack.logfile import TAIL_LINES, bound_log, open_log, tail
 
 
 def test_a_log_over_its_bound_is_moved_aside_while_its_writer_goes_on(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import os
 import psutil
 import pytest
 
-from services.cli.stack.oneshot import NOT_FOUND, run
+from loomlog.services.cli.stack.oneshot import NOT_FOUND, run
 from tests.services.cli.stack.programs import RUNS_ON, python
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.stack.ports import (
+from loomlog.services.cli.stack.ports import (
     CONTROLLER_PORT,
     KAFKA_PORT,
     PICKED,
@@ -17,7 +17,7 @@ from services.cli.stack.ports import (
     port_is_free,
     save_ports,
 )
-from services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.problems import StackProblem
 
 BOTH = frozenset({"kafka", "postgres"})
 

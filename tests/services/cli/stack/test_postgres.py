@@ -7,10 +7,10 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from services.cli.stack.children import Supervisor
-from services.cli.stack.home import open_home
-from services.cli.stack.ports import pick_port
-from services.cli.stack.postgres import (
+from loomlog.services.cli.stack.children import Supervisor
+from loomlog.services.cli.stack.home import open_home
+from loomlog.services.cli.stack.ports import pick_port
+from loomlog.services.cli.stack.postgres import (
     ACCESS,
     SETTINGS,
     Postgres,
@@ -21,8 +21,8 @@ from services.cli.stack.postgres import (
     remove_stale_pid_file,
     without_password,
 )
-from services.cli.stack.problems import StackProblem
-from services.cli.stack.record import ChildRecord
+from loomlog.services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.record import ChildRecord
 
 
 def test_the_wheel_has_the_programs() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from services.cli.stack.processes import ProcessIdentity, find, find_by_arguments, identify, stop_process
+from loomlog.services.cli.stack.processes import ProcessIdentity, find, find_by_arguments, identify, stop_process
 from tests.services.cli.stack.programs import IGNORES_SIGTERM, RUNS_ON, python
 
 

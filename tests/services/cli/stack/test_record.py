@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.stack.problems import StackProblem, StackRunning
-from services.cli.stack.record import (
+from loomlog.services.cli.stack.problems import StackProblem, StackRunning
+from loomlog.services.cli.stack.record import (
     ChildRecord,
     LockState,
     RecordDamaged,

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.stack import shutdown
-from services.cli.stack.home import Home, open_home
-from services.cli.stack.problems import StackProblem
-from services.cli.stack.processes import identify
-from services.cli.stack.record import ChildRecord, save_record, stack_record, supervisor_lock
-from services.cli.stack.shutdown import clean_leftovers, find_leftovers, stop_stack
-from services.cli.stack.status import stack_status
+from loomlog.services.cli.stack import shutdown
+from loomlog.services.cli.stack.home import Home, open_home
+from loomlog.services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.processes import identify
+from loomlog.services.cli.stack.record import ChildRecord, save_record, stack_record, supervisor_lock
+from loomlog.services.cli.stack.shutdown import clean_leftovers, find_leftovers, stop_stack
+from loomlog.services.cli.stack.status import stack_status
 from tests.services.cli.stack.programs import RUNS_ON, python
 
 ROOT = Path(__file__).parents[4]
@@ -88,7 +88,7 @@ async def test_broker_and_postgres_are_found_without_any_record(home: Home) -> N
 
 SUPERVISOR = """
 import pathlib, sys, time
-from services.cli.stack.record import supervisor_lock
+from loomlog.services.cli.stack.record import supervisor_lock
 with supervisor_lock(pathlib.Path(sys.argv[1])):
     print("holds", flush=True)
     while True:
@@ -139,9 +139,9 @@ async def test_a_supervisor_that_nothing_names_is_said(home: Home, supervisor: "
 
 STOPS = """
 import asyncio, pathlib, sys
-from services.cli.stack import shutdown
-from services.cli.stack.home import open_home
-from services.cli.stack.shutdown import stop_stack
+from loomlog.services.cli.stack import shutdown
+from loomlog.services.cli.stack.home import open_home
+from loomlog.services.cli.stack.shutdown import stop_stack
 print(asyncio.run(stop_stack(open_home(pathlib.Path(sys.argv[1])), print)))
 """
 ENDS_SLOWLY = """

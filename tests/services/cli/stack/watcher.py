@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from services.cli.stack.problems import NoSpace, StackProblem
-from services.cli.stack.record import ChildRecord
+from loomlog.services.cli.stack.problems import NoSpace, StackProblem
+from loomlog.services.cli.stack.record import ChildRecord
 
 WAIT_TIMEOUT_S = 15.0
 

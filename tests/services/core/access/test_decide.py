@@ -1,8 +1,8 @@
 import pytest
 
-from connectors.configuration.principals import Principal
-from services.core.access.decide import Caller, Identity, Owner, Reach, identity, may, reach, sees
-from services.core.access.scopes import ADMIN, INCLUDES, RUNS_CREATE, RUNS_READ, SCOPES, TENANT, USER
+from loomlog.connectors.configuration.principals import Principal
+from loomlog.services.core.access.decide import Caller, Identity, Owner, Reach, identity, may, reach, sees
+from loomlog.services.core.access.scopes import ADMIN, INCLUDES, RUNS_CREATE, RUNS_READ, SCOPES, TENANT, USER
 
 
 def caller(*scopes: str, tenant: str = "acme", subject: str = "ann", legacy: bool = False) -> Caller:

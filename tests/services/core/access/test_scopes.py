@@ -1,6 +1,6 @@
-from connectors.configuration.principals import IMPLIED
-from connectors.configuration.principals import SCOPES as CONFIGURED
-from services.core.access.scopes import INCLUDES, SCOPES
+from loomlog.connectors.configuration.principals import IMPLIED
+from loomlog.connectors.configuration.principals import SCOPES as CONFIGURED
+from loomlog.services.core.access.scopes import INCLUDES, SCOPES
 
 
 def test_the_configuration_knows_the_same_scopes() -> None:

@@ -3,7 +3,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.core.audit.hashes import START_CHAIN, extend, hashed
+from loomlog.services.core.audit.hashes import START_CHAIN, extend, hashed
 from tests.services.core.audit.written import Record
 
 BYTES = st.one_of(st.none(), st.binary(max_size=8))

@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.signatures import generate_key
-from schemas.codec import local_codec
-from services.core.audit import ledger as module
-from services.core.audit.checkpoints import Signed, read_signed, sign
-from services.core.audit.hashes import START_CHAIN
-from services.core.audit.ledger import Contradiction, Ledger
-from services.core.audit.tail import CheckpointTail
+from loomlog.connectors.crypto.signatures import generate_key
+from loomlog.schemas.codec import local_codec
+from loomlog.services.core.audit import ledger as module
+from loomlog.services.core.audit.checkpoints import Signed, read_signed, sign
+from loomlog.services.core.audit.hashes import START_CHAIN
+from loomlog.services.core.audit.ledger import Contradiction, Ledger
+from loomlog.services.core.audit.tail import CheckpointTail
 from tests.services.core.audit.test_verify import story
 from tests.services.core.audit.written import KEY, PARTITION, TOPIC, Log, Record, verify
 

@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.signatures import generate_key
-from schemas.codec import FRAME_BYTES, local_codec, read_envelope
-from schemas.stream_records import AuditCheckpoint
-from services.core.audit import alignment
-from services.core.audit.checkpoints import SIGNATURE_BYTES, read_signed, sign
-from services.core.audit.findings import Kind
-from services.core.audit.verify import Start
+from loomlog.connectors.crypto.signatures import generate_key
+from loomlog.schemas.codec import FRAME_BYTES, local_codec, read_envelope
+from loomlog.schemas.generated.stream_records import AuditCheckpoint
+from loomlog.services.core.audit import alignment
+from loomlog.services.core.audit.checkpoints import SIGNATURE_BYTES, read_signed, sign
+from loomlog.services.core.audit.findings import Kind
+from loomlog.services.core.audit.verify import Start
 from tests.projections.stories import a3x2, asked, completed, replied, requested, returned, started
 from tests.services.core.audit.written import (
     CHECKPOINTS,
@@ -249,7 +249,7 @@ def test_a_record_that_was_replaced_by_another_history_of_its_run_is_named_with_
 
 
 def _digest_of(record: Record) -> bytes:
-    from schemas.codec import digest
+    from loomlog.schemas.codec import digest
 
     return digest(record.value or b"")
 
@@ -458,7 +458,7 @@ def test_verifying_may_begin_at_any_checkpoint():
 
 
 def test_every_blob_an_event_names_is_handed_over():
-    from schemas.values import BlobRef, ContentBlock, Segment
+    from loomlog.schemas.generated.values import BlobRef, ContentBlock, Segment
 
     log = Log()
     log.claim()

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from connectors.signatures import PublicKey, SigningKey, generate_key
-from schemas.codec import digest, local_codec
-from schemas.ids import event_id, partition_key
-from schemas.stream_events import Claim
-from schemas.values import Envelope
-from services.core.audit.checkpoints import read_signed, sign
-from services.core.audit.findings import Kind
-from services.core.audit.ledger import Ledger
-from services.core.audit.references import Reference
-from services.core.audit.verify import PartitionAudit, Report, Start
+from loomlog.connectors.crypto.signatures import PublicKey, SigningKey, generate_key
+from loomlog.schemas.codec import digest, local_codec
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.ids import event_id, partition_key
+from loomlog.services.core.audit.checkpoints import read_signed, sign
+from loomlog.services.core.audit.findings import Kind
+from loomlog.services.core.audit.ledger import Ledger
+from loomlog.services.core.audit.references import Reference
+from loomlog.services.core.audit.verify import PartitionAudit, Report, Start
 
 TOPIC = "loom.run.events"
 CHECKPOINTS = "loom.audit.checkpoints"

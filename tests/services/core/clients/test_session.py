@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from schemas.stream_records import RemoteToolRequest
-from services.core.clients import limits
-from services.core.clients.session import (
+from loomlog.schemas.generated.stream_records import RemoteToolRequest
+from loomlog.services.core.clients import limits
+from loomlog.services.core.clients.session import (
     NOT_BEGUN,
     POLICY,
     UNKNOWN,

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.stream_records import ClientHostAlive, ClientLeft, ClientRegistered, ClientTool
-from services.core.clients import limits
-from services.core.clients.limits import LEASE_MS
-from services.core.clients.table import ClientTable, TooManyClients
+from loomlog.schemas.generated.stream_records import ClientHostAlive, ClientLeft, ClientRegistered, ClientTool
+from loomlog.services.core.clients import limits
+from loomlog.services.core.clients.limits import LEASE_MS
+from loomlog.services.core.clients.table import ClientTable, TooManyClients
 
 NOW = 1_700_000_000_000
 OFFER = ClientRegistered(

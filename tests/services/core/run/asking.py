@@ -4,12 +4,12 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from schemas.run_commands import CancelTurn, ResolveInterruption
-from schemas.run_events import ToolReturned
-from schemas.values import AgentDefinition, InterruptionTerms, ToolCall
-from services.core.run.interrupting import TOOL, id_of, wish_of
-from services.core.run.orders import Respond, StopTurn
-from services.core.run.state import AwaitingModel, AwaitingTools
+from loomlog.schemas.generated.run_commands import CancelTurn, ResolveInterruption
+from loomlog.schemas.generated.run_events import ToolReturned
+from loomlog.schemas.generated.values import AgentDefinition, InterruptionTerms, ToolCall
+from loomlog.services.core.run.commands import Respond, StopTurn
+from loomlog.services.core.run.interrupts.interruptions import TOOL, id_of, wish_of
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools
 from tests.services.core.run.given import DEFINITION, ENVELOPE, NOW, RUN, Run, answered, begun
 
 TERMS = InterruptionTerms(enabled=True, max_pending=3, default_timeout_ms=60_000, max_timeout_ms=600_000)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schemas.conversation import Message, ToolResultBlock, ToolUseBlock
-from schemas.run_commands import (
+from loomlog.schemas.conversation import Message, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.run_commands import (
     CancelRun,
     CompactRun,
     PauseRun,
@@ -16,12 +16,9 @@ from schemas.run_commands import (
     ResumeRun,
     StartRun,
 )
-from schemas.run_events import Event
-from schemas.values import AgentDefinition, CommandEnvelope, Compaction, ToolCall, Usage
-from services.core.run.decide import decide
-from services.core.run.evolve import evolve
-from services.core.run.facts import Pause
-from services.core.run.orders import (
+from loomlog.schemas.generated.run_events import Event
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, Compaction, ToolCall, Usage
+from loomlog.services.core.run.commands import (
     CallKey,
     Cancel,
     Compact,
@@ -42,8 +39,20 @@ from services.core.run.orders import (
     SummaryFailed,
     ToolDone,
 )
-from services.core.run.react import Effect, react
-from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Compacting, Live, Parked, Paused, State
+from loomlog.services.core.run.decide import decide
+from loomlog.services.core.run.evolve import evolve
+from loomlog.services.core.run.react import Effect, react
+from loomlog.services.core.run.run_facts import Pause
+from loomlog.services.core.run.state import (
+    Absent,
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    Live,
+    Parked,
+    Paused,
+    State,
+)
 
 NOW = 1_700_000_000_000
 RUN = "r_tok"

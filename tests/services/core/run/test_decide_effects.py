@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from schemas.run_events import (
+from loomlog.schemas.generated.run_events import (
     ModelCallFailed,
     ModelReplied,
     RunCompleted,
@@ -14,11 +14,11 @@ from schemas.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
-from schemas.values import BlobRef, Usage
-from services.core.run import limits
-from services.core.run.ending import iteration_cap
-from services.core.run.react import CallModel, CallTool, StopCalls
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended
+from loomlog.schemas.generated.values import BlobRef, Usage
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.react import CallModel, CallTool, StopCalls
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended
+from loomlog.services.core.run.turns.completion import iteration_cap
 from tests.services.core.run.given import (
     DEFINITION,
     RUN,

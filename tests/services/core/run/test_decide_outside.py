@@ -5,11 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.run_events import CommandRefused, InputReceived, ModelCallRequested, RunCancelled, RunCompleted
-from schemas.values import Usage
-from services.core.run import limits
-from services.core.run.react import StopCalls
-from services.core.run.state import Absent, AwaitingModel, Ended, Parked
+from loomlog.schemas.generated.run_events import (
+    CommandRefused,
+    InputReceived,
+    ModelCallRequested,
+    RunCancelled,
+    RunCompleted,
+)
+from loomlog.schemas.generated.values import Usage
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.react import StopCalls
+from loomlog.services.core.run.state import Absent, AwaitingModel, Ended, Parked
 from tests.services.core.run.given import (
     DEFINITION,
     RUN,

@@ -4,11 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.run_events import ModelCallFailed, ModelCallRequested, RunFailed, ToolCallRequested, ToolReturned
-from services.core.run import limits
-from services.core.run.orders import ModelErred
-from services.core.run.react import CallModel, CallTool
-from services.core.run.state import AwaitingModel, AwaitingTools, Ended
+from loomlog.schemas.generated.run_events import (
+    ModelCallFailed,
+    ModelCallRequested,
+    RunFailed,
+    ToolCallRequested,
+    ToolReturned,
+)
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import ModelErred
+from loomlog.services.core.run.react import CallModel, CallTool
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended
 from tests.services.core.run.given import (
     DEFINITION,
     Run,

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from connectors.errors import TRANSIENT_KINDS
-from schemas.run_events import ModelCallFailed, ModelCallRequested, RunFailed
-from services.core.admission import PROVIDER_FULL
-from services.core.run import limits
-from services.core.run.orders import ModelErred
-from services.core.run.state import AwaitingModel
+from loomlog.connectors.errors import TRANSIENT_KINDS
+from loomlog.schemas.generated.run_events import ModelCallFailed, ModelCallRequested, RunFailed
+from loomlog.services.core.admission import PROVIDER_FULL
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import ModelErred
+from loomlog.services.core.run.state import AwaitingModel
 from tests.services.core.run.given import DEFINITION, NOW, Run, answered, at_tools, begun, erred, recover, returned
 
 SECOND = 1_000

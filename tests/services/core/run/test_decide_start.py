@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.run_events import ModelCallRequested, RunRefused, RunStarted
-from schemas.values import BlobRef, ContentBlock, RunPosition, Segment
-from services.core.run.conversation import conversation
-from services.core.run.orders import Refusal, Start
-from services.core.run.state import Absent, AwaitingModel, Refused
+from loomlog.schemas.generated.run_events import ModelCallRequested, RunRefused, RunStarted
+from loomlog.schemas.generated.values import BlobRef, ContentBlock, RunPosition, Segment
+from loomlog.services.core.run.commands import Refusal, Start
+from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.state import Absent, AwaitingModel, Refused
 from tests.services.core.run.given import DEFINITION, Run, begun, completed, kinds, refused, start
 
 USER = Segment(role="user", content=(ContentBlock(type="trusted-text", text="hello"),))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from schemas.run_events import (
+from loomlog.schemas.generated.run_events import (
     CommandRefused,
     RunFailed,
     ToolCallRequested,
@@ -14,10 +14,19 @@ from schemas.run_events import (
     ToolReconcileRequested,
     ToolReturned,
 )
-from services.core.run import limits, unknown
-from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, CallKey, NotBegun, ToolDone
-from services.core.run.react import CallTool, ReconcileTool
-from services.core.run.state import AwaitingModel, AwaitingTools
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import (
+    CANNOT_TELL,
+    DID_NOT_HAPPEN,
+    FAILED,
+    HAPPENED,
+    CallKey,
+    NotBegun,
+    ToolDone,
+)
+from loomlog.services.core.run.react import CallTool, ReconcileTool
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools
+from loomlog.services.core.run.tools import unknown_outcome
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,
@@ -267,7 +276,7 @@ def not_begun(*keys: CallKey) -> NotBegun:
 def test_a_model_call_that_was_not_begun_is_made_without_a_word_of_failure() -> None:
     run = begun()
     assert kinds(run.give(not_begun(("model", 1, 0, 1)))) == ["CallNotBegun"]
-    assert unknown.keys_worth_waiting_for(run.state) == []
+    assert unknown_outcome.keys_worth_waiting_for(run.state) == []
     assert kinds(run.give(recover())) == ["ModelCallRequested"]
     assert kinds(run.give(recover())) == ["ModelCallFailed", "ModelCallRequested"], "this attempt may have begun"
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from connectors.configuration.agent_block import Agent
-from connectors.configuration.settings import Settings
-from connectors.tools.agent import IDLE_TTL_S
-from services.core.run import compacting, limits
+from loomlog.connectors.configuration.agent_block import Agent
+from loomlog.connectors.configuration.settings import Settings
+from loomlog.connectors.tools.agent import IDLE_TTL_S
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.conversation import compaction
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -51,11 +52,11 @@ def default_of(record: Any, name: str) -> object:
         (default_of(Settings, "max_interactive_children"), 8),
         (default_of(Settings, "interactive_child_idle_ttl_ms"), 30 * MINUTE_MS),
         # 5.8 compaction
-        (compacting.DEFAULT.enabled, False),
-        (compacting.DEFAULT.target_percentage, 10),
-        (compacting.DEFAULT.keep_last_n, 4),
-        (compacting.DEFAULT.keep_first, True),
-        (compacting.DEFAULT.autocompact_at_pct, 80),
+        (compaction.DEFAULT.enabled, False),
+        (compaction.DEFAULT.target_percentage, 10),
+        (compaction.DEFAULT.keep_last_n, 4),
+        (compaction.DEFAULT.keep_first, True),
+        (compaction.DEFAULT.autocompact_at_pct, 80),
         (limits.TARGET_PCT, (10, 50)),
         (limits.AUTO_PCT, (50, 95)),
         (limits.COMPACTION_MESSAGES_MIN, 4),

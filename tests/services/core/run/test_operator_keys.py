@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from schemas.run_events import RunFailed, RunStarted
-from schemas.values import AgentDefinition, ModelChoice
-from services.core.run.falling_back import OPERATOR_KEY_RESTRICTED
-from services.core.run.orders import Alternative
+from loomlog.schemas.generated.run_events import RunFailed, RunStarted
+from loomlog.schemas.generated.values import AgentDefinition, ModelChoice
+from loomlog.services.core.run.commands import Alternative
+from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 from tests.services.core.run.given import Run, begun, erred, kinds, start
-from tests.services.core.run.test_forking import forked, origin
+from tests.services.core.run.lifecycle.test_fork import forked, origin
 
 ELSEWHERE = ModelChoice(provider="other", model="small")
 

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from schemas.run_events import (
+from loomlog.schemas.generated.run_events import (
     CommandRefused,
     InputReceived,
     ModelCallRequested,
@@ -11,9 +11,9 @@ from schemas.run_events import (
     RunQuarantined,
     ToolCallRequested,
 )
-from schemas.values import Usage
-from services.core.run.evolve import evolve
-from services.core.run.react import CallModel, CallTool, StopCalls, react
+from loomlog.schemas.generated.values import Usage
+from loomlog.services.core.run.evolve import evolve
+from loomlog.services.core.run.react import CallModel, CallTool, StopCalls, react
 from tests.services.core.run.given import (
     NOW,
     RUN,

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from schemas.run_events import (
+from loomlog.schemas.generated.run_events import (
     CompactionFailed,
     CompactionRequested,
     ContextCompacted,
@@ -22,16 +22,25 @@ from schemas.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
-from schemas.values import Compaction, ModelChoice, Usage
-from services.core.canonical import StateCodec
-from services.core.run.conversation import conversation
-from services.core.run.decide import decide
-from services.core.run.ending import iteration_cap
-from services.core.run.evolve import evolve
-from services.core.run.facts import add_usage
-from services.core.run.orders import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Alternative, Order
-from services.core.run.react import CallModel, CallTool, ReconcileTool, Summarise
-from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Compacting, Ended, Paused, Refused, State
+from loomlog.schemas.generated.values import Compaction, ModelChoice, Usage
+from loomlog.services.core.canonical import StateCodec
+from loomlog.services.core.run.commands import CANNOT_TELL, DID_NOT_HAPPEN, FAILED, HAPPENED, Alternative, Order
+from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.decide import decide
+from loomlog.services.core.run.evolve import evolve
+from loomlog.services.core.run.react import CallModel, CallTool, ReconcileTool, Summarise
+from loomlog.services.core.run.run_facts import add_usage
+from loomlog.services.core.run.state import (
+    Absent,
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    Ended,
+    Paused,
+    Refused,
+    State,
+)
+from loomlog.services.core.run.turns.completion import iteration_cap
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.conversation import Message, TextBlock, ToolUseBlock
-from schemas.run_events import (
+from loomlog.schemas.conversation import Message, TextBlock, ToolUseBlock
+from loomlog.schemas.generated.run_events import (
     CallNotBegun,
     ChildrenPlanned,
     ChildRequested,
@@ -46,11 +46,11 @@ from schemas.run_events import (
     ToolReturned,
     TurnCancelled,
 )
-from schemas.values import BlobRef, HookAct, LimitNotice, Spawn, Usage
-from services.core.canonical import StateCodec
-from services.core.run.evolve import evolve
-from services.core.run.facts import add_usage
-from services.core.run.state import Absent, AwaitingModel, AwaitingTools, Ended, IllegalEvent, Parked, State
+from loomlog.schemas.generated.values import BlobRef, HookAct, LimitNotice, Spawn, Usage
+from loomlog.services.core.canonical import StateCodec
+from loomlog.services.core.run.evolve import evolve
+from loomlog.services.core.run.run_facts import add_usage
+from loomlog.services.core.run.state import Absent, AwaitingModel, AwaitingTools, Ended, IllegalEvent, Parked, State
 from tests.services.core.run.given import (
     DEFINITION,
     NOW,

@@ -1,0 +1,95 @@
+"""The words of a configuration file: the annotated types its fields are made of.
+
+Whole numbers are strict (a quoted "12" is text, true is no number). Switches also take yes, no, on and off, which older
+YAML readers took. A single word stands for a list of one where the reference accepts that. Environment names are NAMES,
+so a value pasted in their place is refused without being repeated.
+
+After: model.py and agent_block.py are written with these.
+"""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
+
+from loomlog.connectors.configuration.kinds import FALSE_WORDS, TRUE_WORDS
+
+FORBID_EXTRA = ConfigDict(extra="forbid")
+"""Every block refuses unknown keys. load.py finds them first, with their line; this makes a drift of the two loud."""
+
+AGENT_NAME_LENGTH = 128
+_AGENT_NAME = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*")
+_ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
+_PROVIDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_REMOTE_TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SUBJECT = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
+
+
+def _switch(value: Any) -> Any:
+    if isinstance(value, str) and value.casefold() in TRUE_WORDS | FALSE_WORDS:
+        return value.casefold() in TRUE_WORDS
+    return value
+
+
+def number(value: Any) -> Any:
+    """Refuses what pydantic would turn into a number: text and switches."""
+    if isinstance(value, bool | str):
+        raise ValueError("expected a number")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def _agent_name(value: str) -> str:
+    if len(value) > AGENT_NAME_LENGTH or not _AGENT_NAME.fullmatch(value):
+        raise ValueError(
+            f"expected at most {AGENT_NAME_LENGTH} characters: letters, digits, _ and -, with / between parts"
+        )
+    return value
+
+
+def _matching(pattern: re.Pattern[str], expected: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return AfterValidator(check)
+
+
+Switch = Annotated[bool, BeforeValidator(_switch), Strict()]
+Whole = Annotated[int, Strict()]
+Count = Annotated[int, Strict(), Field(ge=0)]
+Positive = Annotated[int, Strict(), Field(ge=1)]
+Number = Annotated[float, BeforeValidator(number), Field(allow_inf_nan=False)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+AgentName = Annotated[str, AfterValidator(_agent_name)]
+EnvName = Annotated[
+    str, _matching(_ENV_NAME, "the NAME of an environment variable (capitals, digits and _), never its value")
+]
+ProviderId = Annotated[str, _matching(_PROVIDER_ID, "at most 64 letters, digits, ., _ and -")]
+VolumeName = Annotated[str, _matching(_VOLUME_NAME, "at most 64 letters, digits, _ and -")]
+RemoteToolName = Annotated[str, _matching(_REMOTE_TOOL_NAME, "a letter and at most 63 letters, digits, _ and -")]
+Tenant = Annotated[str, _matching(_TENANT, "at most 64 letters, digits, _ and -")]
+Subject = Annotated[str, _matching(_SUBJECT, "at most 128 letters, digits, _, ., @ and -")]
+
+Tier = Literal["low", "middle", "high"]
+Effort = Literal["low", "medium", "high"]
+VolumeMode = Literal["ro", "rw"]
+Scope = Literal[
+    "substrate:admin",
+    "substrate:tenant",
+    "substrate:user",
+    "runs:create",
+    "runs:read",
+    "channel:publish",
+    "channel:read",
+    "providers:operator-key",
+]
+"""The closed catalogue of scopes."""
+Driver = Literal["anthropic", "openai", "gemini", "deepseek", "ollama", "mock", "anthropic_oauth_dev", "code-js"]

@@ -1,0 +1,94 @@
+"""Whether the tiers of a configuration lead anywhere with the providers this process can use.
+
+A tier whose candidates all lack their key, or all name a driver that is switched off, would refuse every run it is
+asked for. Processes that start runs find that out before the first one: they do not come up. What is only away for now
+(a provider that does not answer, a model that is rate limited) is no matter of the configuration, and a pattern is
+taken to match, because nobody has been asked for a list yet.
+
+    refused     the tier an agent names, for users of the default plan; every tier a plan spells out
+    warned of   the same, when all that is missing is a key that runs can bring: an operator may mean to have none
+                a tier of the file that no agent names; the tier of an agent under another plan that leaves it nothing
+
+A key of a run helps only where a model is named: for a pattern there is no list, which nobody asks for without
+a key.
+
+Before: load.py, providers.py. After: the main of every process that starts runs.
+"""
+
+from collections.abc import Collection
+
+from loomlog.connectors.configuration.agent_block import Agent
+from loomlog.connectors.configuration.field_types import Tier
+from loomlog.connectors.configuration.findings import ConfigurationProblem, Finding
+from loomlog.connectors.configuration.model import Configuration
+from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, DeadEnd, choices
+
+NONE: Collection[str] = frozenset()
+
+
+def check_tiers(
+    configuration: Configuration, usable: Collection[str], open_to_keys: Collection[str] = NONE
+) -> list[str]:
+    """The warnings. `open_to_keys`: providers that runs with a key of their own can use (providers.open_to_keys).
+
+    Raises ConfigurationProblem with every tier that resolves to nothing, whatever runs bring.
+    """
+    errors: list[str] = []
+    warnings: list[str] = []
+    used: set[Tier] = set()
+
+    def is_wrong(place: str, agent: Agent, plan: str) -> bool:
+        """Told as an error, or as a warning where a key of the run is all that is missing."""
+        wrong = _wrong(configuration, agent, plan, usable)
+        if wrong and (keys := _keys(configuration, agent, plan, open_to_keys)):
+            of_runs = f"only runs that bring a key of their own can use it, as the credential {' or '.join(keys)}"
+            warnings.append(f"{place}: {wrong}; {of_runs}")
+        elif wrong:
+            errors.append(f"{place}: {wrong}")
+        return bool(wrong)
+
+    for name, agent in configuration.agents.items():
+        if agent.tier and not (agent.provider or agent.model):
+            used.add(agent.tier)
+            is_lost = is_wrong(f"agents.{name}.tier", agent, "")
+            for plan in configuration.user_tiers:
+                if plan != DEFAULT_USER_TIER and not is_lost and (lost := _wrong(configuration, agent, plan, usable)):
+                    warnings.append(f"agents.{name} cannot run for users of the tier {plan}: {lost}")
+    for plan, block in configuration.user_tiers.items():
+        for tier in block.tiers:
+            is_wrong(f"user_tiers.{plan}.tiers.{tier}", Agent(tier=tier), plan)
+    for tier in configuration.tiers:
+        if tier not in used and (wrong := _wrong(configuration, Agent(tier=tier), "", usable)):
+            warnings.append(f"tiers.{tier}: {wrong}; no agent uses it")
+    if errors:
+        raise ConfigurationProblem(Finding(message=message) for message in errors)
+    return warnings
+
+
+def _wrong(configuration: Configuration, agent: Agent, plan: str, usable: Collection[str]) -> str:
+    """Why a tier resolves to nothing; empty when it does not. What a plan forbids an agent is a policy, no mistake."""
+    found = choices(configuration, agent, plan)
+    if isinstance(found, DeadEnd):
+        return "" if found.reason_code == "tier_agent_not_available" else found.message
+    if any(choice.provider in usable for choice in found):
+        return ""
+    return f"tier {agent.tier} resolves to nothing: {'; '.join(_needs(configuration, choice) for choice in found)}"
+
+
+def _keys(configuration: Configuration, agent: Agent, plan: str, open_to_keys: Collection[str]) -> list[str]:
+    """The names of the keys with which a run finds a model there."""
+    found = choices(configuration, agent, plan)
+    if isinstance(found, DeadEnd):
+        return []
+    names = [
+        configuration.providers[choice.provider].api_key_env or ""
+        for choice in found
+        if choice.model and choice.provider in open_to_keys
+    ]
+    return list(dict.fromkeys(names))
+
+
+def _needs(configuration: Configuration, choice: Choice) -> str:
+    block = configuration.providers.get(choice.provider)
+    key = block.api_key_env if block is not None else ""
+    return f"{choice.name} is not usable{f' (needs {key})' if key else ''}"

@@ -1,0 +1,118 @@
+"""What looks like a secret, whoever wrote it: keys, tokens and password assignments, by their shape.
+
+Used where a text goes somewhere it should not take secrets along: results of tools before they are appended, the stored
+copies of tool calls, and what a provider is sent when the plugin `redact` is on. Values that are known are another
+matter (services/runtime/content/redaction.py).
+
+A bare hash (40 hex digits) is no secret: commits have it too. Nor is code, `token = next_token()`: what stands there is
+called, not given. Applied again nothing changes.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What looks like a secret. `signs`: a text without any of them, in lower case, holds none; looking for them takes
+    a fiftieth of the time of the search itself (0.02 against 1.1 ms for 75,000 characters). `marks`: as the signs, but
+    single characters, each found or not in a twentieth of the time of a sign; empty when there is no such character."""
+
+    marks: str
+    signs: tuple[str, ...]
+    found: re.Pattern[str]
+    instead: str
+
+
+PATTERNS = tuple(
+    Pattern(marks, signs, re.compile(pattern), instead)
+    for marks, signs, pattern, instead in (
+        (
+            "-",
+            ("private key-----",),
+            r"-----BEGIN (?:[A-Z]{1,20} ){0,3}PRIVATE KEY-----"
+            r"[^-]{0,20000}-----END (?:[A-Z]{1,20} ){0,3}PRIVATE KEY-----",
+            "[redacted:private key]",
+        ),
+        (
+            ":=",
+            ("authorization",),
+            r"(?i)(\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:bearer|token|basic)\s{1,4})[^\s\"',;]{4,}",
+            r"\1[redacted:authorization]",
+        ),
+        ("", ("bearer",), r"(?i)(\bbearer\s{1,4})[A-Za-z0-9._~+/=-]{16,}", r"\1[redacted:bearer]"),
+        ("-_", ("sk-", "sk_"), r"\bsk[-_](?:live_|test_)?[A-Za-z0-9_-]{16,}", "[redacted:key]"),
+        ("", ("akia", "asia"), r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b", "[redacted:key]"),
+        ("", ("aiza",), r"\bAIza[0-9A-Za-z_-]{35}", "[redacted:key]"),
+        ("-", ("xox",), r"\bxox[abprs]-[A-Za-z0-9-]{10,}", "[redacted:token]"),
+        ("_", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"\bgh[pousr]_[A-Za-z0-9]{36,}", "[redacted:token]"),
+        ("_", ("github_pat_",), r"\bgithub_pat_[A-Za-z0-9_]{22,}", "[redacted:token]"),
+        ("-", ("glpat-",), r"\bglpat-[A-Za-z0-9_-]{20,}", "[redacted:token]"),
+        (".", ("eyj",), r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}", "[redacted:token]"),
+        (
+            ":=",
+            ("key", "secret", "token", "password"),
+            r"(?i)((?:api[_-]?key|secret|token|password)[\"']?\s{0,4}[:=]\s{0,4}[\"']?)(?!\[redacted:|[\w.]{1,100}[(\[])[^\s\"',;&]{8,}",
+            r"\1[redacted:value]",
+        ),
+    )
+)
+"""In this order; none backtracks over more than a few characters."""
+
+
+MARKS = "".join(sorted({mark for pattern in PATTERNS for mark in pattern.marks}))
+
+
+@cache
+def _possible(marks: str) -> tuple[Pattern, ...]:
+    """The patterns that a text with these of the MARKS, and no other, can hold."""
+    return tuple(pattern for pattern in PATTERNS if not pattern.marks or set(pattern.marks) & set(marks))
+
+
+def without_lookalikes(text: str) -> str:
+    """The text without what looks like a secret; the same object when nothing does.
+
+    1,000 characters without any mark take 4 microseconds, with all of them 12.
+    """
+    lowered = text.lower()
+    for pattern in _possible("".join([mark for mark in MARKS if mark in text])):
+        for sign in pattern.signs:
+            if sign in lowered:
+                text = pattern.found.sub(pattern.instead, text)
+                break
+    return text
+
+
+def cleaned_json(text: str, clean: Callable[[str], str]) -> str:
+    """JSON with its texts cleaned and its keys as they are; what is no JSON is cleaned as a text."""
+    try:
+        value = json.loads(text)
+        cleaned = cleaned_value(value, clean)
+    except (ValueError, RecursionError):
+        return clean(text)
+    return text if cleaned == value else json.dumps(cleaned, ensure_ascii=False)
+
+
+def cleaned_value(value: Any, clean: Callable[[str], str]) -> Any:
+    """The same shape with its texts cleaned and its keys as they are."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [cleaned_value(item, clean) for item in value]
+    if isinstance(value, dict):
+        return {
+            # `{"password": "..."}` names its secret in the key, where no pattern sees it.
+            name: _secret_of(name, item, clean) if isinstance(item, str) else cleaned_value(item, clean)
+            for name, item in value.items()
+        }
+    return value
+
+
+def _secret_of(name: str, text: str, clean: Callable[[str], str]) -> str:
+    marker = f"{name}="
+    cleaned = clean(marker + text)
+    return cleaned.removeprefix(marker) if cleaned.startswith(marker) else clean(text)

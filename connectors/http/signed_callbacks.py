@@ -1,0 +1,163 @@
+"""Asks programs of others over HTTP: one signed POST, one answer, over kept connections.
+
+For addresses that tenants register themselves, so everything about them is bounded and suspect: each connection goes to
+an address that was checked when it was dialled (tools/checked_network.py), redirects are not followed, request and
+answer have a size, the exchange has a time. No proxy of the environment is used.
+
+The body is signed with a secret that both sides have:
+
+    X-Loomlog-Signature: t=<unix seconds>,v1=<hex>      HMAC-SHA256 over "<t>." and the body; a second v1 while the
+                                                        installation's key is rotated: one of them has to fit
+    X-Loomcycle-Signature: <hex>                        HMAC-SHA256 over the body alone, for receivers that know that
+
+Whoever answers compares in constant time, and refuses a `t` that is more than some minutes away.
+
+Before: services/runtime/tools/hooks.py. After: httpcore.
+"""
+
+import asyncio
+import hmac
+import ssl
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+import httpcore
+import httpx
+
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.http.connection_pool import Leases
+from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.checked_network import CheckedNetwork, Resolve, system_resolve
+from loomlog.connectors.tools.hosts import canonical_host
+from loomlog.connectors.tools.web_client import USER_AGENT, web_url
+
+REQUEST_BYTES = 8 * 1024 * 1024
+"""A tool result may have 4 Mi characters; what is longer as JSON is not sent."""
+RESPONSE_BYTES = 1024 * 1024
+"""Parity: what a hook may answer."""
+CONNECTIONS = 100
+"""At once; the rest waits, each for as long as its request may take."""
+KEPT = 20
+"""Connections that stay open after their answer."""
+SIGNING = "callbacks"
+"""The purpose under which signing secrets are derived."""
+KEEP_S = 4.0
+"""Below the 5 s after which common servers close an idle connection, so that it is we who close it."""
+
+
+class Callbacks:
+    """Keeps connections until `close`. `private_hosts` may resolve to private addresses; the rest is for tests."""
+
+    def __init__(
+        self,
+        *,
+        private_hosts: Sequence[str] = (),
+        tls: ssl.SSLContext | None = None,
+        resolve: Resolve = system_resolve,
+        network: httpcore.AsyncNetworkBackend | None = None,
+    ) -> None:
+        hosts = frozenset(filter(None, map(canonical_host, private_hosts)))
+        self._tls = tls or httpx.create_ssl_context(trust_env=False)
+        self._network = CheckedNetwork(private_hosts=hosts, resolve=resolve, network=network)
+        self._leases = Leases(self._one_connection)
+        self._room = asyncio.Semaphore(CONNECTIONS)
+
+    def _one_connection(self, number: int) -> httpcore.AsyncConnectionPool:
+        return httpcore.AsyncConnectionPool(
+            ssl_context=self._tls,
+            network_backend=self._network,
+            max_connections=1,
+            max_keepalive_connections=1 if number < KEPT else 0,
+            keepalive_expiry=KEEP_S,
+            http1=True,
+            http2=False,
+        )
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes:
+        """What the other side answers, at most RESPONSE_BYTES; empty when nothing. Raises Transient or Permanent."""
+        if len(body) > REQUEST_BYTES:
+            raise Permanent(f"the request has {len(body)} bytes, at most {REQUEST_BYTES} are sent", kind="invalid")
+        try:
+            target = web_url(url)
+            async with asyncio.timeout(timeout_s):
+                return await self._exchange(target, body, headers)
+        except Refusal as reason:
+            raise Permanent(str(reason), kind="refused") from reason
+        except TimeoutError as error:
+            raise Transient(f"no answer within {timeout_s:g} s", kind="timeout") from error
+        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError) as error:
+            # Without the driver's words: they may name an address inside.
+            raise Transient(f"the connection broke off ({type(error).__name__})", kind="network") from error
+
+    async def close(self) -> None:
+        """Closes the connections; requests under way fail."""
+        await self._leases.aclose()
+
+    async def _exchange(self, url: httpx.URL, body: bytes, headers: Mapping[str, str]) -> bytes:
+        sent = {
+            "Host": url.netloc.decode("ascii"),
+            "User-Agent": USER_AGENT,
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            **headers,
+        }
+        target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+        given = [(name.encode("ascii"), value.encode("ascii", "replace")) for name, value in sent.items()]
+        async with self._room:
+            number, pool = self._leases.take()
+            is_sound = False
+            try:
+                answer = await _answer(pool, target, given, body)
+                is_sound = True
+                return answer
+            finally:
+                self._leases.give_back(number, is_sound=is_sound)
+
+
+async def _answer(
+    pool: httpcore.AsyncConnectionPool, target: httpcore.URL, headers: list[tuple[bytes, bytes]], body: bytes
+) -> bytes:
+    async with pool.stream("POST", target, headers=headers, content=body) as response:
+        if not 200 <= response.status < 300:
+            raise _refused(response.status)
+        encoding = next((value for key, value in response.headers if key.lower() == b"content-encoding"), b"")
+        if encoding.strip().lower() not in (b"", b"identity"):
+            raise Permanent("the answer is packed although that was not asked for", kind="invalid")
+        answer = bytearray()
+        async for chunk in response.aiter_stream():
+            answer += chunk
+            if len(answer) > RESPONSE_BYTES:
+                raise Permanent(f"the answer is longer than {RESPONSE_BYTES} bytes", kind="invalid")
+        return bytes(answer)
+
+
+def callback_secrets(secret: SecretKey | None, *of: str) -> tuple[str, ...]:
+    """What callbacks of that name are signed with, the current secret first; none without a key.
+
+    It follows from the installation's key, so nothing has to be stored, and another name has another.
+    """
+    return () if secret is None else tuple(key.hex() for key in secret.derived(SIGNING, *of))
+
+
+def signed(body: bytes, secrets: Sequence[str], at_s: int) -> dict[str, str]:
+    """The headers that sign a body with each secret, the current one first; none without a secret."""
+    if not secrets:
+        return {}
+    stamped = f"{at_s}.".encode() + body
+    timed = ",".join(f"v1={_hmac(secret, stamped)}" for secret in secrets)
+    return {"X-Loomlog-Signature": f"t={at_s},{timed}", "X-Loomcycle-Signature": _hmac(secrets[0], body)}
+
+
+def _hmac(secret: str, data: bytes) -> str:
+    return hmac.new(secret.encode(), data, sha256).hexdigest()
+
+
+def _refused(status: int) -> OutsideError:
+    if 300 <= status < 400:
+        return Permanent(f"it answered {status}: callbacks are not redirected", kind="refused", status=status)
+    if status == 429 or status >= 500:
+        return Transient(f"it answered {status}", kind="unavailable", status=status)
+    return Permanent(f"it answered {status}", kind="refused", status=status)

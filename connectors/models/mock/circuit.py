@@ -1,0 +1,168 @@
+"""The scripts that play together: three agents hand a piece of work along over channels and memory.
+
+    mock-researcher   Memory.set, Channel.publish, text
+    mock-editor       Channel.subscribe, Memory.get, Memory.set, Context.self, Channel.publish, text
+    mock-evaluator    Channel.subscribe, Memory.get twice, Memory.set, Evaluation.submit, text
+    mock-mcp-caller   the first two tools of MCP servers that it was given, text
+    mock-mem-search   Memory.set, Memory.search, text; for tests of the memory, so it is in no list
+
+Each is a pure function of the conversation. Its position is the number of tool results in all of it (runtime parity
+2.9), and it asks for its tools whether they were offered or not: what happens to a call of a tool that is not there is
+the runtime's to show. The circuit's name is the first word like c1 or c42 in the prompt; keys and channels follow from
+it, so a thousand circuits run beside each other.
+
+Before: mock. After: mock_script.
+"""
+
+import re
+from collections.abc import Sequence
+
+import orjson
+
+from loomlog.connectors.models.mock.script import ScriptTurn, WantedCall, results_in, unfenced
+from loomlog.connectors.protocols import ModelRequest
+from loomlog.schemas.conversation import TextBlock
+
+DEFAULT_CIRCUIT = "c1"
+SUBSCRIBE_WAIT_MS = 120_000
+"""Longer than the tool allows, as in the reference: the tool's bound counts."""
+LOWEST_SCORE = 0.50
+SCORES = 50
+"""Scores go up from the lowest in hundredths."""
+MCP_CALLS = 2
+MAX_TEXT_CHARACTERS = 500
+_CIRCUIT = re.compile(r"\bc\d+\b")
+_USER_ID = re.compile(r"user_id=([^\s,;&\"'<>]+)")
+_RUN_ID = re.compile(r'"run_id"\s*:\s*"([^"\\]+)"')
+_FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
+
+
+def researcher(request: ModelRequest) -> ScriptTurn:
+    circuit = circuit_of(request)
+    done = f"Research of {circuit} is done."
+    return _step(
+        request,
+        (
+            _memory("set", _key("research", circuit), value={"circuit": circuit, "finding": f"about {circuit}"}),
+            _publish("research-done", circuit, {"circuit": circuit, "key": _key("research", circuit)}),
+        ),
+        done,
+    )
+
+
+def editor(request: ModelRequest) -> ScriptTurn:
+    circuit = circuit_of(request)
+    message = {"circuit": circuit, "key": _key("edit", circuit), "run_id": _run_id(_answers(request)[3:4])}
+    return _step(
+        request,
+        (
+            _subscribe("research-done", circuit),
+            _memory("get", _key("research", circuit)),
+            _memory("set", _key("edit", circuit), value={"circuit": circuit, "text": f"edited {circuit}"}),
+            _call("Context", op="self"),
+            _publish("editing-done", circuit, message),
+        ),
+        f"Editing of {circuit} is done.",
+    )
+
+
+def evaluator(request: ModelRequest) -> ScriptTurn:
+    circuit = circuit_of(request)
+    score = score_of(circuit)
+    return _step(
+        request,
+        (
+            _subscribe("editing-done", circuit),
+            _memory("get", _key("research", circuit)),
+            _memory("get", _key("edit", circuit)),
+            _memory("set", _key("evaluation", circuit), value={"circuit": circuit, "score": score}),
+            _call(
+                "Evaluation",
+                op="submit",
+                run_id=_run_id(_answers(request)[:1]),
+                score=score,
+                judgement=f"synthetic judgement of {circuit}",
+            ),
+        ),
+        f"The score of {circuit} is {score:.2f}.",
+    )
+
+
+def mcp_caller(request: ModelRequest) -> ScriptTurn:
+    found = _USER_ID.search(_prompt(request))
+    user_id = found[1] if found else ""
+    names = [tool.name for tool in request.tools if tool.name.startswith("mcp__")][:MCP_CALLS]
+    calls = tuple(_call(name, user_id=user_id) for name in names)
+    return _step(request, calls, f"{len(calls)} tools of MCP servers were called.")
+
+
+def mem_search(request: ModelRequest) -> ScriptTurn:
+    asked = _prompt(request)[:MAX_TEXT_CHARACTERS]
+    found = "".join(_answers(request)[1:2])[:MAX_TEXT_CHARACTERS]
+    return _step(
+        request,
+        (
+            _memory("set", "mem-search/note", value=asked, embed=True),
+            _call("Memory", op="search", scope="user", query=asked, top_k=5),
+        ),
+        f"The search answered: {found}",
+    )
+
+
+def circuit_of(request: ModelRequest) -> str:
+    found = _CIRCUIT.search(_prompt(request))
+    return found[0] if found else DEFAULT_CIRCUIT
+
+
+def score_of(circuit: str) -> float:
+    """0.50 to 0.99 by the FNV-1a hash of the circuit's name (runtime parity 2.9)."""
+    hashed = _FNV_OFFSET
+    for byte in circuit.encode():
+        hashed = (hashed ^ byte) * _FNV_PRIME & 0xFFFFFFFF
+    return round(LOWEST_SCORE + hashed % SCORES / 100, 2)
+
+
+def _step(request: ModelRequest, calls: Sequence[WantedCall], text: str) -> ScriptTurn:
+    """One call a turn, then the text."""
+    position = len(results_in(request.messages))
+    return ScriptTurn(calls=(calls[position],)) if position < len(calls) else ScriptTurn(text=text)
+
+
+def _prompt(request: ModelRequest) -> str:
+    """The texts of the user, first to last."""
+    return "\n".join(
+        block.text
+        for message in request.messages
+        if message.role == "user"
+        for block in message.blocks
+        if isinstance(block, TextBlock)
+    )
+
+
+def _answers(request: ModelRequest) -> list[str]:
+    return [unfenced(result.text) for result in results_in(request.messages)]
+
+
+def _run_id(answers: Sequence[str]) -> str:
+    found = _RUN_ID.search("\n".join(answers).replace('\\"', '"'))
+    return found[1] if found else "unknown"
+
+
+def _key(stage: str, circuit: str) -> str:
+    return f"{stage}/{circuit}"
+
+
+def _memory(op: str, key: str, **more: object) -> WantedCall:
+    return _call("Memory", op=op, scope="user", key=key, **more)
+
+
+def _publish(stage: str, circuit: str, value: object) -> WantedCall:
+    return _call("Channel", op="publish", channel=f"{stage}/{circuit}", value=value)
+
+
+def _subscribe(stage: str, circuit: str) -> WantedCall:
+    return _call("Channel", op="subscribe", channel=f"{stage}/{circuit}", wait_ms=SUBSCRIBE_WAIT_MS)
+
+
+def _call(name: str, **arguments: object) -> WantedCall:
+    return WantedCall(name=name, input=orjson.dumps(arguments).decode())

@@ -1,0 +1,244 @@
+"""The synthetic provider: the whole runtime without a key, a network or a bill.
+
+    mock-generic    answers "ok"
+    mock-reviewer   a real job without a model: reviews the code it can reach and writes report.md (mock_reviewer.py)
+    mock-a3x2       the benchmark workload A3x2: call Bench, call Bench, final text; each text 1,000 random characters
+    mock-tree       "tree AGENT 31 31" asks for 31 sub-agents AGENT that are told "tree AGENT 31", and so on; the last
+                    ones, told "tree AGENT", answer at once
+    mock-ledger     effects that can be counted: call Ledger, call it twice at once, call it, final text
+    and five more   that use memory, channels, evaluations and MCP tools (mock_circuit.py)
+
+A script keeps no state: its position is the number of tool results after the last user text (of all, in mock_circuit),
+so any process can go on with any run. Everything random comes from the call id (ids of tool calls, payloads, failures,
+jitter): the same attempt repeated gives the same turn, another attempt may fare differently.
+
+With latency 0 a turn sleeps nowhere, because it is on the benchmark's hot path; otherwise it sleeps `latency_ms` and a
+jitter, and 10 ns for each character of the prompt, and streams its text in pieces.
+
+Before: the runtime asks for a turn. After: nothing.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.models.mock import circuit, reviewer
+from loomlog.connectors.models.mock.script import ScriptTurn, WantedCall, last_user_text, results_since_user
+from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
+from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.values import ToolCall, Usage
+from loomlog.schemas.making import maker
+
+CAPABILITIES = Capabilities(max_context_tokens=200_000, supports_vision=True)
+CHARACTERS_A_TOKEN = 4
+LATENCY_S_A_CHARACTER = 1e-8
+"""Characters / 100 microseconds (runtime parity 2.9)."""
+STREAM_PIECES = 4
+"""Enough to see text arrive in parts, few enough to cost nothing."""
+PIECE_CHARACTERS_MIN = 16
+"""No provider sends a word by its letters: a text that short comes in one piece, and a client sees one frame of it."""
+PAYLOAD_CHARACTERS = 1_000
+BENCH_TOOL = "Bench"
+BENCH_CALLS = 2
+AGENT_TOOL = "Agent"
+LEDGER_TOOL = "Ledger"
+LEDGER_TURNS = (1, 2, 1)
+"""Calls of each turn; two at once, so that a lost process can leave a turn half answered."""
+LEDGER_WAIT_MS = 150
+"""How long each call takes: as long as a model turn, so that a kill hits calls as often as turns."""
+
+_tool_call, _usage, _answer = maker(ToolCall), maker(Usage), maker(Reply)  # at each turn; see schemas/making.py
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MockKnobs:
+    """How slow and how unreliable the provider is. Rates are 0 to 1; 429 is rolled before 500, both before latency."""
+
+    latency_ms: float = 50.0
+    latency_jitter_ms: float = 25.0
+    rate_429: float = 0.0
+    rate_500: float = 0.0
+
+    def __post_init__(self) -> None:
+        assert min(self.latency_ms, self.latency_jitter_ms) >= 0, f"negative latency: {self}"
+        assert min(self.rate_429, self.rate_500) >= 0, f"rates are 0 to 1: {self}"
+        assert max(self.rate_429, self.rate_500) <= 1, f"rates are 0 to 1: {self}"
+
+
+class MockModel:
+    """The scripts as a provider. `stable` makes it never fail, so that it can be the target of a fallback."""
+
+    def __init__(self, *, provider: str = "mock", knobs: MockKnobs | None = None, stable: bool = False) -> None:
+        self.provider = provider
+        self.capabilities = CAPABILITIES
+        self._knobs = knobs or MockKnobs()
+        self._stable = stable
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelItem]:
+        script = SCRIPTS.get(request.model)
+        if script is None:
+            raise Permanent(
+                f"mock 404: no model {request.model!r}; there are {', '.join(_listed())}", kind="not_found", status=404
+            )
+        if not self._stable:
+            self._roll(request.call_id)
+        characters = _characters(request)
+        if script is reviewer.turn:
+            turn = await asyncio.to_thread(script, request)  # reads up to a megabyte of tool results
+        else:
+            turn = script(request)
+        latency_s = self._latency_s(request.call_id, characters)
+        if latency_s:
+            for piece in _pieces(turn.text):
+                await asyncio.sleep(latency_s / STREAM_PIECES)
+                if piece:
+                    yield TextDelta(text=piece)
+        elif turn.text:
+            yield TextDelta(text=turn.text)
+        yield _reply(request, turn, characters)
+
+    async def list_models(self) -> list[str]:
+        return _listed()
+
+    async def probe(self) -> None:
+        """It is always there; its failures are those of single calls."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _roll(self, call_id: str) -> None:
+        knobs = self._knobs
+        if knobs.rate_429 and _draw(call_id, b"429") < knobs.rate_429:
+            raise Transient("mock 429: synthetic rate limit", kind="rate_limited", status=429)
+        if knobs.rate_500 and _draw(call_id, b"500") < knobs.rate_500:
+            raise Transient("mock 500: synthetic server error", kind="unavailable", status=500)
+
+    def _latency_s(self, call_id: str, characters: int) -> float:
+        knobs = self._knobs
+        if not knobs.latency_ms and not knobs.latency_jitter_ms:
+            return 0.0
+        jitter_ms = knobs.latency_jitter_ms * _draw(call_id, b"jitter") if knobs.latency_jitter_ms else 0.0
+        return (knobs.latency_ms + jitter_ms) / 1000 + characters * LATENCY_S_A_CHARACTER
+
+
+def _generic(request: ModelRequest) -> ScriptTurn:
+    return ScriptTurn(text="ok")
+
+
+def _a3x2(request: ModelRequest) -> ScriptTurn:
+    position = len(results_since_user(request.messages))
+    text = payload(request.call_id)
+    if position >= BENCH_CALLS:
+        return ScriptTurn(text=text)
+    _require(request, BENCH_TOOL)
+    return ScriptTurn(text=text, calls=(WantedCall(name=BENCH_TOOL, input="{}"),))
+
+
+def _ledger(request: ModelRequest) -> ScriptTurn:
+    position = len(results_since_user(request.messages))
+    if position >= sum(LEDGER_TURNS):
+        return ScriptTurn(text=f"{position} calls have an answer")
+    _require(request, LEDGER_TOOL)
+    turn = next(turn for turn in range(len(LEDGER_TURNS)) if position < sum(LEDGER_TURNS[: turn + 1]))
+    call = WantedCall(name=LEDGER_TOOL, input=f'{{"wait_ms":{LEDGER_WAIT_MS}}}')
+    return ScriptTurn(text=f"turn {turn + 1}", calls=(call,) * LEDGER_TURNS[turn])
+
+
+def _tree(request: ModelRequest) -> ScriptTurn:
+    done = results_since_user(request.messages)
+    said = last_user_text(request.messages).split()
+    if done or len(said) < 3 or said[0] != "tree":
+        return ScriptTurn(text="done")
+    _require(request, AGENT_TOOL)
+    agent, width, *below = said[1:]
+    prompt = " ".join(["tree", agent, *below])
+    spawns = [{"name": agent, "prompt": prompt}] * int(width)
+    call = WantedCall(name=AGENT_TOOL, input=json.dumps({"op": "parallel_spawn", "spawns": spawns}))
+    return ScriptTurn(text="", calls=(call,))
+
+
+def _require(request: ModelRequest, name: str) -> None:
+    if name not in [tool.name for tool in request.tools]:
+        offered = ", ".join(tool.name for tool in request.tools) or "none"
+        raise Permanent(
+            f"mock 400: {request.model} calls the tool {name}; offered: {offered}", kind="invalid", status=400
+        )
+
+
+def payload(seed: str) -> str:
+    """1,000 characters that no compressor makes much smaller: base64 of a hash stream, 6 bits in each character."""
+    size_bytes = PAYLOAD_CHARACTERS * 6 // 8
+    return base64.b64encode(hashlib.shake_128(seed.encode()).digest(size_bytes)).decode()
+
+
+SCRIPTS: Mapping[str, Callable[[ModelRequest], ScriptTurn]] = {
+    "mock-generic": _generic,
+    "mock-reviewer": reviewer.turn,
+    "mock-a3x2": _a3x2,
+    "mock-tree": _tree,
+    "mock-ledger": _ledger,
+    "mock-researcher": circuit.researcher,
+    "mock-editor": circuit.editor,
+    "mock-evaluator": circuit.evaluator,
+    "mock-mcp-caller": circuit.mcp_caller,
+    "mock-mem-search": circuit.mem_search,
+}
+HIDDEN = frozenset({"mock-mem-search"})
+"""For tests of the memory; a pattern must not find it."""
+
+
+def _listed() -> list[str]:
+    return [name for name in SCRIPTS if name not in HIDDEN]
+
+
+def _reply(request: ModelRequest, turn: ScriptTurn, characters: int) -> Reply:
+    calls = tuple(
+        [
+            _tool_call(id=_tool_id(request.call_id, index), name=call.name, input=call.input)
+            for index, call in enumerate(turn.calls)
+        ]
+    )
+    written = len(turn.text) + sum([len(call.input) for call in calls])
+    return _answer(
+        text=turn.text,
+        tool_calls=calls,
+        stop_reason="tool_use" if calls else "end_turn",
+        usage=_usage(
+            input_tokens=max(1, characters // CHARACTERS_A_TOKEN), output_tokens=written // CHARACTERS_A_TOKEN
+        ),
+        model=request.model,
+    )
+
+
+def _pieces(text: str) -> Sequence[str]:
+    """STREAM_PIECES parts that give the text when joined; the last ones are empty when it is short."""
+    size = max(PIECE_CHARACTERS_MIN, -(-len(text) // STREAM_PIECES))
+    return [text[position * size : (position + 1) * size] for position in range(STREAM_PIECES)]
+
+
+def _characters(request: ModelRequest) -> int:
+    return sum([len(block.text) for block in request.system]) + sum(map(_characters_of, request.messages))
+
+
+def _characters_of(message: Message) -> int:
+    total = 0
+    for block in message.blocks:
+        if isinstance(block, (TextBlock, ToolResultBlock)):
+            total += len(block.text)
+        elif isinstance(block, ToolUseBlock):
+            total += len(block.input)
+    return total
+
+
+def _tool_id(call_id: str, index: int) -> str:
+    return "mock_tu_" + hashlib.blake2b(f"{call_id}/{index}".encode(), digest_size=8).hexdigest()
+
+
+def _draw(call_id: str, purpose: bytes) -> float:
+    """A number in [0, 1) that depends on the attempt and on what it is for."""
+    digest = hashlib.blake2b(call_id.encode(), digest_size=6, person=purpose).digest()
+    return int.from_bytes(digest, "big") / (1 << 48)

@@ -1,0 +1,119 @@
+"""The report of the synthetic reviewer: findings by kind, with place, line and reason, and what was looked at.
+
+It says as much about what was not seen as about what was: truncated lists, failed tools, folders left out. A report
+that found nothing lists what it searched for, because "no findings" from a search that failed looks the same.
+
+Before: mock_reviewer. After: the Write call.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from loomlog.connectors.models.mock.findings import (
+    CHECKS,
+    Finding,
+    longest_function,
+    masked,
+    quoted_lines,
+    raising_again,
+)
+
+MAX_LISTED = 50
+"""Of one kind; the rest is counted. Ten kinds of these stay far below the largest file Write takes."""
+MAX_LINE_CHARACTERS = 160
+MAX_NOTES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """All that was learned. `sources` is how many source files there are, `read` the texts of those that were read."""
+
+    findings: Sequence[Finding]
+    sources: int
+    read: Mapping[str, str]
+    searches: int
+    notes: Sequence[str]
+    """What could not be seen or done, one sentence each."""
+
+
+def confirmed(findings: Sequence[Finding], read: Mapping[str, str]) -> list[Finding]:
+    """The findings without those that a look into the file excuses: what stands in a docstring is not code, and a
+    handler that raises again hides nothing."""
+    sources = {path: text for path, text in read.items() if path.endswith(".py")}
+    quoted = {path: quoted_lines(text) for path, text in sources.items()}
+    raising = {path: raising_again(text) for path, text in sources.items()}
+    return [finding for finding in findings if not _is_excused(finding, quoted, raising)]
+
+
+def rendered(review: Review) -> str:
+    """The report as Markdown."""
+    counts = Counter(finding.kind for finding in review.findings)
+    lines = ["# Code review", "", summary(review), ""]
+    for check in CHECKS:
+        here = [finding for finding in review.findings if finding.kind == check.kind]
+        if not here:
+            continue
+        lines += [f"## {check.title} ({len(here)})", "", check.why, ""]
+        lines += [f"- `{finding.path}:{finding.line}` `{_shown(finding)}`" for finding in here[:MAX_LISTED]]
+        if len(here) > MAX_LISTED:
+            lines.append(f"- and {len(here) - MAX_LISTED} more")
+        lines.append("")
+    lines += _files(review)
+    lines += ["## What was searched", ""]
+    lines += [f"- {check.title}: {counts[check.kind]} found" for check in CHECKS]
+    lines += ["", f"{review.searches} searches over {_counted(review.sources, 'source file')} found by name.", ""]
+    if review.notes:
+        lines += ["## What was not seen", "", *[f"- {note}" for note in review.notes[:MAX_NOTES]]]
+        if len(review.notes) > MAX_NOTES:
+            lines.append(f"- and {len(review.notes) - MAX_NOTES} more")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def summary(review: Review) -> str:
+    """One or two sentences with the numbers."""
+    if not review.findings:
+        return (
+            f"No findings in {_counted(review.sources, 'source file')}"
+            f" after {_counted(review.searches, 'search', 'searches')}."
+            + (" Not everything could be seen." if review.notes else "")
+        )
+    files = Counter(finding.path for finding in review.findings)
+    kinds = Counter(finding.kind for finding in review.findings)
+    titles = {check.kind: check.title.lower() for check in CHECKS}
+    named = ", ".join(f"{kinds[check.kind]} {titles[check.kind]}" for check in CHECKS if kinds[check.kind])
+    path, most = min(files.items(), key=lambda entry: (-entry[1], entry[0]))
+    return (
+        f"{_counted(len(review.findings), 'finding')} in {_counted(len(files), 'file')}: {named}."
+        f" Most are in {path} ({most})."
+    )
+
+
+def _is_excused(finding: Finding, quoted: Mapping[str, set[int]], raising: Mapping[str, set[int]]) -> bool:
+    if finding.kind in ("todo", "secret"):
+        return False
+    if finding.line in quoted.get(finding.path, ()):
+        return True
+    return finding.kind == "except" and finding.line in raising.get(finding.path, ())
+
+
+def _files(review: Review) -> list[str]:
+    if not review.read:
+        return []
+    hits = Counter(finding.path for finding in review.findings)
+    lines = ["## Files looked at", "", "| file | lines | findings | longest function |", "|---|---|---|---|"]
+    for path, text in review.read.items():
+        name, size = longest_function(text) if path.endswith(".py") else ("", 0)
+        function = f"{name} ({size} lines)" if name else "-"
+        lines.append(f"| {path} | {len(text.splitlines())} | {hits[path]} | {function} |")
+    return [*lines, ""]
+
+
+def _shown(finding: Finding) -> str:
+    text = (masked(finding.text) if finding.kind == "secret" else finding.text).strip().replace("`", "'")
+    return text if len(text) <= MAX_LINE_CHARACTERS else text[: MAX_LINE_CHARACTERS - 3] + "..."
+
+
+def _counted(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

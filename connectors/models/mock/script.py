@@ -1,0 +1,76 @@
+"""What a script of the synthetic provider is: a pure function from the request to what the model says and calls.
+
+Before: mock. After: mock_reviewer, mock_circuit and the small scripts in mock.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock
+from loomlog.schemas.quick import frozen_on_paper
+
+_FENCE = re.compile(r'<tool_output tool="[^"]*">\n(.*)\n</tool_output>', re.DOTALL)
+_ESCAPED = re.compile(r"&lt;(?=\s*/?\s*tool_output)", re.IGNORECASE)
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedCall:
+    """A tool call; its id is made by the driver."""
+
+    name: str
+    input: str
+    """Arguments as JSON text."""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptTurn:
+    """One turn: text, calls, or both."""
+
+    text: str = ""
+    calls: tuple[WantedCall, ...] = ()
+
+
+def results_in(messages: Sequence[Message]) -> list[ToolResultBlock]:
+    """All tool results of the conversation, in order: the position in a script that is played once."""
+    return [
+        block
+        for message in messages
+        if message.role == "user"
+        for block in message.blocks
+        if isinstance(block, ToolResultBlock)
+    ]
+
+
+def results_since_user(messages: Sequence[Message]) -> list[ToolResultBlock]:
+    """The tool results after the last user text, in the order of the conversation: the position in a script."""
+    results: list[ToolResultBlock] = []
+    for message in reversed(messages):
+        if message.role != "user":
+            continue
+        for block in reversed(message.blocks):
+            if isinstance(block, TextBlock):
+                results.reverse()
+                return results
+            if isinstance(block, ToolResultBlock):
+                results.append(block)
+    results.reverse()
+    return results
+
+
+def last_user_text(messages: Sequence[Message]) -> str:
+    """The latest text of the user; empty when there is none."""
+    for message in reversed(messages):
+        if message.role == "user":
+            for block in reversed(message.blocks):
+                if isinstance(block, TextBlock):
+                    return block.text
+    return ""
+
+
+def unfenced(text: str) -> str:
+    """A tool's answer without the provenance label that outside text may be wrapped in."""
+    wrapped = _FENCE.fullmatch(text)
+    return _ESCAPED.sub("<", wrapped[1]) if wrapped else text

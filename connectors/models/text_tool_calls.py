@@ -1,0 +1,157 @@
+"""Tool calls that a model wrote into its text instead of calling.
+
+Small local models do so now and then: a JSON object with a name and arguments, alone or in one wrapper tag or a code
+fence, flat or in OpenAI's nested shape, one or several after each other, perhaps after a sentence. A text counts as
+calls only when everything from the first wrapper (or from the start, without one) to the end is such objects, and each
+names a tool that was offered; otherwise it is what it looks like, a text.
+
+Text that may become a call must not be shown first, so it is held back while it may: from a wrapper tag on, or from the
+start when the answer begins like JSON. That is the price, and only where tools are offered: ordinary text flows.
+
+Before: ollama_reply. After: nothing; it is pure.
+"""
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from loomlog.connectors.models import untrusted_json
+
+TAGS = ("tool_call", "tool_calls", "function_call", "tool_use", "tool", "function")
+MAX_HELD_CHARACTERS = 256 << 10
+"""A longer text is no call; the largest sensible arguments write a file of this size."""
+_OPENING = re.compile(rf"<({'|'.join(TAGS)})>")
+_STARTS = tuple(f"<{tag}>" for tag in TAGS)
+_FENCE = re.compile(r"```(?:json|tool_call|tool_code)?\s*(.*?)\s*```\Z", re.DOTALL)
+_FENCE_STARTS = ("```json", "```tool_call", "```tool_code", "```\n{")
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenCall:
+    """A recovered call; `arguments` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+class Held:
+    """The text of an answer, split into what may be shown at once and what may yet be a call."""
+
+    def __init__(self, tools: Collection[str]) -> None:
+        self._tools = tools
+        self._pieces: list[str] = []
+        """What has not been shown. Once that has the beginning of a call it is only gathered, not read each time."""
+        self._size = 0
+        self._has_begun = False
+        self._has_shown = False
+
+    def feed(self, text: str) -> str:
+        """The text that can be shown now."""
+        if not self._tools:
+            return text
+        self._pieces.append(text)
+        self._size += len(text)
+        if self._size > MAX_HELD_CHARACTERS:
+            self._has_begun = False
+            return self._show(self._size)
+        if self._has_begun:
+            return ""
+        start, self._has_begun = _beginning(self._held(), at_start=not self._has_shown)
+        return self._show(start)
+
+    def end(self, *, called: bool) -> tuple[str, list[WrittenCall]]:
+        """The rest to show, or the calls it was. A model that has `called` in earnest wrote a text beside it."""
+        held = self._held()
+        self._pieces.clear()
+        calls = [] if called else calls_in(held, self._tools)
+        return ("", calls) if calls else (held, [])
+
+    def _held(self) -> str:
+        held = "".join(self._pieces)
+        self._pieces[:] = [held]
+        return held
+
+    def _show(self, size: int) -> str:
+        held = self._held()
+        shown, rest = held[:size], held[size:]
+        self._pieces[:] = [rest]
+        self._size = len(rest)
+        self._has_shown = self._has_shown or bool(shown.strip())
+        return shown
+
+
+def calls_in(text: str, tools: Collection[str]) -> list[WrittenCall]:
+    """The calls that a text consists of; none when any of it is something else."""
+    text = text.strip()
+    if fenced := _FENCE.match(text):
+        text = fenced[1]
+    calls: list[WrittenCall] = []
+    while text:
+        opening = _OPENING.match(text)
+        if opening:
+            text = text[opening.end() :].lstrip()
+        try:
+            value, size = _DECODER.raw_decode(text)
+        except (ValueError, RecursionError):
+            return []
+        text = text[size:].lstrip()
+        if opening:
+            text = text.removeprefix(f"</{opening[1]}>").lstrip()
+        for entry in value if isinstance(value, list) else [value]:
+            call = _call(untrusted_json.fields(entry), tools)
+            if call is None:
+                return []
+            calls.append(call)
+    return calls
+
+
+def _call(value: Any, tools: Collection[str]) -> WrittenCall | None:
+    nested = untrusted_json.fields(value.get("function"))
+    holder = nested or value
+    name = (
+        untrusted_json.text(holder.get("name"))
+        or untrusted_json.text(value.get("function"))
+        or untrusted_json.text(value.get("tool"))
+    )
+    if name not in tools:
+        return None
+    for field in ("arguments", "parameters", "input"):
+        arguments = holder.get(field)
+        if isinstance(arguments, str):
+            try:
+                arguments = untrusted_json.decode(arguments.encode(errors="replace"))
+            except ValueError:
+                return None
+        if isinstance(arguments, dict):
+            try:
+                return WrittenCall(name=name, arguments=untrusted_json.encode(arguments))
+            except TypeError:
+                return None  # half an emoji, or a number of more than 64 bits
+    return WrittenCall(name=name, arguments="{}") if nested or set(value) <= {"name", "type"} else None
+
+
+def _beginning(text: str, *, at_start: bool) -> tuple[int, bool]:
+    """Where the part begins that may be a call (the length of the text when there is none), and whether it has so much
+    of its beginning already that more text cannot change it."""
+    stripped = text.lstrip()
+    if at_start:
+        if not stripped:
+            return 0, False
+        if stripped.startswith(("{", *_FENCE_STARTS)):
+            return 0, True
+        if _may_become(stripped, _FENCE_STARTS):
+            return 0, False
+    if opening := _OPENING.search(text):
+        return opening.start(), True
+    last = text.rfind("<")
+    if last >= 0 and _may_become(text[last:], _STARTS):
+        return last, False
+    return len(text), False
+
+
+def _may_become(text: str, starts: Collection[str]) -> bool:
+    """Whether the text is the beginning of one of these."""
+    return any(start.startswith(text) for start in starts)

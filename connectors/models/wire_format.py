@@ -1,0 +1,128 @@
+"""What all wires need of a conversation and of an answer.
+
+Out: text that is loaded, ids, names and arguments that any provider takes, also when another one made them up. In: the
+rules of Reply that do not depend on the wire. Tool calls are in a Reply exactly when its stop reason is tool_use: an
+answer cut by max_tokens may hold a call cut in the middle, nobody will run it, and a call without a result makes
+the conversation illegal for every provider.
+
+Before: the drivers. After: nothing; it is pure.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import orjson
+
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.protocols import Capabilities, ModelRequest
+from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.values import ToolCall
+
+MAX_CALL_ID_CHARACTERS = 40
+"""OpenAI refuses longer ids; every other provider's own are shorter."""
+MAX_TOOL_NAME_CHARACTERS = 64
+"""OpenAI refuses longer names of functions; none of ours is longer."""
+MADE_UP = "lc-"
+"""How ids begin that we made up."""
+_NOT_IN_A_TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
+
+
+def text_of(block: TextBlock | ToolResultBlock) -> str:
+    """The text of a block that must have been loaded from the blob store before the call."""
+    assert block.text or block.blob is None or block.blob.size_bytes == 0, "a blob was not loaded before the call"
+    return block.text
+
+
+def data_of(block: ImageBlock) -> str:
+    """The base64 of an image that must have been loaded as well."""
+    assert block.data or block.blob is None, "an image was not loaded before the call"
+    return block.data
+
+
+def call_id_for_wire(call_id: str) -> str:
+    """An id that every provider accepts: the same one if it can be, else a hash of it, the same each time."""
+    if _CALL_ID.match(call_id):
+        return call_id
+    return MADE_UP + hashlib.sha256(call_id.encode()).hexdigest()[:32]
+
+
+def tool_name_for_wire(name: str) -> str:
+    """The name of an earlier call as every provider takes it: the same if it can be. A model may have made it up."""
+    return _NOT_IN_A_TOOL_NAME.sub("_", name)[:MAX_TOOL_NAME_CHARACTERS] or "_"
+
+
+def arguments_for_wire(arguments: str) -> str:
+    """Arguments of an earlier call as the JSON object providers demand. What a model wrote instead is kept inside."""
+    try:
+        if isinstance(orjson.loads(arguments), dict):
+            return arguments
+    except orjson.JSONDecodeError:
+        pass
+    return orjson.dumps({"invalid_json": arguments}).decode()
+
+
+def encoded(provider: str, body: dict[str, object]) -> bytes:
+    """The request body. Raises Permanent(invalid) for values JSON cannot carry, as half a surrogate pair."""
+    try:
+        return orjson.dumps(body)
+    except TypeError as error:
+        raise Permanent(f"{provider}: the request cannot be written as JSON: {error}", kind="invalid") from error
+
+
+def holds_image(messages: Iterable[Message]) -> bool:
+    return any(isinstance(block, ImageBlock) for message in messages for block in message.blocks)
+
+
+def within(request: ModelRequest, capabilities: Capabilities, *, effort_is_thinking: bool = False) -> ModelRequest:
+    """The request without the wishes that the provider's capabilities rule out, as the configuration may say of a
+    gateway: an effort, and marks for a prompt cache."""
+    if request.effort and not (
+        capabilities.supports_effort and (capabilities.supports_thinking or not effort_is_thinking)
+    ):
+        request = replace(request, effort="")
+    if not capabilities.native_prompt_cache and any(block.cacheable for block in request.system):
+        request = replace(request, system=tuple(replace(block, cacheable=False) for block in request.system))
+    return request
+
+
+def check_vision(provider: str, request: ModelRequest, *, can_see: bool) -> None:
+    """Raises Permanent(unsupported) when the conversation holds an image and the model cannot see."""
+    if not can_see and holds_image(request.messages):
+        raise Permanent(
+            f"{provider}: the conversation holds an image and the model {request.model} cannot see images;"
+            " choose a model with vision",
+            kind="unsupported",
+        )
+
+
+def check_key(provider: str, key: str, *, needed: bool) -> None:
+    """Raises Permanent(refused) when the provider wants a key and none is configured."""
+    if needed and not key:
+        raise Permanent(
+            f"{provider}: no API key is configured for this provider; set the variable its api_key_env names",
+            kind="refused",
+        )
+
+
+def settled(calls: Sequence[ToolCall], stop_reason: str, request: ModelRequest) -> tuple[tuple[ToolCall, ...], str]:
+    """The calls with ids unique in the run, and the stop reason that fits them.
+
+    Ids are kept when they can be. A provider that gives none, gives one twice, or begins again with call_0 each turn
+    gets made-up ones: a hash of the call id of the turn and the position, so the same attempt gives the same ids.
+    """
+    if stop_reason in ("end_turn", "tool_use"):
+        stop_reason = "tool_use" if calls else "end_turn"
+    if stop_reason != "tool_use":
+        return (), stop_reason
+    used = {block.id for message in request.messages for block in message.blocks if isinstance(block, ToolUseBlock)}
+    result = []
+    for position, call in enumerate(calls):
+        call_id = call.id
+        if not call_id or call_id in used:
+            call_id = f"{MADE_UP}{hashlib.sha256(request.call_id.encode()).hexdigest()[:16]}-{position}"
+        used.add(call_id)
+        result.append(ToolCall(id=call_id, name=call.name, input=call.input.strip() or "{}"))
+    return tuple(result), stop_reason

@@ -1,0 +1,142 @@
+"""The blob store: payloads over the inline limit, by their SHA-256.
+
+FileBlobs keeps them in a folder as ab/cd/<sha256>, two levels so that no folder grows beyond what file systems like. A
+blob is written beside its place, flushed, renamed and its folder flushed, so that after `put` has returned it survives
+a crash and before that nothing of it is ever seen under its name. Because the name is the content, writers need no
+lock: two of them write the same bytes. `get` checks the hash every time; a disk that altered a byte is an error that
+says so, never a wrong answer.
+
+What goes wrong is told to whoever asked, so it names the payload and the setting, never a folder of this machine.
+
+Everything that touches the disk runs in a thread. MemoryBlobs is the twin for tests and for people who embed loomlog.
+Not chosen: Postgres large objects (the read models may be deleted and rebuilt, the truth may not).
+
+Before: services/application/payloads.py, services/runtime. After: whoever reads the event that holds the reference.
+"""
+
+import asyncio
+import hashlib
+import os
+import re
+import secrets
+from pathlib import Path
+
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.storage.private_files import create, make_folders
+from loomlog.schemas.generated.values import BlobRef
+
+SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+TEMPORARY_PREFIX = "writing-"
+"""A file that begins so was left by a crash while it was written; nothing refers to it and it may be deleted."""
+
+
+class FileBlobs:
+    """Blobs in a folder of this machine (protocol connectors.protocols.Blobs). The folder is made when missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def put(self, data: bytes, media_type: str = "text/plain") -> BlobRef:
+        return await asyncio.to_thread(self._put, data, media_type)
+
+    async def get(self, ref: BlobRef) -> bytes:
+        return await asyncio.to_thread(self._get, ref)
+
+    def place(self, sha256: str) -> Path:
+        """Where the blob of that hash is. Raises Permanent(invalid) for anything but 64 hex digits."""
+        if not SHA256.match(sha256):
+            raise Permanent(f"blob {sha256[:80]!r}: expected 64 lower-case hex digits", kind="invalid")
+        return self._folder / sha256[:2] / sha256[2:4] / sha256
+
+    def _put(self, data: bytes, media_type: str) -> BlobRef:
+        ref = reference(data, media_type)
+        place = self.place(ref.sha256)
+        try:
+            if not (place.is_file() and place.stat().st_size == len(data)):
+                self._make_folders(place.parent)
+                self._write(place, data)
+            # Also for a blob that was there: whoever wrote it may not have flushed its folder yet.
+            _flush_folder(place.parent)
+        except OSError as error:
+            raise _translated(f"write blob {ref.sha256}", error) from error
+        return ref
+
+    def _write(self, place: Path, data: bytes) -> None:
+        temporary = place.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+        try:
+            with create(temporary) as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(place)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _make_folders(self, folder: Path) -> None:
+        for part in make_folders(folder):
+            _flush_folder(part.parent)
+
+    def _get(self, ref: BlobRef) -> bytes:
+        place = self.place(ref.sha256)
+        try:
+            data = place.read_bytes()
+        except FileNotFoundError as error:
+            raise Permanent(
+                f"blob {ref.sha256} ({ref.size_bytes} bytes) is not in the folder of LOOMLOG_BLOB_FOLDER: restore it "
+                "from a backup, or point the setting to the folder it was written to",
+                kind="not_found",
+            ) from error
+        except OSError as error:
+            raise _translated(f"read blob {ref.sha256}", error) from error
+        return checked(ref, data)
+
+
+class MemoryBlobs:
+    """Blobs in memory."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+
+    async def put(self, data: bytes, media_type: str = "text/plain") -> BlobRef:
+        ref = reference(data, media_type)
+        self.blobs[ref.sha256] = data
+        return ref
+
+    async def get(self, ref: BlobRef) -> bytes:
+        data = self.blobs.get(ref.sha256)
+        if data is None:
+            raise Permanent(f"blob {ref.sha256} is not in memory", kind="not_found")
+        return checked(ref, data)
+
+
+def reference(data: bytes, media_type: str) -> BlobRef:
+    """The reference of these bytes."""
+    return BlobRef(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), media_type=media_type)
+
+
+def checked(ref: BlobRef, data: bytes) -> bytes:
+    """The bytes if they are those of the reference. Raises Permanent(invalid)."""
+    found = hashlib.sha256(data).hexdigest()
+    if found != ref.sha256:
+        raise Permanent(
+            f"blob {ref.sha256}: its {len(data)} bytes hash to {found}; it was altered, restore it from a backup",
+            kind="invalid",
+        )
+    return data
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _translated(what: str, error: OSError) -> OutsideError:
+    text = f"{what}: {type(error).__name__}: {error.strerror}"
+    if isinstance(error, PermissionError | NotADirectoryError):
+        return Permanent(
+            f"{text}; the folder of LOOMLOG_BLOB_FOLDER must be writable for this process", kind="forbidden"
+        )
+    return Transient(text, kind="unavailable")

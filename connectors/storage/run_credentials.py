@@ -1,0 +1,204 @@
+"""Secrets that come with the request of a run: outside the log, sealed, until the run ends.
+
+A row for each run, in a schema that no rebuild of the read models touches. The api writes it before the order to start
+the run is in the log, so whoever owns the run finds it; the runtime deletes it when the end of the run is in the log.
+What is left behind lives LIFETIME_S at most. The values are sealed for the tenant and the run, so that a row that is
+copied to another run opens nothing, and a copy of the database without LOOMLOG_SECRET_KEY holds no secret.
+
+The table is made by the first write; before it there is nothing to read.
+
+Not chosen: the log (what is in it stays), memory of one process (the next owner would not have them), a lease that
+owners extend (an installation that stands still for a day would lose what its runs need).
+
+Before: services/application/runs/start.py writes, services/runtime/content/run_credentials.py reads.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import orjson
+from psycopg import sql
+from psycopg_pool import AsyncConnectionPool
+
+from loomlog.connectors.crypto.installation_key import SecretKey, Unopenable
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.storage.postgres import POOL_WAIT_S, PostgresOptions, translated
+
+LIFETIME_S = 7 * 86_400
+"""From the request on. A run that is longer under way, or parked, goes on without them."""
+CONNECTIONS = 4
+SCHEMA = "loom_secrets"
+PURPOSE = "run credentials"
+MAKING = 4_718_305_117
+"""Of the advisory lock under which the table is made; any number nobody else uses."""
+
+
+class SealedRows(Protocol):
+    """Where the sealed bytes lie. Raises OutsideError."""
+
+    async def put(self, run_id: str, sealed: bytes, lifetime_s: float) -> None:
+        """The first row of a run stays: a request that is sent again brings the same."""
+        ...
+
+    async def get(self, run_id: str) -> bytes | None: ...
+    async def delete(self, run_ids: Sequence[str]) -> None: ...
+    async def sweep(self) -> int:
+        """Deletes rows whose time is over; how many."""
+        ...
+
+
+class RunCredentials:
+    """Seals and opens. Everything raises OutsideError."""
+
+    def __init__(self, rows: SealedRows, secret: SecretKey) -> None:
+        self._rows = rows
+        self._secret = secret
+
+    async def put(self, tenant: str, run_id: str, credentials: Mapping[str, str]) -> None:
+        """Durable when it returns."""
+        sealed = self._secret.seal(orjson.dumps(dict(credentials)), PURPOSE, tenant, run_id)
+        await self._rows.put(run_id, sealed, LIFETIME_S)
+
+    async def get(self, tenant: str, run_id: str) -> Mapping[str, str]:
+        """By name; empty when they are gone."""
+        sealed = await self._rows.get(run_id)
+        if sealed is None:
+            return {}
+        try:
+            opened: Mapping[str, str] = orjson.loads(self._secret.open(sealed, PURPOSE, tenant, run_id))
+        except Unopenable as error:
+            raise Permanent(f"the credentials of {run_id} cannot be opened: {error}", kind="invalid") from error
+        return opened
+
+    async def delete(self, run_ids: Sequence[str]) -> None:
+        await self._rows.delete(run_ids)
+
+    async def sweep(self) -> int:
+        return await self._rows.sweep()
+
+
+class PostgresRows:
+    """Protocol SealedRows. Connections are made when they are needed and closed by `close`."""
+
+    def __init__(self, options: PostgresOptions, *, schema: str = SCHEMA) -> None:
+        self._options = options
+        self._schema = sql.Identifier(schema)
+        self._table = sql.Identifier(schema, "run_credentials")
+        self._pool: AsyncConnectionPool[Any] | None = None
+        self._is_there = False
+        """The table was seen. Who has no credentials has none, and asking one that is not there is an error in the
+        server's log each time."""
+
+    async def put(self, run_id: str, sealed: bytes, lifetime_s: float) -> None:
+        statement = sql.SQL(
+            "INSERT INTO {} (run_id, sealed, expires_at) VALUES (%s, %s, now() + make_interval(secs => %s)) "
+            "ON CONFLICT (run_id) DO NOTHING"
+        )
+        values = (run_id, sealed, lifetime_s)
+        if not await self._exists():
+            await self._make()
+        try:
+            await self._do(statement, values)
+        except Permanent as error:
+            if error.kind != "not_found":
+                raise
+            await self._make()  # somebody has dropped it
+            await self._do(statement, values)
+
+    async def get(self, run_id: str) -> bytes | None:
+        rows = await self._if_there(
+            sql.SQL("SELECT sealed FROM {} WHERE run_id = %s AND expires_at > now()"), (run_id,)
+        )
+        return bytes(rows[0][0]) if rows else None
+
+    async def delete(self, run_ids: Sequence[str]) -> None:
+        await self._if_there(sql.SQL("DELETE FROM {} WHERE run_id = ANY(%s) RETURNING run_id"), (list(run_ids),))
+
+    async def sweep(self) -> int:
+        return len(await self._if_there(sql.SQL("DELETE FROM {} WHERE expires_at <= now() RETURNING run_id"), ()))
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def _if_there(self, statement: sql.SQL, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The rows; none before the table was made."""
+        if not await self._exists():
+            return []
+        try:
+            return await self._do(statement, values)
+        except Permanent as error:
+            if error.kind != "not_found":
+                raise
+            return []
+
+    async def _exists(self) -> bool:
+        if not self._is_there:
+            found = await self._do(sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), (self._table.as_string(),))
+            self._is_there = bool(found[0][0])
+        return self._is_there
+
+    async def _do(self, statement: sql.SQL, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        pool = await self._opened()
+        async with translated("reach the credentials of runs"), pool.connection() as connection:
+            answer = await connection.execute(statement.format(self._table), values)
+            return await answer.fetchall() if answer.description is not None else []
+
+    async def _make(self) -> None:
+        pool = await self._opened()
+        async with (
+            translated("make the table of the credentials of runs"),
+            pool.connection() as connection,
+            connection.transaction(),
+        ):
+            # Two processes that make it at once would meet in the catalogue.
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (MAKING,))
+            await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(self._schema))
+            await connection.execute(
+                sql.SQL(
+                    "CREATE TABLE IF NOT EXISTS {} (run_id text PRIMARY KEY, sealed bytea NOT NULL, "
+                    "expires_at timestamptz NOT NULL)"
+                ).format(self._table)
+            )
+            await connection.execute(
+                sql.SQL("CREATE INDEX IF NOT EXISTS run_credentials_expire ON {} (expires_at)").format(self._table)
+            )
+        self._is_there = True
+
+    async def _opened(self) -> AsyncConnectionPool[Any]:
+        if self._pool is None:
+            self._pool = AsyncConnectionPool(
+                self._options.conninfo(),
+                kwargs={"autocommit": True},
+                min_size=0,
+                max_size=CONNECTIONS,
+                timeout=POOL_WAIT_S,
+                check=AsyncConnectionPool.check_connection,
+                open=False,
+            )
+            await self._pool.open()
+        return self._pool
+
+
+class MemoryRows:
+    """Protocol SealedRows, in memory: for tests, and for whoever embeds loomlog. `clock_s` is monotonic."""
+
+    def __init__(self, clock_s: Callable[[], float] = lambda: 0.0) -> None:
+        self._clock_s = clock_s
+        self.rows: dict[str, tuple[bytes, float]] = {}
+
+    async def put(self, run_id: str, sealed: bytes, lifetime_s: float) -> None:
+        self.rows.setdefault(run_id, (sealed, self._clock_s() + lifetime_s))
+
+    async def get(self, run_id: str) -> bytes | None:
+        found = self.rows.get(run_id)
+        return found[0] if found is not None and found[1] > self._clock_s() else None
+
+    async def delete(self, run_ids: Sequence[str]) -> None:
+        for run_id in run_ids:
+            self.rows.pop(run_id, None)
+
+    async def sweep(self) -> int:
+        over = [run_id for run_id, (_, until) in self.rows.items() if until <= self._clock_s()]
+        await self.delete(over)
+        return len(over)

@@ -1,0 +1,151 @@
+"""State files in a folder of the blob store: each a file, and beside it a manifest that says what it is.
+
+    snap_...loomlog-state.gz    the state, written in pieces and flushed
+    snap_...json                its manifest; a file without one was never finished and does not exist for anybody
+
+The manifest is written beside its place, flushed and renamed after the file is whole, so it is the commit. Writers need
+no lock, because every id is new. Removing takes the manifest first. All replicas see the folder that holds the payloads
+already, and it outlives Postgres. Everything that touches the disk runs in a thread.
+
+Not chosen: blobs of the store (whole in memory, named by content and shared, so they could never be deleted); a topic
+(a state may be larger than any record, and what was deleted would stay in the log).
+
+Before: services/application/transfer/state_files.py.
+"""
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.storage.private_files import create, make_folders
+
+ID = re.compile(r"snap_[0-9]{1,16}_[0-9a-f]{8}\Z")
+SUFFIX = ".loomlog-state.gz"
+MANIFEST = ".json"
+PARTIAL = ".part"
+
+
+class StateFiles:
+    """The state files of one folder, which is made when missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @asynccontextmanager
+    async def writing(self, file_id: str) -> AsyncIterator[IO[bytes]]:
+        """A file to write in threads; it does not exist for anybody before `keep`. Raises Transient or Permanent."""
+        place = self._place(file_id, SUFFIX)
+        file = await asyncio.to_thread(self._create, place)
+        try:
+            yield file
+        except BaseException:
+            file.close()
+            place.unlink(missing_ok=True)
+            raise
+        file.close()
+
+    async def keep(self, file_id: str, file: IO[bytes], manifest: Mapping[str, Any]) -> None:
+        """Make what was written durable, and then its manifest. Raises Transient or Permanent."""
+        await asyncio.to_thread(self._keep, file_id, file, manifest)
+
+    async def manifests(self) -> list[Mapping[str, Any]]:
+        """Of every whole file, newest first. Raises Transient or Permanent."""
+        return await asyncio.to_thread(self._manifests)
+
+    async def manifest(self, file_id: str) -> Mapping[str, Any] | None:
+        """Of one; None when there is none."""
+        if not ID.match(file_id):
+            return None
+        return await asyncio.to_thread(self._read, self._folder / f"{file_id}{MANIFEST}")
+
+    async def open(self, file_id: str) -> IO[bytes]:
+        """A whole file, to be read in threads and closed. Raises Permanent(not_found)."""
+        return await asyncio.to_thread(self._open, self._place(file_id, SUFFIX))
+
+    async def remove(self, file_id: str) -> bool:
+        """Whether it was there."""
+        if not ID.match(file_id):
+            return False
+        return await asyncio.to_thread(self._remove, file_id)
+
+    # --- in threads --------------------------------------------------------------------------------------------------
+
+    def _place(self, file_id: str, suffix: str) -> Path:
+        if not ID.match(file_id):
+            raise Permanent(f"state file {file_id[:80]!r}: expected snap_<milliseconds>_<8 hex digits>", kind="invalid")
+        return self._folder / f"{file_id}{suffix}"
+
+    def _create(self, place: Path) -> IO[bytes]:
+        try:
+            make_folders(self._folder)
+            return create(place)
+        except OSError as error:
+            raise _translated(f"create {place}", error) from error
+
+    def _keep(self, file_id: str, file: IO[bytes], manifest: Mapping[str, Any]) -> None:
+        place = self._place(file_id, MANIFEST)
+        partial = place.with_name(place.name + PARTIAL)
+        try:
+            file.flush()
+            os.fsync(file.fileno())
+            with create(partial) as beside:
+                beside.write(json.dumps(manifest, sort_keys=True).encode())
+                beside.flush()
+                os.fsync(beside.fileno())
+            partial.replace(place)
+            folder = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise _translated(f"write {place}", error) from error
+
+    def _manifests(self) -> list[Mapping[str, Any]]:
+        try:
+            places = sorted(self._folder.glob(f"snap_*{MANIFEST}"), reverse=True)
+        except OSError as error:
+            raise _translated(f"list {self._folder}", error) from error
+        return [manifest for place in places if (manifest := self._read(place)) is not None]
+
+    def _read(self, place: Path) -> Mapping[str, Any] | None:
+        try:
+            found = json.loads(place.read_bytes())
+        except FileNotFoundError:
+            return None  # removed meanwhile
+        except OSError as error:
+            raise _translated(f"read {place}", error) from error
+        except ValueError as error:
+            raise Permanent(f"{place} is not JSON ({error}): restore it, or delete it", kind="invalid") from error
+        return found if isinstance(found, dict) else None
+
+    def _open(self, place: Path) -> IO[bytes]:
+        try:
+            return place.open("rb")
+        except FileNotFoundError as error:
+            raise Permanent(f"{place} is gone, although its manifest was there", kind="not_found") from error
+        except OSError as error:
+            raise _translated(f"read {place}", error) from error
+
+    def _remove(self, file_id: str) -> bool:
+        manifest = self._place(file_id, MANIFEST)
+        try:
+            was_there = manifest.exists()
+            manifest.unlink(missing_ok=True)
+            self._place(file_id, SUFFIX).unlink(missing_ok=True)
+        except OSError as error:
+            raise _translated(f"remove {manifest}", error) from error
+        return was_there
+
+
+def _translated(what: str, error: OSError) -> OutsideError:
+    text = f"{what}: {type(error).__name__}: {error.strerror}"
+    if isinstance(error, PermissionError | NotADirectoryError | FileExistsError):
+        return Permanent(f"{text}; the folder must be writable for this process", kind="forbidden")
+    return Transient(text, kind="unavailable")

@@ -1,0 +1,97 @@
+"""Opens connections for web tools, only to addresses that were checked.
+
+httpcore asks its network backend for a connection to a host name; this backend resolves the name, drops every address
+that hosts.address_is_allowed refuses, and dials the rest by address. No second look-up happens between check and
+connection, so DNS rebinding has nothing to change. TLS is started by httpcore afterwards with the host name, so server
+name and certificate checks stay right.
+
+Not chosen: rewriting the URL to the address, which breaks both; checking the peer after connecting, which has already
+sent a packet into the private network.
+
+The reasons given to the model never contain a resolved address: it would map the internal network for whoever asks.
+
+Before: exchange.py. After: httpcore's own backend.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import httpcore
+
+from loomlog.connectors.tools.answers import Refusal
+from loomlog.connectors.tools.hosts import address_is_allowed, canonical_host
+
+CONNECT_S = 10.0
+"""For one address; the whole exchange has its own bound."""
+MAX_ADDRESSES = 8
+"""Of one name that are tried; more only delays the error."""
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host. Raises OSError when there are none."""
+SocketOptions = Iterable[tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]] | None
+
+
+class NotSent(Refusal):
+    """The request did not leave this machine, so it certainly had no effect."""
+
+
+async def system_resolve(host: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class CheckedNetwork(httpcore.AsyncNetworkBackend):
+    """`private_hosts` are canonical names that may resolve to private addresses."""
+
+    def __init__(
+        self,
+        *,
+        private_hosts: frozenset[str],
+        resolve: Resolve = system_resolve,
+        network: httpcore.AsyncNetworkBackend | None = None,
+    ) -> None:
+        self._private_hosts = private_hosts
+        self._resolve = resolve
+        self._network = network or httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: SocketOptions = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Raises NotSent when no address may be or could be reached."""
+        addresses = await self._checked_addresses(host, port)
+        for address in addresses:
+            try:
+                return await self._network.connect_tcp(
+                    address, port, timeout=CONNECT_S, local_address=local_address, socket_options=socket_options
+                )
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        raise NotSent(f'Could not connect to "{host}" port {port}: it refused or did not answer.')
+
+    async def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: SocketOptions = None
+    ) -> httpcore.AsyncNetworkStream:
+        raise NotSent("Local sockets cannot be reached.")
+
+    async def sleep(self, seconds: float) -> None:
+        await self._network.sleep(seconds)
+
+    async def _checked_addresses(self, host: str, port: int) -> Sequence[str]:
+        private = canonical_host(host) in self._private_hosts
+        try:
+            addresses = await self._resolve(host, port)
+        except (OSError, UnicodeError) as error:
+            raise NotSent(f'The host "{host}" could not be resolved. Check its spelling.') from error
+        allowed = [address for address in addresses if address_is_allowed(address, private=private)]
+        if not allowed:
+            raise NotSent(
+                f'The host "{host}" has no public address. Private, loopback, link-local and other special addresses '
+                "are closed unless the operator lists the host as private."
+            )
+        return allowed[:MAX_ADDRESSES]

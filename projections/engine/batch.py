@@ -1,0 +1,214 @@
+"""What a projection is given: the accepted events of one poll, by run, in log order.
+
+`read_records` applies the one reading rule (loomlog.schemas.reader: terms) to the records of a poll, from where each
+partition's cursor stands, and decodes what is left. Values in, values out; nothing is kept between polls but the
+cursors, so that a poll can be read again after a failure with the same result.
+
+What cannot be read is never skipped silently. An accepted record whose body does not decode is an `Unreadable` in the
+place of the event it should have been, and run_projection.py halts its run there. A record without an envelope belongs
+to nobody and is a `Problem` only, like a hole in the offsets.
+
+Before: the records of a LogTail. After: run_projection.py folds them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loomlog.connectors.protocols import LogRecord
+from loomlog.schemas.codec import Codec, Undecodable, UnknownSchema, local_codec
+from loomlog.schemas.generated.run_events import RECORDS, Event
+from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.making import maker
+from loomlog.schemas.reader import RawEvent, TermReader
+
+RUN_EVENTS = frozenset(RECORDS)
+
+
+@dataclass(frozen=True, slots=True)
+class EventAt:
+    """An accepted event in its place; `value` is the record as stored."""
+
+    partition: int
+    offset: int
+    envelope: Envelope
+    event: Event
+    value: bytes
+
+
+_event_at = maker(EventAt)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in the log that could not be projected, with all that is needed to look into it."""
+
+    partition: int
+    offset: int
+    kind: str
+    """undecodable, unknown_schema, unwritable, broken_sequence or offset_gap."""
+    error: str
+    timestamp_ms: int
+    """Time of the record, so that two builds of the same log hold the same row."""
+    key: bytes | None = None
+    value: bytes | None = None
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An accepted record that should have been an event of a run."""
+
+    offset: int
+    problem: Problem
+
+
+Item = EventAt | Unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """How far a partition is projected: everything below `next_offset`, read under `term`."""
+
+    partition: int
+    next_offset: int
+    term: int
+    epoch: int = 0
+    """Fencing token: raised by each projector that takes the partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One poll, read."""
+
+    runs: dict[str, list[Item]] = field(default_factory=dict)
+    """Per run, in order."""
+    problems: list[Problem] = field(default_factory=list)
+    """Those that belong to no run."""
+    moved: list[Cursor] = field(default_factory=list)
+    """Where each partition of the poll stands afterwards."""
+    events: int = 0
+    stale: int = 0
+    """Records of owners that had lost their partition."""
+    oldest_ms: int = 0
+    """Time of the oldest record; 0 when there is none."""
+
+
+def read_records(
+    cursors: Mapping[int, Cursor], polled: Mapping[int, Sequence[LogRecord]], codec: Codec | None = None
+) -> Batch:
+    """The events in the polled records. Records below a cursor were projected before and are left out."""
+    codec = codec or local_codec()
+    runs: dict[str, list[Item]] = {}
+    problems: list[Problem] = []
+    moved: list[Cursor] = []
+    events = stale = oldest_ms = 0
+    for partition in sorted(polled):
+        cursor = cursors[partition]
+        reader = TermReader(codec=codec, term=cursor.term, next_offset=cursor.next_offset)
+        for record in polled[partition]:
+            if record.offset < reader.next_offset:
+                continue
+            if record.offset > reader.next_offset:
+                problems.append(_gap(reader.next_offset, record))
+            if record.timestamp < oldest_ms or not oldest_ms:
+                oldest_ms = record.timestamp
+            found = _quick_item(record, codec)
+            if found is not None:
+                if reader.accepts(record.offset, found.envelope.term):
+                    runs.setdefault(found.envelope.aggregate, []).append(found)
+                    events += 1
+                continue
+            try:
+                raw = reader.read(record.offset, record.value)
+            except Undecodable as unframed:
+                problems.append(_problem(record, unframed))
+                continue
+            if raw is not None and "\x00" in raw.aggregate:
+                problems.append(
+                    _problem(record, Undecodable("a run id with a zero character, which no table can hold"))
+                )
+            elif raw is not None:
+                runs.setdefault(raw.aggregate, []).append(_item(record, raw, codec))
+                events += 1
+        stale += reader.stale
+        if reader.next_offset > cursor.next_offset:
+            moved.append(
+                Cursor(partition=partition, next_offset=reader.next_offset, term=reader.term, epoch=cursor.epoch)
+            )
+    return Batch(runs=runs, problems=problems, moved=moved, events=events, stale=stale, oldest_ms=oldest_ms)
+
+
+def broken_sequence(item: EventAt, expected: int) -> Problem:
+    """The problem of an event that is not the next of its run."""
+    return Problem(
+        partition=item.partition,
+        offset=item.offset,
+        kind="broken_sequence",
+        error=f"run {item.envelope.aggregate}: expected seq {expected} at offset {item.offset}, "
+        f"found {item.envelope.seq}; the log is damaged or an illegal writer appended",
+        timestamp_ms=item.envelope.at_ms,
+        value=item.value,
+        run_id=item.envelope.aggregate,
+    )
+
+
+def unwritable(item: EventAt, error: str) -> Unreadable:
+    """An event whose rows the database does not take, to stand in its place."""
+    problem = Problem(
+        partition=item.partition,
+        offset=item.offset,
+        kind="unwritable",
+        error=f"its rows were refused: {error}",
+        timestamp_ms=item.envelope.at_ms,
+        value=item.value,
+        run_id=item.envelope.aggregate,
+    )
+    return Unreadable(item.offset, problem)
+
+
+def _quick_item(record: LogRecord, codec: Codec) -> EventAt | None:
+    """What nearly every record is, decoded at once: reading the envelope first costs as much as reading all.
+
+    None for all others, which take the long way.
+    """
+    value = record.value
+    if value is None or (found := codec.quickly(value)) is None:
+        return None
+    envelope, event = found
+    if envelope is None or type(event) not in RUN_EVENTS or "\x00" in envelope.aggregate:
+        return None
+    return _event_at(record.partition, record.offset, envelope, event, value)
+
+
+def _item(record: LogRecord, raw: RawEvent, codec: Codec) -> Item:
+    try:
+        decoded = raw.decode(codec)
+        if decoded.envelope is None or type(decoded.record) not in RUN_EVENTS:
+            raise Undecodable(f"{type(decoded.record).__name__} is not an event of a run")
+    except Undecodable as error:
+        return Unreadable(record.offset, _problem(record, error, raw.aggregate))
+    return EventAt(record.partition, record.offset, decoded.envelope, decoded.record, raw.value)
+
+
+def _problem(record: LogRecord, error: Undecodable, run_id: str = "") -> Problem:
+    return Problem(
+        partition=record.partition,
+        offset=record.offset,
+        kind="unknown_schema" if isinstance(error, UnknownSchema) else "undecodable",
+        error=str(error),
+        timestamp_ms=record.timestamp,
+        key=record.key,
+        value=record.value,
+        run_id=run_id,
+    )
+
+
+def _gap(expected: int, record: LogRecord) -> Problem:
+    return Problem(
+        partition=record.partition,
+        offset=expected,
+        kind="offset_gap",
+        error=f"offsets {expected} to {record.offset - 1} of partition {record.partition} are not in the log: "
+        "it was cut, or a transactional writer wrote to it",
+        timestamp_ms=record.timestamp,
+    )

@@ -1,0 +1,255 @@
+"""The projection of runs: the records of a poll into the rows of one build, in one transaction.
+
+    claim(partitions)   take them; the offsets to read from
+    apply(polled)       read, fold, and write rows and cursors together, or nothing at all
+
+What Postgres refuses (a sum over 64 bits, a name too long for an index) must not stop a partition: such a poll is done
+again event by event, and the run whose event is refused is halted like one with an unreadable record.
+
+`apply` may be repeated with the same records at any time: those below the cursor are left out. After any error nothing
+in memory has changed; after a lost connection make a new one and claim again, because whether the last transaction was
+committed is then known to the cursor only. `Fenced` means that another projector has claimed since.
+
+Rows of live runs are kept at hand in a bounded cache, others are read in the transaction. Commits do not wait for the
+disk: rows and cursor are lost together, and what a crash of the server takes is projected again from the log.
+
+Before: the projector's loop. After: Postgres; positions.py hears of every commit.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from loomlog.connectors.protocols import LogRecord
+from loomlog.projections import audit, interrupts, problems, runs, steps, transcript, usage
+from loomlog.projections.engine import cursors
+from loomlog.projections.engine.batch import Batch, Cursor, EventAt, Item, read_records, unwritable
+from loomlog.projections.engine.builds import Build
+from loomlog.projections.engine.fold import Changes, Known, fold
+from loomlog.projections.engine.writer import Writer, rendered, write_all, writer
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT
+from loomlog.projections.problems import ProblemRow
+from loomlog.schemas.codec import Codec
+
+KNOWN_RUNS_MAX = 20_000
+"""Runs kept at hand, a few kilobytes each; the others cost a read when their next event comes."""
+REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
+"""What Postgres says to values it cannot hold. A unique key twice is not among them: that is a broken proof."""
+BEGIN, COMMIT = b"BEGIN", b"COMMIT"
+"""Statements like others, so that they travel with the first and the last of a transaction: two round trips less."""
+NOTIFY = b"SELECT pg_notify(%s, %s)"
+NOTIFY_BYTES_MAX = 7_900
+"""Postgres takes payloads below 8000 bytes; a longer one is sent empty, and listeners look for themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What a poll amounted to."""
+
+    events: int
+    stale: int
+    problems: Sequence[ProblemRow]
+    oldest_ms: int
+    """Time of the oldest record; 0 when nothing was new."""
+
+
+@cache
+def _reads(schema: str) -> tuple[bytes, bytes, bytes]:
+    """What reads the places and the rows of runs, and the calls that are open in them."""
+    names = {name: sql.Identifier(schema, name) for name in ("audit", "runs", "transcript")}
+    return (
+        rendered(sql.SQL("SELECT * FROM {audit} WHERE run_id = ANY(%s)").format(**names)),
+        rendered(sql.SQL("SELECT * FROM {runs} WHERE run_id = ANY(%s)").format(**names)),
+        rendered(
+            sql.SQL(
+                "SELECT t.run_id, t.event FROM {runs} r JOIN {transcript} t ON t.run_id = r.run_id "
+                "AND t.type = 'tool_call' AND t.seq >= r.memory_reply_seq * {places} "
+                "AND t.seq < (r.memory_reply_seq + 1) * {places} "
+                "WHERE r.run_id = ANY(%s) AND r.memory_reply_seq > 0 ORDER BY t.run_id, t.seq"
+            ).format(**names, places=sql.Literal(FRAMES_PER_EVENT))
+        ),
+    )
+
+
+class RunProjection:
+    """Writes one build of the projections of one topic, over one connection that nobody else uses meanwhile."""
+
+    def __init__(
+        self,
+        connection: psycopg.AsyncConnection[Any],
+        build: Build,
+        topic: str,
+        *,
+        owner: str,
+        codec: Codec | None = None,
+    ) -> None:
+        self._connection = connection
+        self._build = build
+        self.topic = topic
+        self._owner = owner
+        self._codec = codec
+        self._cursors: dict[int, Cursor] = {}
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        schema = build.schema
+        self._write_runs = writer(schema, runs.runs, "replace")
+        self._write_audit = writer(schema, audit.audit, "replace")
+        self._write_steps = writer(schema, steps.steps, "cover", keep=steps.FIRST_WINS)
+        self._write_transcript = writer(schema, transcript.transcript, "insert")
+        self._write_usage = writer(schema, usage.usage, "add")
+        self._write_interrupts = writer(schema, interrupts.interrupts, "cover", keep=interrupts.FIRST_WINS)
+        self._write_problems = writer(schema, problems.problems, "insert")
+        self._writers: Sequence[Writer] = (
+            self._write_runs,
+            self._write_audit,
+            self._write_steps,
+            self._write_transcript,
+            self._write_usage,
+            self._write_interrupts,
+            self._write_problems,
+        )
+        self._read_audit, self._read_runs, self._read_calls = _reads(schema)
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next offset of each partition that was claimed."""
+        return {partition: cursor.next_offset for partition, cursor in self._cursors.items()}
+
+    async def claim(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Takes the partitions and gives the offsets to read from."""
+        self._known.clear()
+        await self._connection.execute("SET synchronous_commit = off")
+        for table in self._writers:
+            await table.prepare(self._connection)
+        self._cursors = await cursors.claim(self._connection, self._build.schema, self.topic, partitions, self._owner)
+        return self.positions
+
+    async def apply(self, polled: Mapping[int, Sequence[LogRecord]]) -> Applied:
+        """Projects the records. Raises Fenced, Dropped or an error of the driver, and has then written nothing."""
+        batch = read_records(self._cursors, polled, self._codec)
+        if not batch.moved:
+            return Applied(events=0, stale=0, problems=(), oldest_ms=0)
+        try:
+            known, found = await self._project(batch)
+        except REFUSED:
+            known, found = await self._project_singly(batch)
+        except psycopg.errors.UndefinedTable as error:
+            raise cursors.Dropped(f"the build {self._build.schema} has no tables any more: {error}") from error
+        self._cursors.update((cursor.partition, cursor) for cursor in batch.moved)
+        self._remember(known)
+        return Applied(events=batch.events, stale=batch.stale, problems=found, oldest_ms=batch.oldest_ms)
+
+    async def _project(self, batch: Batch) -> tuple[Mapping[str, Known], list[ProblemRow]]:
+        """The whole batch at once; the runs as they are afterwards and the problems."""
+        async with self._undone_if_it_fails():
+            changes = fold(self.topic, batch, await self._begin(batch))
+            await self._write(changes, last=(self._notice(batch.moved), (COMMIT, ())))
+        return changes.known, changes.problems
+
+    async def _project_singly(self, batch: Batch) -> tuple[Mapping[str, Known], list[ProblemRow]]:
+        """The batch event by event, in one transaction all the same."""
+        async with self._undone_if_it_fails():
+            known = await self._begin(batch)
+            changes = fold(self.topic, Batch(problems=batch.problems), {})
+            await self._write(changes)
+            found = changes.problems
+            for run_id in sorted(batch.runs):
+                for item in batch.runs[run_id]:
+                    known[run_id], problems_found = await self._project_item(run_id, item, known)
+                    found += problems_found
+            await self._connection.execute(*self._notice(batch.moved))
+            await self._connection.execute(COMMIT)
+        return known, found
+
+    @asynccontextmanager
+    async def _undone_if_it_fails(self) -> AsyncIterator[None]:
+        """Around a transaction that `_begin` begins and COMMIT ends."""
+        try:
+            yield
+        except BaseException:
+            if not self._connection.closed:
+                await self._connection.rollback()
+            raise
+
+    async def _project_item(
+        self, run_id: str, item: Item, known: Mapping[str, Known]
+    ) -> tuple[Known, list[ProblemRow]]:
+        try:
+            return await self._project_one(run_id, item, known)
+        except REFUSED as error:
+            said = error.diag.message_primary or str(error)
+            stopped = unwritable(item, said) if isinstance(item, EventAt) else item
+        try:
+            return await self._project_one(run_id, stopped, known)
+        except REFUSED:
+            # Not even the halt can be written, because of the run's id itself: then the record is all there is to keep.
+            row = problems.apply(self.topic, replace(stopped.problem, run_id=""))
+            await write_all(self._connection, [(self._write_problems, [row])])
+            return known.get(run_id, Known()), [row]
+
+    async def _project_one(self, run_id: str, item: Item, known: Mapping[str, Known]) -> tuple[Known, list[ProblemRow]]:
+        async with self._connection.transaction():
+            changes = fold(self.topic, Batch(runs={run_id: [item]}), known)
+            await self._write(changes)
+        return changes.known[run_id], changes.problems
+
+    async def _begin(self, batch: Batch) -> dict[str, Known]:
+        """Begins a transaction, moves the cursors, and gives what is known of the runs of the batch.
+
+        One round trip when all of it is new.
+        """
+        found = {run_id: self._known[run_id] for run_id in batch.runs if run_id in self._known}
+        missing = sorted(run_id for run_id in batch.runs if run_id not in found)
+        moves = [(self._cursors[cursor.partition], cursor) for cursor in batch.moved]
+        async with self._connection.pipeline():
+            await self._connection.execute(BEGIN)
+            advanced = await cursors.advance(self._connection, self._build.schema, self.topic, moves)
+            places = await self._connection.execute(self._read_audit, (missing,)) if missing else None
+        cursors.require_advanced(self.topic, advanced)
+        rows = [] if places is None else [audit.AuditRow._make(row) for row in await places.fetchall()]
+        return found | await self._read_known(rows) if rows else found
+
+    async def _write(self, changes: Changes, last: Sequence[tuple[bytes, Sequence[Any]]] = ()) -> None:
+        rows: Sequence[Sequence[tuple[Any, ...]]] = (
+            changes.runs,
+            changes.audit,
+            changes.steps,
+            changes.transcript,
+            changes.usage,
+            changes.interrupts,
+            changes.problems,
+        )
+        await write_all(self._connection, list(zip(self._writers, rows, strict=True)), last=last)
+
+    def _notice(self, moved: Sequence[Cursor]) -> tuple[bytes, Sequence[Any]]:
+        payload = self._build.announcement(self.topic, moved)
+        return NOTIFY, (self._build.channel, payload if len(payload) <= NOTIFY_BYTES_MAX else "")
+
+    def _remember(self, known: Mapping[str, Known]) -> None:
+        for run_id, run in known.items():
+            self._known.pop(run_id, None)
+            if not run.over:
+                self._known[run_id] = run
+        while len(self._known) > KNOWN_RUNS_MAX:
+            self._known.popitem(last=False)
+
+    async def _read_known(self, places: Sequence[audit.AuditRow]) -> dict[str, Known]:
+        """The runs with these places, as their rows say."""
+        run_ids = [place.run_id for place in places]
+        async with self._connection.pipeline():
+            rows = await self._connection.execute(self._read_runs, (run_ids,))
+            called = await self._connection.execute(self._read_calls, (run_ids,))
+        found = {place.run_id: Known(audit=place) for place in places}
+        calls: dict[str, list[str]] = {}
+        for run_id, event in await called.fetchall():
+            calls.setdefault(run_id, []).append(event)
+        for values in await rows.fetchall():
+            row = runs.RunRow._make(values)
+            memory = replace(runs.frame_memory(row), calls=transcript.open_calls(calls.get(row.run_id, [])))
+            found[row.run_id] = replace(found[row.run_id], run=row, frames=memory)
+        return found

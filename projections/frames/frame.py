@@ -1,0 +1,91 @@
+"""What a frame is: as it is made of an event, as it goes out, as it is stored; and what it needs of earlier events.
+
+Before: frames.py makes them of events. After: transcript.py stores them, the API sends them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from loomlog.schemas.generated.run_events import InputReceived
+from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.making import maker
+
+FRAMES_PER_EVENT = 256
+"""Places of one event."""
+
+
+class Said(NamedTuple):
+    """A user text that waits for the next turn boundary, and when it was received in UTC milliseconds."""
+
+    text: str
+    source: str
+    at_ms: int
+    blob: dict[str, Any] | None = None
+    """Where a long text lies; `text` is empty then."""
+
+
+def said_of(event: InputReceived, at_ms: int) -> Said:
+    """What was said, to be shown later."""
+    return Said(event.text, event.source, at_ms, None if event.text_blob is None else event.text_blob.to_avro())
+
+
+class OpenCall(NamedTuple):
+    """A call of the latest turn; `input` is parsed JSON."""
+
+    name: str
+    input: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameMemory:
+    """What frames need to know of a run's earlier events. A run begins with an empty one."""
+
+    provider: str = ""
+    model: str = ""
+    calls: Mapping[str, OpenCall] = field(default_factory=dict)
+    """The calls of the latest turn by id."""
+    retry_reason: str = ""
+    """Why the next attempt will be made."""
+    waiting: tuple[Said, ...] = ()
+    """Texts that were received and have not joined the conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One frame. `event` is its data; `payload` exists in stored rows only."""
+
+    seq: int
+    type: str
+    event: dict[str, Any]
+    payload: list[dict[str, Any]] | None = None
+    stored: bool = True
+    live: bool = True
+
+
+new_frame = maker(Frame)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFrame:
+    """A frame as it goes out: `data` is one line of JSON. With `blob` set its text is still to be loaded."""
+
+    seq: int
+    type: str
+    data: str
+    blob: BlobRef | None = None
+
+
+class StoredFrame(Protocol):
+    """A row of the transcript; `event` and `payload` are JSON texts."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def ts_ns(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def event(self) -> str: ...
+    @property
+    def payload(self) -> str | None: ...

@@ -1,0 +1,196 @@
+"""What a client sees of an event: the one mapping from a run's events to frames.
+
+The API uses it for the live stream and the projector for the stored transcript, so that a replay shows what was
+streamed. It is pure: what a frame needs of earlier events (the name of the tool a result belongs to, the model that
+answered) travels in a FrameMemory, which transcript.py can also restore from the rows.
+
+A frame's place is `seq = event_seq * 256 + index`: dense per event, ordered in the run, and exact in the middle of an
+event, so that a client which lost its connection between two frames of one model turn resumes at the second. It is the
+`id:` of the live stream, the `seq` of the transcript and what `from_seq` takes.
+
+    RunStarted          user_input (stored)  system_prompt (stored)  started
+    ModelCallRequested  the texts that join the conversation with it; retry, when it is neither the first attempt nor
+                        the first after a fallback
+    ModelSwitched       provider_fallback  cache_invalidated  reasoning_invalidated  model_downgraded
+    FallbackSuppressed  fallback_suppressed
+    ModelReplied        thinking  text  tool_call ...  usage
+    HookActed           host_widened, or hook_acted
+    ToolReturned        tool_result
+    InputReceived       nothing yet: its text is shown when it joins the conversation, before the next model call or
+                        the end, as user_input (stored) or steer (live): two faces of one place
+    LimitReached        limit
+    RunParked           awaiting_input
+    InterruptionOpened  interruption_pending
+    InterruptionClosed  interruption_resolved
+    PersonNotified      notice
+    TurnCancelled       text  turn_cancelled
+    ToolOutcomeAsked    outcome_unknown
+    ChildRequested      spawn_child_started (stored), when it begins a run
+    ChildReturned       spawn_child_result (stored)
+    RunPaused           paused
+    RunResumed          resumed, when no other pause holds the run
+    RunQuarantined      quarantined
+    RunReleased         released
+    ContextCompacted    context_compaction        CompactionFailed  compaction_failed
+    RunCompleted        done        RunCancelled  done, stop_reason "cancelled"        RunFailed  error
+
+Names and fields are those existing clients know; a key is absent when it has nothing to say. What we add is additive:
+`compaction_failed` (an `error` would end the stream, and the run goes on), `paused`, `resumed`, `quarantined` and
+`released` (the stream would be silent without a reason), `hook_acted` (a call was not carried out as the model wrote
+it), `notice`, `interruption_resolved` (before the result of its call, for whoever shows the question), `text_blob`
+(the text is in the blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with
+`done`,
+because `cancelled` is a stop reason of a run like the others and nothing went wrong.
+
+Before: an accepted event. After: transcript.py stores the frames, the API sends them.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameMemory, new_frame, said_of
+from loomlog.projections.frames.other_events import (
+    COMPACTION_FAILED,
+    asked,
+    child_requested,
+    child_returned,
+    compacted,
+    ended,
+    hook_acted,
+    not_compacted,
+    pending,
+    resolved,
+    said_frames,
+    started,
+)
+from loomlog.projections.frames.turn_events import (
+    SWITCHED,
+    replied,
+    requested,
+    retry_reason,
+    shown_calls,
+    suppressed_text,
+    switch_frames,
+    tool_result,
+    turn_cancelled,
+)
+from loomlog.schemas.generated.run_events import (
+    CallNotBegun,
+    ChildrenPlanned,
+    ChildRequested,
+    ChildReturned,
+    CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
+    Event,
+    FallbackSuppressed,
+    HookActed,
+    InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
+    LimitReached,
+    ModelCallFailed,
+    ModelCallRequested,
+    ModelReplied,
+    ModelSwitched,
+    PersonNotified,
+    ResidentLeft,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunPaused,
+    RunPauseRequested,
+    RunQuarantined,
+    RunRefused,
+    RunReleased,
+    RunRestored,
+    RunResumed,
+    RunStarted,
+    ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReconcileRequested,
+    ToolReturned,
+    TurnCancelled,
+)
+from loomlog.schemas.generated.values import Envelope
+
+
+def frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple[list[Frame], FrameMemory]:
+    """The frames of an event and what is to be remembered for those after it."""
+    at = envelope.seq * FRAMES_PER_EVENT
+    match event:
+        case RunStarted():
+            definition = event.definition
+            return started(at, event), FrameMemory(provider=definition.provider, model=definition.model)
+        case ModelReplied():
+            shown = shown_calls(event)
+            calls = dict(shown)
+            memory = FrameMemory(provider=event.provider, model=event.model, calls=calls, waiting=memory.waiting)
+            return replied(at, event, shown), memory
+        case ModelCallFailed():
+            return [], replace(memory, retry_reason=retry_reason(event))
+        case ModelCallRequested(attempt=1):
+            return said_frames(at, memory.waiting), replace(memory, waiting=()) if memory.waiting else memory
+        case ModelSwitched():
+            switched = replace(memory, provider=event.provider, model=event.model, retry_reason=SWITCHED)
+            return list(switch_frames(at, event)), switched
+        case FallbackSuppressed():
+            suppressed = {"type": "fallback_suppressed", "text": suppressed_text(event)}
+            return [new_frame(seq=at, type="fallback_suppressed", event=suppressed)], memory
+        case ModelCallRequested():
+            return requested(at, memory, envelope, event), memory
+        case ToolReturned():
+            return [new_frame(seq=at, type="tool_result", event=tool_result(memory, event))], memory
+        case HookActed():
+            told = hook_acted(memory, event)
+            return [new_frame(seq=at, type=told["type"], event=told)], memory
+        case InputReceived():
+            said = said_of(event, envelope.at_ms)
+            return [], replace(memory, waiting=(*memory.waiting, said))
+        case RunCompleted() | RunCancelled() | RunFailed():
+            return ended(at, memory, event), memory
+        case RunParked():
+            parked = {"type": "awaiting_input", "awaiting_input": {"since_turn": event.since_turn}}
+            return [new_frame(seq=at, type="awaiting_input", event=parked)], memory
+        case InterruptionOpened():
+            return [new_frame(seq=at, type="interruption_pending", event=pending(event))], memory
+        case InterruptionClosed():
+            return [new_frame(seq=at, type="interruption_resolved", event=resolved(event))], memory
+        case PersonNotified():
+            told = {"interrupt_id": event.interrupt_id, "message": event.message, "priority": event.priority}
+            told |= {"context": event.context} if event.context else {}
+            return [new_frame(seq=at, type="notice", event={"type": "notice", "notice": told})], memory
+        case TurnCancelled():
+            return turn_cancelled(at, event), memory
+        case ToolOutcomeAsked():
+            return [new_frame(seq=at, type="outcome_unknown", event=asked(memory, event))], memory
+        case RunPaused():
+            paused = {"type": "paused", "paused": {"turn": event.turn, "reason": event.reason}}
+            return [new_frame(seq=at, type="paused", event=paused)], memory
+        case RunResumed(remaining=0):
+            return [new_frame(seq=at, type="resumed", event={"type": "resumed", "resumed": {"by": event.by}})], memory
+        case RunQuarantined():
+            return [new_frame(seq=at, type="quarantined", event={"type": "quarantined", "error": event.error})], memory
+        case RunReleased():
+            released = {"type": "released", "released": {"by": event.by}}
+            return [new_frame(seq=at, type="released", event=released)], memory
+        case ContextCompacted():
+            return [new_frame(seq=at, type="context_compaction", event=compacted(event))], memory
+        case CompactionFailed():
+            return [new_frame(seq=at, type=COMPACTION_FAILED, event=not_compacted(event))], memory
+        case LimitReached(notice=notice):
+            return [new_frame(seq=at, type="limit", event={"type": "limit", "limit": notice.to_avro()})], memory
+        case ChildRequested():
+            return child_requested(at, event), memory
+        case ChildReturned():
+            return [child_returned(at, event)], memory
+        case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed() | CompactionRequested():
+            return [], memory
+        case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():
+            return [], memory
+        case ChildrenPlanned() | ResidentLeft():
+            return [], memory
+        case _:
+            assert_never(event)

@@ -1,0 +1,176 @@
+"""The frames of what is not a turn: questions to people, sub-agents, hooks, compactions, the beginning and the end.
+
+Before: frames.py. After: the client sees why the run waits, or went on in another way.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from loomlog.projections.frames.frame import Frame, FrameMemory, Said, new_frame
+from loomlog.projections.frames.frame_json import parsed, rfc3339, segments_json, usage_json
+from loomlog.schemas.generated.run_events import (
+    ChildRequested,
+    ChildReturned,
+    CompactionFailed,
+    ContextCompacted,
+    HookActed,
+    InterruptionClosed,
+    InterruptionOpened,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    ToolOutcomeAsked,
+)
+from loomlog.schemas.generated.values import Usage
+
+COMPACTION_FAILED = "compaction_failed"
+
+
+def started(at: int, event: RunStarted) -> list[Frame]:
+    found: list[Frame] = []
+    if event.segments:  # a fork may begin without a word of its own
+        said = segments_json(event.segments)
+        found.append(new_frame(seq=at, type="user_input", event={"type": "user_input"}, payload=said, live=False))
+    definition = event.definition
+    if definition.system_prompt:
+        prompt = {
+            "type": "system_prompt",
+            "text": definition.system_prompt,
+            "agent": definition.name,
+            "definition_sha256": definition.sha256,
+        }
+        found.append(new_frame(seq=at + len(found), type="system_prompt", event=prompt, live=False))
+    found.append(new_frame(seq=at + len(found), type="started", event={"type": "started"}))
+    return found
+
+
+def compacted(event: ContextCompacted) -> dict[str, Any]:
+    compaction = {
+        "summary": event.summary,
+        "before_tokens": event.before_tokens,
+        "after_tokens": event.after_tokens,
+        "keep_n": event.keep_n,
+        "keep_first": event.keep_first,
+        "trigger": event.trigger,
+    }
+    spent = usage_json(
+        event.usage,
+        provider=event.provider,
+        model=event.model,
+        credential_source=event.credential_source,
+        credential_scope=event.credential_scope,
+    )
+    return {"type": "context_compaction", "context_compaction": compaction, "usage": spent}
+
+
+def not_compacted(event: CompactionFailed) -> dict[str, Any]:
+    failed = {"trigger": event.trigger, "kind": event.kind}
+    return {
+        "type": COMPACTION_FAILED,
+        "error": f"the context could not be compacted: {event.message or event.kind}",
+        "compaction_failed": failed,
+    }
+
+
+def child_requested(at: int, event: ChildRequested) -> list[Frame]:
+    if not event.child_agent_id:
+        return []  # one that exists is asked
+    child = {
+        "tool_use_id": event.call_id,
+        "index": event.number,
+        "run_id": event.child_run_id,
+        "agent": event.agent,
+    }
+    started = {"type": "spawn_child_started", "spawn_child": child}
+    return [new_frame(seq=at, type="spawn_child_started", event=started, live=False)]
+
+
+def child_returned(at: int, event: ChildReturned) -> Frame:
+    ok = event.status in ("completed", "running", "awaiting_input", "closed")
+    child: dict[str, Any] = {
+        "tool_use_id": event.call_id,
+        "index": event.number,
+        "run_id": event.child_run_id,
+        "agent": event.agent,
+        "ok": ok,
+        "output" if ok else "error": event.text,
+    }
+    if event.text_blob is not None:
+        child["output_blob"] = event.text_blob.to_avro()
+    result = {"type": "spawn_child_result", "spawn_child": child}
+    return new_frame(seq=at, type="spawn_child_result", event=result, live=False)
+
+
+def asked(memory: FrameMemory, event: ToolOutcomeAsked) -> dict[str, Any]:
+    call = memory.calls.get(event.call_id)
+    asked = {"call": f"{event.turn}.{event.index}", "id": event.call_id, "attempt": event.attempt}
+    asked |= {"name": call.name if call is not None else "", "reason": event.reason}
+    return {"type": "outcome_unknown", "outcome_unknown": asked}
+
+
+def hook_acted(memory: FrameMemory, event: HookActed) -> dict[str, Any]:
+    """What a hook did: `host_widened` as clients know it, everything else as `hook_acted`."""
+    act, call = event.act, memory.calls.get(event.call_id)
+    told: dict[str, Any] = {"tool_call_id": event.call_id, "tool_name": call.name if call is not None else ""}
+    if act.act == "widened_hosts":
+        told |= {"url": act.url, "hook_owner": act.owner, "hook_name": act.name, "hosts_added": list(act.hosts_added)}
+        return {"type": "host_widened", "host_widening": told}
+    told |= {"hook_owner": act.owner, "hook_name": act.name, "phase": act.phase, "act": act.act}
+    if act.input:
+        told["input"] = parsed(act.input)
+    if act.reason:
+        told["reason"] = act.reason
+    return {"type": "hook_acted", "hook_acted": told}
+
+
+def pending(event: InterruptionOpened) -> dict[str, Any]:
+    asked: dict[str, Any] = {"interrupt_id": event.interrupt_id, "kind": event.kind, "question": event.question}
+    if event.options:
+        asked["options"] = list(event.options)
+    if event.context:
+        asked["context"] = event.context
+    asked |= {"priority": event.priority, "expires_at": rfc3339(event.expires_at_ms)}
+    return {"type": "interruption_pending", "interruption": asked}
+
+
+def resolved(event: InterruptionClosed) -> dict[str, Any]:
+    ended: dict[str, Any] = {"interrupt_id": event.interrupt_id, "status": event.status}
+    if event.answer:
+        ended["answer"] = event.answer
+    if event.resolved_by:
+        ended["resolved_by"] = event.resolved_by
+    return {"type": "interruption_resolved", "interruption": ended}
+
+
+def said_frames(at: int, waiting: Sequence[Said]) -> list[Frame]:
+    found: list[Frame] = []
+    for seq, (text, source, at_ms, blob) in enumerate(waiting, start=at):
+        said = {"text": text, "source": source, "seen_at": rfc3339(at_ms)}
+        elsewhere: dict[str, Any] = {} if blob is None else {"text_blob": blob}
+        block: dict[str, Any] = {"type": "trusted-text", "text": text} | ({} if blob is None else {"blob": blob})
+        payload = [{"role": "user", "content": [block]}]
+        stored = {"type": "user_input", "user_input": said, **elsewhere}
+        live = {"type": "steer", "user_input": said, **elsewhere}
+        found.append(new_frame(seq=seq, type="user_input", event=stored, payload=payload, live=False))
+        found.append(new_frame(seq=seq, type="steer", event=live, stored=False))
+    return found
+
+
+def ended(at: int, memory: FrameMemory, event: RunCompleted | RunCancelled | RunFailed) -> list[Frame]:
+    """The end, after the texts that nobody answers any more."""
+    said = said_frames(at, memory.waiting)
+    at += len(memory.waiting)
+    if isinstance(event, RunFailed):
+        return [*said, new_frame(seq=at, type="error", event={"type": "error", "error": event.error})]
+    stop_reason = event.stop_reason if isinstance(event, RunCompleted) else "cancelled"
+    return [*said, _done(at, memory, stop_reason, event.usage)]
+
+
+def _done(at: int, memory: FrameMemory, stop_reason: str, usage: Usage) -> Frame:
+    data = {
+        "type": "done",
+        "stop_reason": stop_reason,
+        "usage": usage_json(usage, provider=memory.provider, model=memory.model),
+    }
+    return new_frame(seq=at, type="done", event=data)

@@ -1,0 +1,79 @@
+"""Frames on their way out: live ones, and stored ones as a replay shows them.
+
+Before: frames.py for live ones, transcript.py for stored ones. After: services/application/streaming/run_stream.py
+sends them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from loomlog.projections.frames.frame import Frame, StoredFrame, StreamFrame
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.schemas.generated.values import BlobRef
+
+
+def stream_frame(frame: Frame) -> StreamFrame:
+    """A live frame as it goes out."""
+    return StreamFrame(seq=frame.seq, type=frame.type, data=orjson.dumps(frame.event).decode(), blob=_blob(frame.event))
+
+
+def replay_frames(rows: Iterable[StoredFrame]) -> Iterator[StreamFrame]:
+    """Stored rows as a stream shows them: user turns become `steer` with source `replay`, the system prompt is not
+    shown (and neither are the system segments of the request: a quirk of the reference that is fixed here).
+    """
+    for row in rows:
+        if row.type == "system_prompt":
+            continue
+        if row.type == "user_input":
+            data: dict[str, Any] = {
+                "type": "steer",
+                "user_input": {
+                    "text": _user_text(row.payload),
+                    "source": "replay",
+                    "seen_at": rfc3339(row.ts_ns // 1_000_000),
+                },
+            }
+            blob = _stored_blob(row.event)
+            if blob is not None:
+                data["text_blob"] = blob.to_avro()
+            yield StreamFrame(seq=row.seq, type="steer", data=orjson.dumps(data).decode(), blob=blob)
+            continue
+        blob = _stored_blob(row.event)
+        yield StreamFrame(seq=row.seq, type=row.type, data=row.event, blob=blob)
+
+
+def with_text(frame: StreamFrame, text: str) -> StreamFrame:
+    """The frame with the text its blob held."""
+    event = orjson.loads(frame.data)
+    event.pop("text_blob", None)
+    text_place(event)["text"] = text
+    return replace(frame, data=orjson.dumps(event).decode(), blob=None)
+
+
+def text_place(event: dict[str, Any]) -> dict[str, Any]:
+    """The part of a frame that holds its text: what a person said is one level down."""
+    place: dict[str, Any] = event.get("user_input", event)
+    return place
+
+
+def _blob(event: Mapping[str, Any]) -> BlobRef | None:
+    found = event.get("text_blob")
+    return None if found is None else BlobRef.from_avro(found)
+
+
+def _stored_blob(event: str) -> BlobRef | None:
+    return _blob(orjson.loads(event)) if '"text_blob":' in event else None
+
+
+def _user_text(payload: str | None) -> str:
+    segments = orjson.loads(payload) if payload else []
+    return "\n".join(
+        block["text"]
+        for segment in segments
+        if segment["role"] == "user"
+        for block in segment["content"]
+        if block.get("text")
+    )

@@ -1,0 +1,155 @@
+"""The frames of model turns and tool calls: what was said, thought, asked for, retried, switched, returned.
+
+Before: frames.py. After: the client sees a turn.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from loomlog.connectors.crypto.content_encryption import has_tokens
+from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameMemory, OpenCall, new_frame
+from loomlog.projections.frames.frame_json import parsed, usage_json
+from loomlog.schemas.generated.run_events import (
+    FallbackSuppressed,
+    ModelCallFailed,
+    ModelCallRequested,
+    ModelReplied,
+    ModelSwitched,
+    ToolReturned,
+    TurnCancelled,
+)
+from loomlog.schemas.generated.values import Envelope
+
+CALLS_SHOWN_MAX = FRAMES_PER_EVENT - 3
+"""Tool calls of one turn with a frame of their own; thinking, text and usage need a place too."""
+RETRY_AFTER = "retry-after header"
+BACKOFF = "exponential backoff"
+OWNER_LOST = "owner lost"
+NO_PLACE = "provider queue"
+"""Reasons of a retry; the first two are known to clients."""
+SWITCHED = "fallback"
+"""In place of such a reason: the next attempt is no retry, because another model makes it."""
+CAUSE_MAX = 200
+"""Characters of the error that a fallback shows (parity)."""
+
+
+def shown_calls(event: ModelReplied) -> list[tuple[str, OpenCall]]:
+    """The calls of a turn that get a frame, with their ids."""
+    return [(call.id, OpenCall(call.name, parsed(call.input))) for call in event.tool_calls[:CALLS_SHOWN_MAX]]
+
+
+def retry_reason(event: ModelCallFailed) -> str:
+    """Why the attempt after this failure will be made."""
+    if event.kind == "interrupted":
+        return OWNER_LOST
+    if event.kind == "provider_concurrency_exhausted":
+        return NO_PLACE
+    return RETRY_AFTER if event.retry_after_ms > 0 else BACKOFF
+
+
+def switch_frames(at: int, event: ModelSwitched) -> Iterator[Frame]:
+    """What clients are told of a fallback: itself, and each thing the conversation gave up for it."""
+    fallback = {
+        "failed_provider": event.failed_provider,
+        "failed_model": event.failed_model,
+        "new_provider": event.provider,
+        "new_model": event.model,
+        "attempt": event.number,
+        "user_tier": event.user_tier,
+        "reason": event.reason,
+        "cause_error": event.cause if has_tokens(event.cause) else event.cause[:CAUSE_MAX],
+    }
+    yield new_frame(seq=at, type="provider_fallback", event={"type": "provider_fallback", "fallback": fallback})
+    there = f"{event.provider}/{event.model}"
+    texts = {
+        "cache_invalidated": event.cache_lost
+        and f"the prompt cache at {event.failed_provider} is lost: {there} goes on",
+        "reasoning_invalidated": event.reasoning_cleared
+        and f"the reasoning of {event.reasoning_cleared} earlier "
+        f"{'answer' if event.reasoning_cleared == 1 else 'answers'} was taken out: it is no use to {there}",
+        "model_downgraded": event.downgraded_from
+        and f"{event.model} takes the place of {event.downgraded_from}, which needs reasoning that is not there",
+    }
+    for index, (name, text) in enumerate(((name, text) for name, text in texts.items() if text), start=1):
+        yield new_frame(seq=at + index, type=name, event={"type": name, "text": text})
+
+
+def suppressed_text(event: FallbackSuppressed) -> str:
+    """Why a fallback was not taken."""
+    there = f"{event.provider}/{event.model}"
+    match event.code:
+        case "pinned_after_success":
+            return "no fallback: a turn of this run has succeeded, and runs stay where they succeeded"
+        case "no_vision":
+            return f"no fallback to {there}: it cannot see the images of this conversation"
+        case _:
+            return f"no fallback to {there}: {event.code}"
+
+
+def replied(at: int, event: ModelReplied, shown: Sequence[tuple[str, OpenCall]]) -> list[Frame]:
+    events: list[dict[str, Any]] = []
+    if event.reasoning:
+        events.append({"type": "thinking", "text": event.reasoning})
+    if event.text_blob is not None:
+        events.append({"type": "text", "text": "", "text_blob": event.text_blob.to_avro()})
+    elif event.text:
+        events.append({"type": "text", "text": event.text})
+    for call_id, call in shown:
+        use = {"id": call_id, "name": call.name, "input": call.input}
+        events.append({"type": "tool_call", "tool_use": use})
+    usage: dict[str, Any] = {
+        "type": "usage",
+        "usage": usage_json(
+            event.usage,
+            provider=event.provider,
+            model=event.model,
+            max_context_tokens=event.max_context_tokens,
+            credential_source=event.credential_source,
+            credential_scope=event.credential_scope,
+        ),
+    }
+    if len(event.tool_calls) > len(shown):
+        usage["tool_calls_not_shown"] = len(event.tool_calls) - len(shown)
+    events.append(usage)
+    return [new_frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]
+
+
+def requested(at: int, memory: FrameMemory, envelope: Envelope, event: ModelCallRequested) -> list[Frame]:
+    if not event.retry and memory.retry_reason == SWITCHED:
+        return []
+    retry = {
+        "provider": event.provider,
+        "attempt": event.retry or event.attempt - 1,
+        "wait_ms": max(0, event.not_before_ms - envelope.at_ms),
+        "reason": memory.retry_reason or BACKOFF,
+    }
+    return [new_frame(seq=at, type="retry", event={"type": "retry", "retry": retry})]
+
+
+def tool_result(memory: FrameMemory, event: ToolReturned) -> dict[str, Any]:
+    use: dict[str, Any] = {"id": event.call_id}
+    call = memory.calls.get(event.call_id)
+    if call is not None:
+        use |= {"name": call.name, "input": call.input}
+    found: dict[str, Any] = {"type": "tool_result", "tool_use": use, "text": event.text}
+    if event.text_blob is not None:
+        found["text_blob"] = event.text_blob.to_avro()
+    if event.is_error:
+        found["is_error"] = True
+    if event.outcome == "outcome_unknown":
+        found["outcome"] = event.outcome
+    if event.settled_by:
+        found["settled_by"] = event.settled_by
+    return found
+
+
+def turn_cancelled(at: int, event: TurnCancelled) -> list[Frame]:
+    """What had been said, as of a turn that was answered, and that the turn is over."""
+    events: list[dict[str, Any]] = []
+    if event.text_blob is not None:
+        events.append({"type": "text", "text": "", "text_blob": event.text_blob.to_avro()})
+    elif event.text:
+        events.append({"type": "text", "text": event.text})
+    cancelled = {"reason": event.reason, "since_turn": event.turn}
+    events.append({"type": "turn_cancelled", "turn_cancelled": cancelled})
+    return [new_frame(seq=at + index, type=data["type"], event=data) for index, data in enumerate(events)]

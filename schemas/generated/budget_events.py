@@ -1,0 +1,371 @@
+"""Records of the namespace loom.budget.events."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from loomlog.schemas.quick import quick
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetMonthBegan:
+    """A calendar month begins: every account is at zero, the month before is closed."""
+
+    SCHEMA: ClassVar[str] = "loom.budget.events.BudgetMonthBegan"
+
+    month: str
+    """UTC, YYYY-MM."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "month": self.month,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            month=value["month"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetQuarantined:
+    """A bug of ours: nothing is decided until the next owner, which tries again."""
+
+    SCHEMA: ClassVar[str] = "loom.budget.events.BudgetQuarantined"
+
+    error: str
+    """What happened."""
+    record_topic: str = ''
+    """Of the command that was being decided."""
+    record_offset: int = -1
+    """Its offset, -1 when it was none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "error": self.error,
+            "record_topic": self.record_topic,
+            "record_offset": self.record_offset,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            error=value["error"],
+            record_topic=value["record_topic"],
+            record_offset=value["record_offset"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRefused:
+    """A model call may not be made, and which limit says so."""
+
+    SCHEMA: ClassVar[str] = "loom.budget.events.BudgetRefused"
+
+    id: str
+    """run:turn.attempt."""
+    tenant: str
+    """Of the run."""
+    code: str
+    """Reason code: over_limit, late, closed or too_many_open."""
+    scope: str = ''
+    """Of the limit: operator, tenant or user; empty when it is no limit."""
+    scope_id: str = ''
+    """The tenant or the user."""
+    unit: str = ''
+    """tokens or micros."""
+    used: int = 0
+    """Used this month, in units."""
+    reserved: int = 0
+    """Set aside for calls under way, in units."""
+    limit: int = 0
+    """The hard limit, in units."""
+    may_fit: bool = False
+    """It would fit if no other call were under way: it can be asked for again."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "tenant": self.tenant,
+            "code": self.code,
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "unit": self.unit,
+            "used": self.used,
+            "reserved": self.reserved,
+            "limit": self.limit,
+            "may_fit": self.may_fit,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            id=value["id"],
+            tenant=value["tenant"],
+            code=value["code"],
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            unit=value["unit"],
+            used=value["used"],
+            reserved=value["reserved"],
+            limit=value["limit"],
+            may_fit=value["may_fit"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetReleased:
+    """What was set aside for a call is free again; nothing is counted."""
+
+    SCHEMA: ClassVar[str] = "loom.budget.events.BudgetReleased"
+
+    id: str
+    """run:turn.attempt."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            id=value["id"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetReserved:
+    """A model call may be made: its worst case is set aside in every account named."""
+
+    SCHEMA: ClassVar[str] = "loom.budget.events.BudgetReserved"
+
+    id: str
+    """run:turn.attempt."""
+    tenant: str
+    """Of the run."""
+    user_id: str
+    """Of the run."""
+    tokens: int
+    """Set aside."""
+    micros: int
+    """Set aside, in millionths of the currency."""
+    expires_at_ms: int
+    """When it counts as lost if nobody settles it, UTC milliseconds."""
+    accounts: tuple[str, ...] = ()
+    """Keys of the accounts that have a limit for it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "tenant": self.tenant,
+            "user_id": self.user_id,
+            "accounts": self.accounts,
+            "tokens": self.tokens,
+            "micros": self.micros,
+            "expires_at_ms": self.expires_at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            id=value["id"],
+            tenant=value["tenant"],
+            user_id=value["user_id"],
+            accounts=tuple(value["accounts"]),
+            tokens=value["tokens"],
+            micros=value["micros"],
+            expires_at_ms=value["expires_at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetSettled:
+    """What a call has used is counted."""
+
+    SCHEMA: ClassVar[str] = "loom.budget.events.BudgetSettled"
+
+    id: str
+    """run:turn.attempt."""
+    kind: str
+    """actual, lost (counts as reserved), expired (the same, nobody came), corrected (a lost one had a result) or
+    unreserved.
+    """
+    tokens: int
+    """Counted."""
+    micros: int
+    """Counted, in millionths of the currency."""
+    accounts: tuple[str, ...] = ()
+    """Keys of the accounts it counts in."""
+    month: str = ''
+    """The month it belongs to, UTC, YYYY-MM; it counts only while that is the current one."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "accounts": self.accounts,
+            "tokens": self.tokens,
+            "micros": self.micros,
+            "month": self.month,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            id=value["id"],
+            kind=value["kind"],
+            accounts=tuple(value["accounts"]),
+            tokens=value["tokens"],
+            micros=value["micros"],
+            month=value["month"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitDeclined:
+    """A limit was not set."""
+
+    SCHEMA: ClassVar[str] = "loom.budget.events.LimitDeclined"
+
+    code: str
+    """Reason code: too_many_limits or bad_request."""
+    message: str
+    """What was wrong and what to do."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            code=value["code"],
+            message=value["message"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitRemoved:
+    """An account has no limits any more and is not counted."""
+
+    SCHEMA: ClassVar[str] = "loom.budget.events.LimitRemoved"
+
+    tenant: str
+    """Tenant of the account; empty for operator."""
+    scope: str
+    """operator, tenant or user."""
+    scope_id: str
+    """The tenant or the user; empty for operator."""
+    by: str = ''
+    """Who removed it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "tenant": self.tenant,
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            tenant=value["tenant"],
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            by=value["by"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSet:
+    """An account has these limits from now on, and no others."""
+
+    SCHEMA: ClassVar[str] = "loom.budget.events.LimitSet"
+
+    tenant: str
+    """Tenant of the account; empty for operator."""
+    scope: str
+    """operator, tenant or user."""
+    scope_id: str
+    """The tenant or the user; empty for operator."""
+    soft_tokens: int | None = None
+    """Tokens of a month after which it is told; null = no such limit."""
+    hard_tokens: int | None = None
+    """Tokens of a month after which no call begins; null = no such limit."""
+    soft_micros: int | None = None
+    """The same in millionths of the currency."""
+    hard_micros: int | None = None
+    """Money of a month that is never exceeded, in millionths of the currency; null = no such limit."""
+    strict: bool = False
+    """Also hard_tokens is never exceeded: a call begins only when its worst case fits."""
+    currency: str = ''
+    """Of the micros; empty when nothing is priced."""
+    used_tokens: int = 0
+    """What was used this month before there was a limit; counts for a new account only."""
+    used_micros: int = 0
+    """The same in millionths of the currency."""
+    by: str = ''
+    """Who set it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "tenant": self.tenant,
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "soft_tokens": self.soft_tokens,
+            "hard_tokens": self.hard_tokens,
+            "soft_micros": self.soft_micros,
+            "hard_micros": self.hard_micros,
+            "strict": self.strict,
+            "currency": self.currency,
+            "used_tokens": self.used_tokens,
+            "used_micros": self.used_micros,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            tenant=value["tenant"],
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            soft_tokens=value["soft_tokens"],
+            hard_tokens=value["hard_tokens"],
+            soft_micros=value["soft_micros"],
+            hard_micros=value["hard_micros"],
+            strict=value["strict"],
+            currency=value["currency"],
+            used_tokens=value["used_tokens"],
+            used_micros=value["used_micros"],
+            by=value["by"],
+        )
+
+
+RECORDS = (
+    BudgetMonthBegan,
+    BudgetQuarantined,
+    BudgetRefused,
+    BudgetReleased,
+    BudgetReserved,
+    BudgetSettled,
+    LimitDeclined,
+    LimitRemoved,
+    LimitSet,
+)
+Event = BudgetMonthBegan | BudgetQuarantined | BudgetRefused | BudgetReleased | BudgetReserved | BudgetSettled | LimitDeclined | LimitRemoved | LimitSet

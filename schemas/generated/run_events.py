@@ -1,0 +1,1837 @@
+"""Records of the namespace loom.run.events."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from loomlog.schemas.generated.values import (
+    AgentDefinition,
+    BlobRef,
+    ForkPoint,
+    HookAct,
+    ImportOrigin,
+    LimitNotice,
+    ParentCall,
+    RunPosition,
+    Segment,
+    Spawn,
+    ToolCall,
+    Usage,
+)
+from loomlog.schemas.quick import quick
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallNotBegun:
+    """The owner stopped as planned before it began this call: the next attempt repeats nothing."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.CallNotBegun"
+
+    kind: str
+    """model or tool."""
+    turn: int
+    """Model turn of the call."""
+    index: int
+    """Place in that turn; 0 for model calls."""
+    attempt: int
+    """Attempt that was not begun."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "turn": self.turn,
+            "index": self.index,
+            "attempt": self.attempt,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            kind=value["kind"],
+            turn=value["turn"],
+            index=value["index"],
+            attempt=value["attempt"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRequested:
+    """A child is due: it is started, or asked, as soon as this is in the log."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ChildRequested"
+
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    number: int = 0
+    """Place of the child in the call, from 0."""
+    child_run_id: str = ''
+    """The child."""
+    child_agent_id: str = ''
+    """Its handle; empty for one that exists."""
+    agent: str = ''
+    """Its agent; empty for one that exists."""
+    only_look: bool = False
+    """The time to wait is over: how the child stands now is the answer."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "number": self.number,
+            "child_run_id": self.child_run_id,
+            "child_agent_id": self.child_agent_id,
+            "agent": self.agent,
+            "only_look": self.only_look,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            number=value["number"],
+            child_run_id=value["child_run_id"],
+            child_agent_id=value["child_agent_id"],
+            agent=value["agent"],
+            only_look=value["only_look"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildReturned:
+    """What became of a child that a call waited for."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ChildReturned"
+
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    number: int = 0
+    """Place of the child in the call, from 0."""
+    child_run_id: str = ''
+    """The child."""
+    child_agent_id: str = ''
+    """Its handle."""
+    agent: str = ''
+    """Its agent."""
+    status: str = 'completed'
+    """completed, failed, cancelled or refused; of a resident child also running, awaiting_input, undelivered or
+    closed.
+    """
+    text: str = ''
+    """Its last words, or why it has none."""
+    text_blob: BlobRef | None = None
+    """Instead of a long text."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "number": self.number,
+            "child_run_id": self.child_run_id,
+            "child_agent_id": self.child_agent_id,
+            "agent": self.agent,
+            "status": self.status,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            number=value["number"],
+            child_run_id=value["child_run_id"],
+            child_agent_id=value["child_agent_id"],
+            agent=value["agent"],
+            status=value["status"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenPlanned:
+    """A call of the Agent tool was understood: what it wants of which children."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ChildrenPlanned"
+
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    attempt: int = 1
+    """Attempt of the call that gave this."""
+    op: str = 'spawn'
+    """spawn, parallel_spawn, open, send, poll, cancel or close."""
+    spawns: tuple[Spawn, ...] = ()
+    """Children to start; empty for what is wanted of one that exists."""
+    child_run_id: str = ''
+    """The resident child that is meant by send, poll, cancel and close."""
+    prompt: str = ''
+    """What send says to it."""
+    timeout_ms: int = 0
+    """How long to wait for a resident child; 0: poll looks once, the others wait until it parks."""
+    idle_ttl_s: int = 0
+    """Of a child that is opened: seconds parked after which it is closed."""
+    is_sealed: bool = False
+    """Texts of the children are encrypted."""
+    is_looked_at: bool = False
+    """Hooks look at the result of the call."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "op": self.op,
+            "spawns": [item.to_avro() for item in self.spawns],
+            "child_run_id": self.child_run_id,
+            "prompt": self.prompt,
+            "timeout_ms": self.timeout_ms,
+            "idle_ttl_s": self.idle_ttl_s,
+            "is_sealed": self.is_sealed,
+            "is_looked_at": self.is_looked_at,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            op=value["op"],
+            spawns=tuple(Spawn.from_avro(item) for item in value["spawns"]),
+            child_run_id=value["child_run_id"],
+            prompt=value["prompt"],
+            timeout_ms=value["timeout_ms"],
+            idle_ttl_s=value["idle_ttl_s"],
+            is_sealed=value["is_sealed"],
+            is_looked_at=value["is_looked_at"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRefused:
+    """A command to a run under way was refused."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.CommandRefused"
+
+    code: str
+    """Reason code."""
+    message: str
+    """What was wrong and what to do."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            code=value["code"],
+            message=value["message"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionFailed:
+    """There is no summary; the conversation stays as it is."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.CompactionFailed"
+
+    number: int
+    """Place among the compactions of the run, from 1."""
+    turn: int
+    """Model turn that comes after it."""
+    trigger: str
+    """manual, auto or self."""
+    kind: str
+    """Kind of the failed call, no_gain, empty, cut or interrupted."""
+    usage: Usage
+    """Tokens of the summary call."""
+    provider: str
+    """Provider of the summary call."""
+    model: str
+    """Model of the summary call."""
+    attempt: int = 1
+    """1, and one more for every owner that was lost during the call."""
+    message: str = ''
+    """What was wrong."""
+    cost_micros: int = 0
+    """Cost of the call in millionths of the currency."""
+    currency: str = ''
+    """Currency of the cost; empty when there is no price."""
+    duration_ms: int = 0
+    """Length of the call."""
+    credential_source: str = ''
+    """Whose key the call was made with: run, operator; empty = it needed none."""
+    credential_scope: str = ''
+    """Of which one: the id of the run the key came with; empty for the operator's."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "attempt": self.attempt,
+            "turn": self.turn,
+            "trigger": self.trigger,
+            "kind": self.kind,
+            "message": self.message,
+            "usage": self.usage.to_avro(),
+            "provider": self.provider,
+            "model": self.model,
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+            "duration_ms": self.duration_ms,
+            "credential_source": self.credential_source,
+            "credential_scope": self.credential_scope,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            number=value["number"],
+            attempt=value["attempt"],
+            turn=value["turn"],
+            trigger=value["trigger"],
+            kind=value["kind"],
+            message=value["message"],
+            usage=Usage.from_avro(value["usage"]),
+            provider=value["provider"],
+            model=value["model"],
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+            duration_ms=value["duration_ms"],
+            credential_source=value["credential_source"],
+            credential_scope=value["credential_scope"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionRequested:
+    """The conversation is to be replaced by a summary and its last messages; the summary call is due."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.CompactionRequested"
+
+    number: int
+    """Place among the compactions of the run, from 1."""
+    turn: int
+    """Model turn that comes after it."""
+    trigger: str
+    """manual, auto or self."""
+    keep_n: int
+    """Messages at the end that stay as they are."""
+    keep_first: bool
+    """The first user text stays as it is, in front of the summary."""
+    before_tokens: int
+    """Estimate of the conversation before it."""
+    provider: str
+    """Provider of the summary call."""
+    model: str
+    """Model of the summary call."""
+    attempt: int = 1
+    """1, and one more for every owner that was lost during the call."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "attempt": self.attempt,
+            "turn": self.turn,
+            "trigger": self.trigger,
+            "keep_n": self.keep_n,
+            "keep_first": self.keep_first,
+            "before_tokens": self.before_tokens,
+            "provider": self.provider,
+            "model": self.model,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            number=value["number"],
+            attempt=value["attempt"],
+            turn=value["turn"],
+            trigger=value["trigger"],
+            keep_n=value["keep_n"],
+            keep_first=value["keep_first"],
+            before_tokens=value["before_tokens"],
+            provider=value["provider"],
+            model=value["model"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextCompacted:
+    """The conversation is now the first user text with a summary, and its last messages."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ContextCompacted"
+
+    number: int
+    """Place among the compactions of the run, from 1."""
+    turn: int
+    """Model turn that comes after it."""
+    trigger: str
+    """manual, auto or self."""
+    summary: str
+    """What stands for the messages that are left out."""
+    before_tokens: int
+    """Estimate of the conversation before it."""
+    after_tokens: int
+    """Estimate of the conversation after it."""
+    keep_n: int
+    """Messages at the end that stay as they are."""
+    keep_first: bool
+    """The first user text stays as it is, in front of the summary."""
+    usage: Usage
+    """Tokens of the summary call."""
+    provider: str
+    """Provider of the summary call."""
+    model: str
+    """Model of the summary call."""
+    attempt: int = 1
+    """1, and one more for every owner that was lost during the call."""
+    cost_micros: int = 0
+    """Cost of the call in millionths of the currency."""
+    currency: str = ''
+    """Currency of the cost; empty when there is no price."""
+    duration_ms: int = 0
+    """Length of the call."""
+    credential_source: str = ''
+    """Whose key the call was made with: run, operator; empty = it needed none."""
+    credential_scope: str = ''
+    """Of which one: the id of the run the key came with; empty for the operator's."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "attempt": self.attempt,
+            "turn": self.turn,
+            "trigger": self.trigger,
+            "summary": self.summary,
+            "before_tokens": self.before_tokens,
+            "after_tokens": self.after_tokens,
+            "keep_n": self.keep_n,
+            "keep_first": self.keep_first,
+            "usage": self.usage.to_avro(),
+            "provider": self.provider,
+            "model": self.model,
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+            "duration_ms": self.duration_ms,
+            "credential_source": self.credential_source,
+            "credential_scope": self.credential_scope,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            number=value["number"],
+            attempt=value["attempt"],
+            turn=value["turn"],
+            trigger=value["trigger"],
+            summary=value["summary"],
+            before_tokens=value["before_tokens"],
+            after_tokens=value["after_tokens"],
+            keep_n=value["keep_n"],
+            keep_first=value["keep_first"],
+            usage=Usage.from_avro(value["usage"]),
+            provider=value["provider"],
+            model=value["model"],
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+            duration_ms=value["duration_ms"],
+            credential_source=value["credential_source"],
+            credential_scope=value["credential_scope"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackSuppressed:
+    """A fallback that was possible was not taken."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.FallbackSuppressed"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that failed."""
+    code: str
+    """pinned_after_success or no_vision."""
+    provider: str = ''
+    """Provider that was not gone to; empty when none was looked at."""
+    model: str = ''
+    """Model that was not gone to."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "code": self.code,
+            "provider": self.provider,
+            "model": self.model,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            code=value["code"],
+            provider=value["provider"],
+            model=value["model"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookActed:
+    """A hook changed a tool call, or could not be asked about it. Decided together with the result of the call,
+    and before it.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.run.events.HookActed"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn."""
+    call_id: str
+    """Id of the call."""
+    act: HookAct
+    """Which hook, and what it did."""
+    attempt: int = 1
+    """Attempt it was asked about."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "act": self.act.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            act=HookAct.from_avro(value["act"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputReceived:
+    """A user text for a run under way."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.InputReceived"
+
+    text: str
+    """User text."""
+    source: str = 'api'
+    """api or webui."""
+    input_id: str = ''
+    """Command id of the PostInput, so that the same text sent again is recognised by whoever owns the run."""
+    text_blob: BlobRef | None = None
+    """Where a long text lies; text is empty then."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "source": self.source,
+            "input_id": self.input_id,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            text=value["text"],
+            source=value["source"],
+            input_id=value["input_id"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionClosed:
+    """A question does not wait any more."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.InterruptionClosed"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    interrupt_id: str
+    """Names it in the run."""
+    status: str
+    """resolved, declined, timed_out or cancelled."""
+    answer: str = ''
+    """What the person said."""
+    resolved_by: str = ''
+    """Who said it, as they were named."""
+    by: str = ''
+    """Subject of the caller who sent it; empty when nobody did."""
+    resolution_id: str = ''
+    """Command id of the ResolveInterruption, so that the same answer sent again is recognised."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "interrupt_id": self.interrupt_id,
+            "status": self.status,
+            "answer": self.answer,
+            "resolved_by": self.resolved_by,
+            "by": self.by,
+            "resolution_id": self.resolution_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            interrupt_id=value["interrupt_id"],
+            status=value["status"],
+            answer=value["answer"],
+            resolved_by=value["resolved_by"],
+            by=value["by"],
+            resolution_id=value["resolution_id"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionOpened:
+    """A call asks a person, and waits until somebody answers or its time is over."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.InterruptionOpened"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    interrupt_id: str
+    """Names it in the run."""
+    question: str
+    """What is asked."""
+    expires_at_ms: int
+    """When it times out, UTC milliseconds."""
+    kind: str = 'question'
+    """question."""
+    options: tuple[str, ...] = ()
+    """The answers to choose from; empty: any."""
+    context: str = ''
+    """What the person should know."""
+    priority: str = 'normal'
+    """low, normal or high."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "interrupt_id": self.interrupt_id,
+            "kind": self.kind,
+            "question": self.question,
+            "options": self.options,
+            "context": self.context,
+            "priority": self.priority,
+            "expires_at_ms": self.expires_at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            interrupt_id=value["interrupt_id"],
+            kind=value["kind"],
+            question=value["question"],
+            options=tuple(value["options"]),
+            context=value["context"],
+            priority=value["priority"],
+            expires_at_ms=value["expires_at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitReached:
+    """A limit on spending was reached; told at most once for each scope and severity."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.LimitReached"
+
+    notice: LimitNotice
+    """Which, and how far."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "notice": self.notice.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            notice=LimitNotice.from_avro(value["notice"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCallFailed:
+    """A model call ended without an answer."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ModelCallFailed"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that failed."""
+    kind: str
+    """What it was: a kind of connectors/errors.py, or interrupted when the owner was lost."""
+    message: str
+    """Begins with provider and status where there is one."""
+    provider: str
+    """Provider called."""
+    model: str
+    """Model called."""
+    retry_after_ms: int = 0
+    """Wait the provider asked for; 0 = none."""
+    duration_ms: int = 0
+    """Time of the call."""
+    failure_class: str = ''
+    """retryable, permanent, cancelled, deadline_exceeded, deprecated or unknown; empty in older records."""
+    takes_iteration: bool = False
+    """What follows uses up an iteration of the run: a retry of its own, or a fallback."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "kind": self.kind,
+            "message": self.message,
+            "retry_after_ms": self.retry_after_ms,
+            "provider": self.provider,
+            "model": self.model,
+            "duration_ms": self.duration_ms,
+            "failure_class": self.failure_class,
+            "takes_iteration": self.takes_iteration,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            kind=value["kind"],
+            message=value["message"],
+            retry_after_ms=value["retry_after_ms"],
+            provider=value["provider"],
+            model=value["model"],
+            duration_ms=value["duration_ms"],
+            failure_class=value["failure_class"],
+            takes_iteration=value["takes_iteration"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCallRequested:
+    """Intent: this model call is due."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ModelCallRequested"
+
+    turn: int
+    """Model turn, from 1."""
+    attempt: int
+    """Attempt of the turn, from 1."""
+    provider: str
+    """Provider to call."""
+    model: str
+    """Model to call."""
+    not_before_ms: int = 0
+    """Earliest time of the call, UTC milliseconds; 0 = now."""
+    retry: int = 0
+    """How many calls of this turn to this model have failed before; 0 for the first one, and in older records."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "provider": self.provider,
+            "model": self.model,
+            "not_before_ms": self.not_before_ms,
+            "retry": self.retry,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            provider=value["provider"],
+            model=value["model"],
+            not_before_ms=value["not_before_ms"],
+            retry=value["retry"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReplied:
+    """A whole model turn."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ModelReplied"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that succeeded."""
+    stop_reason: str
+    """end_turn, tool_use, max_tokens or stop_sequence."""
+    usage: Usage
+    """Tokens of this turn."""
+    provider: str
+    """Provider that answered."""
+    model: str
+    """Model that answered."""
+    duration_ms: int
+    """Time of the call."""
+    text: str = ''
+    """Text of the answer."""
+    text_blob: BlobRef | None = None
+    """The text when it is over the inline limit."""
+    reasoning: str = ''
+    """Reasoning text."""
+    reasoning_signature: str = ''
+    """Signature the provider wants back with it."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls asked for, in order."""
+    max_context_tokens: int = 0
+    """Context window of the model; 0 = unknown."""
+    cost_micros: int = 0
+    """Cost in millionths of the currency unit."""
+    currency: str = ''
+    """Currency of the cost; empty = unpriced."""
+    traceparent: str = ''
+    """Trace context of the call's span."""
+    credential_source: str = ''
+    """Whose key the call was made with: run, operator; empty = it needed none."""
+    credential_scope: str = ''
+    """Of which one: the id of the run the key came with; empty for the operator's."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+            "reasoning": self.reasoning,
+            "reasoning_signature": self.reasoning_signature,
+            "tool_calls": [item.to_avro() for item in self.tool_calls],
+            "stop_reason": self.stop_reason,
+            "usage": self.usage.to_avro(),
+            "provider": self.provider,
+            "model": self.model,
+            "max_context_tokens": self.max_context_tokens,
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+            "duration_ms": self.duration_ms,
+            "traceparent": self.traceparent,
+            "credential_source": self.credential_source,
+            "credential_scope": self.credential_scope,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+            reasoning=value["reasoning"],
+            reasoning_signature=value["reasoning_signature"],
+            tool_calls=tuple(ToolCall.from_avro(item) for item in value["tool_calls"]),
+            stop_reason=value["stop_reason"],
+            usage=Usage.from_avro(value["usage"]),
+            provider=value["provider"],
+            model=value["model"],
+            max_context_tokens=value["max_context_tokens"],
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+            duration_ms=value["duration_ms"],
+            traceparent=value["traceparent"],
+            credential_source=value["credential_source"],
+            credential_scope=value["credential_scope"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSwitched:
+    """The run goes to another model, and its conversation is made fit for it."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ModelSwitched"
+
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt that failed."""
+    failed_provider: str
+    """Provider that failed."""
+    failed_model: str
+    """Model that failed."""
+    provider: str
+    """Provider the run goes to."""
+    model: str
+    """Model the run goes to."""
+    number: int
+    """The how many-th switch of the run this is, from 1."""
+    reason: str
+    """Class of the failure: retryable or deprecated."""
+    effort: str = ''
+    """Effort it is asked for from now on: low, medium, high or empty."""
+    user_tier: str = ''
+    """Plan of the user."""
+    cause: str = ''
+    """The beginning of its text."""
+    cache_lost: bool = False
+    """The provider that is left keeps prompts in a cache of its own."""
+    reasoning_cleared: int = 0
+    """Answers of the conversation whose reasoning and signature were taken out."""
+    downgraded_from: str = ''
+    """The model that was wanted there and needs reasoning which the conversation lacks; empty = none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "failed_provider": self.failed_provider,
+            "failed_model": self.failed_model,
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+            "number": self.number,
+            "user_tier": self.user_tier,
+            "reason": self.reason,
+            "cause": self.cause,
+            "cache_lost": self.cache_lost,
+            "reasoning_cleared": self.reasoning_cleared,
+            "downgraded_from": self.downgraded_from,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            attempt=value["attempt"],
+            failed_provider=value["failed_provider"],
+            failed_model=value["failed_model"],
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+            number=value["number"],
+            user_tier=value["user_tier"],
+            reason=value["reason"],
+            cause=value["cause"],
+            cache_lost=value["cache_lost"],
+            reasoning_cleared=value["reasoning_cleared"],
+            downgraded_from=value["downgraded_from"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonNotified:
+    """A call tells a person something and does not wait."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.PersonNotified"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    interrupt_id: str
+    """Names it in the run."""
+    message: str
+    """What is told."""
+    context: str = ''
+    """What the person should know."""
+    priority: str = 'normal'
+    """low, normal or high."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "interrupt_id": self.interrupt_id,
+            "message": self.message,
+            "context": self.context,
+            "priority": self.priority,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            interrupt_id=value["interrupt_id"],
+            message=value["message"],
+            context=value["context"],
+            priority=value["priority"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidentLeft:
+    """A resident child is over, and no call waited for it."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ResidentLeft"
+
+    child_run_id: str = ''
+    """The child."""
+    status: str = 'closed'
+    """completed, failed, cancelled or closed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "child_run_id": self.child_run_id,
+            "status": self.status,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            child_run_id=value["child_run_id"],
+            status=value["status"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCancelled:
+    """The run was ended from outside."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunCancelled"
+
+    usage: Usage
+    """Sum over the turns."""
+    reason: str = ''
+    """Reason given."""
+    iterations: int = 0
+    """Model turns done."""
+    cost_micros: int = 0
+    """Sum over the turns."""
+    currency: str = ''
+    """Currency of the cost."""
+    cascaded: tuple[str, ...] = ()
+    """Handles of the descendants that were live, and end with it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "reason": self.reason,
+            "iterations": self.iterations,
+            "usage": self.usage.to_avro(),
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+            "cascaded": self.cascaded,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            reason=value["reason"],
+            iterations=value["iterations"],
+            usage=Usage.from_avro(value["usage"]),
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+            cascaded=tuple(value["cascaded"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCompleted:
+    """The run ended by itself."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunCompleted"
+
+    stop_reason: str
+    """end_turn, max_tokens, stop_sequence or max_iterations."""
+    usage: Usage
+    """Sum over the turns."""
+    iterations: int = 0
+    """Model turns done."""
+    cost_micros: int = 0
+    """Sum over the turns."""
+    currency: str = ''
+    """Currency of the cost."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "stop_reason": self.stop_reason,
+            "iterations": self.iterations,
+            "usage": self.usage.to_avro(),
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            stop_reason=value["stop_reason"],
+            iterations=value["iterations"],
+            usage=Usage.from_avro(value["usage"]),
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFailed:
+    """The run ended with an error."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunFailed"
+
+    code: str
+    """Reason code."""
+    error: str
+    """What a person is told."""
+    usage: Usage
+    """Sum over the turns."""
+    iterations: int = 0
+    """Model turns done."""
+    cost_micros: int = 0
+    """Sum over the turns."""
+    currency: str = ''
+    """Currency of the cost."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "error": self.error,
+            "iterations": self.iterations,
+            "usage": self.usage.to_avro(),
+            "cost_micros": self.cost_micros,
+            "currency": self.currency,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            code=value["code"],
+            error=value["error"],
+            iterations=value["iterations"],
+            usage=Usage.from_avro(value["usage"]),
+            cost_micros=value["cost_micros"],
+            currency=value["currency"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunParked:
+    """An interactive run waits for input."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunParked"
+
+    since_turn: int
+    """Turns done so far."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "since_turn": self.since_turn,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            since_turn=value["since_turn"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPauseRequested:
+    """The run is to stop before its next model call."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunPauseRequested"
+
+    scope: str
+    """How wide the pause is: run, agent, tenant or all."""
+    reason: str = ''
+    """Why, as the one who asked said it."""
+    by: str = ''
+    """Who asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "scope": self.scope,
+            "reason": self.reason,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            scope=value["scope"],
+            reason=value["reason"],
+            by=value["by"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPaused:
+    """The run stands still: the model call that was due next is not made."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunPaused"
+
+    turn: int
+    """The turn whose call is held back."""
+    reason: str = ''
+    """Why, of the pause that came first."""
+    not_before_ms: int = 0
+    """A retry that is held back is not due before then (UTC milliseconds); 0 = at once."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "reason": self.reason,
+            "not_before_ms": self.not_before_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            reason=value["reason"],
+            not_before_ms=value["not_before_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunQuarantined:
+    """The run is parked: a record of it could not be handled, its calls were lost too often, or an operator said
+    so.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunQuarantined"
+
+    error: str
+    """What went wrong, or the operator's reason."""
+    record_offset: int
+    """Offset of the record in its topic; -1 when it is not about one."""
+    record_topic: str
+    """Topic of the record."""
+    by: str = ''
+    """The operator who ordered it, or whose release failed; empty when the runtime found it out."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "error": self.error,
+            "record_offset": self.record_offset,
+            "record_topic": self.record_topic,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            error=value["error"],
+            record_offset=value["record_offset"],
+            record_topic=value["record_topic"],
+            by=value["by"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRefused:
+    """The run was not accepted; nothing else of it will follow."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunRefused"
+
+    code: str
+    """Reason code, for example unknown_agent, session_busy, agent_id_in_use."""
+    message: str
+    """What was wrong and what to do."""
+    session_id: str = ''
+    """As asked."""
+    agent_id: str = ''
+    """As asked."""
+    agent: str = ''
+    """As asked."""
+    limit: LimitNotice | None = None
+    """The limit that was reached, with the code token_limit_exceeded."""
+    about: str = ''
+    """The user or the provider that is full, with the codes of admission."""
+    cap: int = 0
+    """The bound that was met; 0 when it was none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "session_id": self.session_id,
+            "agent_id": self.agent_id,
+            "agent": self.agent,
+            "code": self.code,
+            "message": self.message,
+            "limit": None if self.limit is None else self.limit.to_avro(),
+            "about": self.about,
+            "cap": self.cap,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            session_id=value["session_id"],
+            agent_id=value["agent_id"],
+            agent=value["agent"],
+            code=value["code"],
+            message=value["message"],
+            limit=None if value["limit"] is None else LimitNotice.from_avro(value["limit"]),
+            about=value["about"],
+            cap=value["cap"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReleased:
+    """The run is quarantined no longer: it was folded again from the log and goes on."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunReleased"
+
+    by: str = ''
+    """Who asked."""
+    reason: str = ''
+    """Why, as the one who asked said it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "by": self.by,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            by=value["by"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRestored:
+    """A run that was under way elsewhere has been told to its end and goes on here; what was open there is lost."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunRestored"
+
+    events: int
+    """How many of its events were told, as RunStarted.imported_from says. Another number: it went on somewhere
+    before.
+    """
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "events": self.events,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            events=value["events"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResumed:
+    """A pause of the run is over."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunResumed"
+
+    scope: str
+    """Which: run, agent, tenant or all."""
+    by: str = ''
+    """Who asked."""
+    remaining: int = 0
+    """Pauses that still hold the run; it goes on at 0."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "scope": self.scope,
+            "by": self.by,
+            "remaining": self.remaining,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            scope=value["scope"],
+            by=value["by"],
+            remaining=value["remaining"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """The run was accepted and pinned to a definition."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.RunStarted"
+
+    session_id: str
+    """Session the run belongs to."""
+    agent_id: str
+    """Tracking handle."""
+    definition: AgentDefinition
+    """Resolved definition the run is pinned to."""
+    segments: tuple[Segment, ...]
+    """The request."""
+    subject: str = ''
+    """Subject of the principal that started it."""
+    user_id: str = ''
+    """End user."""
+    user_tier: str = ''
+    """Routing plan."""
+    allowed_hosts: tuple[str, ...] | None = None
+    """Three states as in StartRun."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Trusted data of the caller."""
+    parent_context: Mapping[str, str] = field(default_factory=dict)
+    """Lineage of the caller."""
+    parent_agent_id: str = ''
+    """Handle of the parent run; empty for a run of its own."""
+    interactive: bool = False
+    """Parks instead of completing."""
+    idempotency_key: str = ''
+    """Key of the request."""
+    request_sha256: str = ''
+    """Hash of the request under that key."""
+    continues: RunPosition | None = None
+    """The run whose conversation this one goes on with."""
+    forked_from: ForkPoint | None = None
+    """The run whose prefix this one shares; never set together with continues."""
+    imported_from: ImportOrigin | None = None
+    """Set when the run happened elsewhere: nothing of it is done here, it is only told."""
+    traceparent: str = ''
+    """W3C trace context of the run's span."""
+    run_timeout_s: int = 0
+    """Seconds of work after which the run fails, time paused or parked not counted; 0 = no bound."""
+    parent: ParentCall | None = None
+    """The call of another run that started this one."""
+    web_search_filter: str = ''
+    """drop or keep: search results outside allowed_hosts; empty without allowed_hosts."""
+    payload_metadata: Mapping[str, str] = field(default_factory=dict)
+    """Data from the body of a trigger, untrusted; values are JSON texts."""
+    seed: str = ''
+    """Empty for a run that works. copy: it only holds the conversation it goes on with; compact: in a summary."""
+    credentials: tuple[str, ...] = ()
+    """Names of the credentials that came with the request of the run, or of the run its tree began with; their
+    values are kept outside the log, sealed, until that run ends.
+    """
+    operator_key_restricted: bool = False
+    """The run may not spend the operator's provider keys; neither may its children."""
+    context_tokens: int = 0
+    """How full the context of the run it goes on with was, in tokens; 0: it goes on with none."""
+    max_context_tokens: int = 0
+    """The window of that run's model, when this run begins with the same; 0: not known."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "session_id": self.session_id,
+            "agent_id": self.agent_id,
+            "subject": self.subject,
+            "user_id": self.user_id,
+            "user_tier": self.user_tier,
+            "definition": self.definition.to_avro(),
+            "segments": [item.to_avro() for item in self.segments],
+            "allowed_hosts": None if self.allowed_hosts is None else list(self.allowed_hosts),
+            "metadata": self.metadata,
+            "parent_context": self.parent_context,
+            "parent_agent_id": self.parent_agent_id,
+            "interactive": self.interactive,
+            "idempotency_key": self.idempotency_key,
+            "request_sha256": self.request_sha256,
+            "continues": None if self.continues is None else self.continues.to_avro(),
+            "forked_from": None if self.forked_from is None else self.forked_from.to_avro(),
+            "imported_from": None if self.imported_from is None else self.imported_from.to_avro(),
+            "traceparent": self.traceparent,
+            "run_timeout_s": self.run_timeout_s,
+            "parent": None if self.parent is None else self.parent.to_avro(),
+            "web_search_filter": self.web_search_filter,
+            "payload_metadata": self.payload_metadata,
+            "seed": self.seed,
+            "credentials": self.credentials,
+            "operator_key_restricted": self.operator_key_restricted,
+            "context_tokens": self.context_tokens,
+            "max_context_tokens": self.max_context_tokens,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            session_id=value["session_id"],
+            agent_id=value["agent_id"],
+            subject=value["subject"],
+            user_id=value["user_id"],
+            user_tier=value["user_tier"],
+            definition=AgentDefinition.from_avro(value["definition"]),
+            segments=tuple(Segment.from_avro(item) for item in value["segments"]),
+            allowed_hosts=None if value["allowed_hosts"] is None else tuple(value["allowed_hosts"]),
+            metadata=value["metadata"],
+            parent_context=value["parent_context"],
+            parent_agent_id=value["parent_agent_id"],
+            interactive=value["interactive"],
+            idempotency_key=value["idempotency_key"],
+            request_sha256=value["request_sha256"],
+            continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
+            forked_from=None if value["forked_from"] is None else ForkPoint.from_avro(value["forked_from"]),
+            imported_from=None if value["imported_from"] is None else ImportOrigin.from_avro(value["imported_from"]),
+            traceparent=value["traceparent"],
+            run_timeout_s=value["run_timeout_s"],
+            parent=None if value["parent"] is None else ParentCall.from_avro(value["parent"]),
+            web_search_filter=value["web_search_filter"],
+            payload_metadata=value["payload_metadata"],
+            seed=value["seed"],
+            credentials=tuple(value["credentials"]),
+            operator_key_restricted=value["operator_key_restricted"],
+            context_tokens=value["context_tokens"],
+            max_context_tokens=value["max_context_tokens"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallRequested:
+    """Intent: this tool call is due; name and input are in the ModelReplied of the turn."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ToolCallRequested"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    effect_class: str
+    """pure, read, idempotent or unsafe."""
+    attempt: int = 1
+    """Attempt, from 1."""
+    reconcilable: bool = False
+    """The tool can be asked whether a call that was lost has happened."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "effect_class": self.effect_class,
+            "reconcilable": self.reconcilable,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            effect_class=value["effect_class"],
+            reconcilable=value["reconcilable"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOutcomeAsked:
+    """Nobody knows what became of a tool call; the run waits until somebody says it (ResolveCall)."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ToolOutcomeAsked"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    attempt: int
+    """Attempt whose outcome is not known."""
+    reason: str = ''
+    """What is known of it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReconcileRequested:
+    """Intent: the tool is asked whether a lost call has happened."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ToolReconcileRequested"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    attempt: int
+    """Attempt whose outcome is not known."""
+    ask: int
+    """Number of the question, from 1, over all attempts of the call."""
+    not_before_ms: int = 0
+    """Earliest time to ask, UTC milliseconds; 0 = now."""
+    reason: str = ''
+    """Why it is asked: the call was lost, or what went wrong with the last question."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "ask": self.ask,
+            "not_before_ms": self.not_before_ms,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            ask=value["ask"],
+            not_before_ms=value["not_before_ms"],
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReturned:
+    """A tool call ended."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ToolReturned"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn."""
+    call_id: str
+    """Id of the call."""
+    attempt: int = 1
+    """Attempt that ended."""
+    text: str = ''
+    """Result the model sees."""
+    text_blob: BlobRef | None = None
+    """The result when it is over the inline limit."""
+    is_error: bool = False
+    """The model is told that it failed."""
+    outcome: str = 'ok'
+    """ok, error, timeout, cancelled, denied (by a hook) or outcome_unknown."""
+    duration_ms: int = 0
+    """Time of the call."""
+    settled_by: str = ''
+    """Who knew the result when it is not the call's own: reconciler, operator, tool (which says itself that its
+    outcome is unknown), or empty.
+    """
+    asks_compaction: bool = False
+    """The run asked for a compaction with this call; it comes before the next turn."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "attempt": self.attempt,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+            "is_error": self.is_error,
+            "outcome": self.outcome,
+            "duration_ms": self.duration_ms,
+            "settled_by": self.settled_by,
+            "asks_compaction": self.asks_compaction,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            attempt=value["attempt"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+            is_error=value["is_error"],
+            outcome=value["outcome"],
+            duration_ms=value["duration_ms"],
+            settled_by=value["settled_by"],
+            asks_compaction=value["asks_compaction"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCancelled:
+    """A turn of an interactive run was stopped from outside. What its model had said by then stays in the
+    conversation.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.run.events.TurnCancelled"
+
+    turn: int
+    """The turn."""
+    reason: str = ''
+    """Why."""
+    by: str = ''
+    """Subject of the caller."""
+    attempt: int = 0
+    """Attempt of the model call that was stopped; 0 when the model had answered."""
+    text: str = ''
+    """What the model had said by then; empty when its text is in text_blob."""
+    text_blob: BlobRef | None = None
+    """A text too large to be inline."""
+    provider: str = ''
+    """Who was asked."""
+    model: str = ''
+    """Which model was asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "reason": self.reason,
+            "by": self.by,
+            "attempt": self.attempt,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+            "provider": self.provider,
+            "model": self.model,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            reason=value["reason"],
+            by=value["by"],
+            attempt=value["attempt"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+            provider=value["provider"],
+            model=value["model"],
+        )
+
+
+RECORDS = (
+    CallNotBegun,
+    ChildRequested,
+    ChildReturned,
+    ChildrenPlanned,
+    CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
+    FallbackSuppressed,
+    HookActed,
+    InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
+    LimitReached,
+    ModelCallFailed,
+    ModelCallRequested,
+    ModelReplied,
+    ModelSwitched,
+    PersonNotified,
+    ResidentLeft,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunPauseRequested,
+    RunPaused,
+    RunQuarantined,
+    RunRefused,
+    RunReleased,
+    RunRestored,
+    RunResumed,
+    RunStarted,
+    ToolCallRequested,
+    ToolOutcomeAsked,
+    ToolReconcileRequested,
+    ToolReturned,
+    TurnCancelled,
+)
+Event = CallNotBegun | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | InterruptionClosed | InterruptionOpened | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | PersonNotified | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned | TurnCancelled

@@ -1,0 +1,1289 @@
+"""Records of the namespace loom.stream.records."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from loomlog.schemas.quick import quick
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTally:
+    """Runs of one agent."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.AgentTally"
+
+    tenant: str
+    """Tenant."""
+    agent: str
+    """Agent."""
+    runs: int
+    """Runs."""
+    failed: int
+    """Of these failed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "tenant": self.tenant,
+            "agent": self.agent,
+            "runs": self.runs,
+            "failed": self.failed,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            tenant=value["tenant"],
+            agent=value["agent"],
+            runs=value["runs"],
+            failed=value["failed"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditCheckpoint:
+    """What an events partition holds up to an offset, signed; key = the partition. Not a cache: it is evidence and
+    is kept for ever.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.AuditCheckpoint"
+
+    topic: str
+    """Events topic."""
+    partition: int
+    """Its partition."""
+    first_offset: int
+    """First offset covered; where the checkpoint before it ended."""
+    next_offset: int
+    """Offset after the last one covered."""
+    records: int
+    """Records covered, stale ones and Claims included; fewer than offsets when the log has holes."""
+    start_chain: bytes
+    """Running hash before first_offset, 32 bytes; zeros at the beginning of the log."""
+    chain: bytes
+    """Running hash over every record below next_offset, in order: SHA-256 of (hash before, offset, record hash)."""
+    fingerprints: bytes
+    """First 8 bytes of the record hash of each offset covered, zeros for a hole: they say which record was
+    changed.
+    """
+    start_term: int
+    """Term in force at first_offset, -1 for none."""
+    term: int
+    """Term in force at next_offset, -1 for none."""
+    prev: bytes
+    """SHA-256 of the value of the checkpoint before this one, as stored; empty in the first of a partition."""
+    previous_key_id: str
+    """Key that signed that one; another than key_id = the key was rotated. Empty in the first."""
+    at_ms: int
+    """When it was signed, UTC milliseconds."""
+    key_id: str
+    """First 16 hex digits of the SHA-256 of the raw public key."""
+    signature: bytes
+    """Ed25519 over everything before it as stored, frame included. Always the last field."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "first_offset": self.first_offset,
+            "next_offset": self.next_offset,
+            "records": self.records,
+            "start_chain": self.start_chain,
+            "chain": self.chain,
+            "fingerprints": self.fingerprints,
+            "start_term": self.start_term,
+            "term": self.term,
+            "prev": self.prev,
+            "previous_key_id": self.previous_key_id,
+            "at_ms": self.at_ms,
+            "key_id": self.key_id,
+            "signature": self.signature,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            topic=value["topic"],
+            partition=value["partition"],
+            first_offset=value["first_offset"],
+            next_offset=value["next_offset"],
+            records=value["records"],
+            start_chain=value["start_chain"],
+            chain=value["chain"],
+            fingerprints=value["fingerprints"],
+            start_term=value["start_term"],
+            term=value["term"],
+            prev=value["prev"],
+            previous_key_id=value["previous_key_id"],
+            at_ms=value["at_ms"],
+            key_id=value["key_id"],
+            signature=value["signature"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientHostAlive:
+    """A process holds connections of clients and is alive. Its registrations count only as long as it says so."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ClientHostAlive"
+
+    host: str
+    """The process."""
+    at_ms: int
+    """UTC milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "host": self.host,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            host=value["host"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLeft:
+    """A connection is over; nothing can be asked of it any more."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ClientLeft"
+
+    connection_id: str
+    """The connection."""
+    host: str
+    """The process that held it."""
+    at_ms: int
+    """UTC milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "connection_id": self.connection_id,
+            "host": self.host,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            connection_id=value["connection_id"],
+            host=value["host"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTool:
+    """A tool that a client carries out."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ClientTool"
+
+    name: str
+    """As the client calls it; an agent sees it as client__<name>."""
+    description: str
+    """What the model is told of it."""
+    input_schema: str
+    """JSON Schema of its arguments, an object as text."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "description": self.description,
+            "input_schema": self.input_schema,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            name=value["name"],
+            description=value["description"],
+            input_schema=value["input_schema"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRegistered:
+    """A client is connected and offers tools to the runs of its principal; said again from time to time while it
+    is so.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ClientRegistered"
+
+    connection_id: str
+    """Its connection; begins with the host and a dot."""
+    host: str
+    """The process that holds the connection."""
+    tenant: str
+    """Tenant of the principal."""
+    subject: str
+    """Subject of the principal: only runs that it started see the tools."""
+    tools: tuple[ClientTool, ...]
+    """All that it offers; what an earlier record of the connection says is over."""
+    registered_at_ms: int
+    """When it said so, UTC milliseconds; of two that offer a tool the later one is asked."""
+    at_ms: int
+    """When this record was made, UTC milliseconds."""
+    client: str = ''
+    """What the client calls itself; may be empty."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "connection_id": self.connection_id,
+            "host": self.host,
+            "tenant": self.tenant,
+            "subject": self.subject,
+            "client": self.client,
+            "tools": [item.to_avro() for item in self.tools],
+            "registered_at_ms": self.registered_at_ms,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            connection_id=value["connection_id"],
+            host=value["host"],
+            tenant=value["tenant"],
+            subject=value["subject"],
+            client=value["client"],
+            tools=tuple(ClientTool.from_avro(item) for item in value["tools"]),
+            registered_at_ms=value["registered_at_ms"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostTally:
+    """Cost in one currency."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.CostTally"
+
+    currency: str
+    """Currency."""
+    micros: int
+    """Millionths."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "currency": self.currency,
+            "micros": self.micros,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            currency=value["currency"],
+            micros=value["micros"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """A Kafka header."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.Header"
+
+    key: str
+    """Name."""
+    value: bytes
+    """Value."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "value": self.value,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            key=value["key"],
+            value=value["value"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A record that could not be handled, with all that is needed to put it back."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.DeadLetter"
+
+    topic: str
+    """Where it was read."""
+    partition: int
+    """Its partition."""
+    offset: int
+    """Its offset."""
+    timestamp_ms: int
+    """Its timestamp."""
+    service: str
+    """Who could not handle it."""
+    kind: str
+    """undecodable, unknown_schema, refused or fold_bug."""
+    error: str
+    """What went wrong."""
+    at_ms: int
+    """When."""
+    key: bytes | None = None
+    """Its key."""
+    value: bytes | None = None
+    """Its bytes."""
+    headers: tuple[Header, ...] = ()
+    """Its headers."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "key": self.key,
+            "value": self.value,
+            "headers": [item.to_avro() for item in self.headers],
+            "timestamp_ms": self.timestamp_ms,
+            "service": self.service,
+            "kind": self.kind,
+            "error": self.error,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            topic=value["topic"],
+            partition=value["partition"],
+            offset=value["offset"],
+            key=value["key"],
+            value=value["value"],
+            headers=tuple(Header.from_avro(item) for item in value["headers"]),
+            timestamp_ms=value["timestamp_ms"],
+            service=value["service"],
+            kind=value["kind"],
+            error=value["error"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterReplayed:
+    """A dead letter was put back where it came from. Lies on the topic of dead letters, after the letter."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.DeadLetterReplayed"
+
+    letter_offset: int
+    """Offset of the letter."""
+    topic: str
+    """Where the original was put."""
+    partition: int
+    """Its partition."""
+    offset: int
+    """Its new offset."""
+    at_ms: int
+    """When."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "letter_offset": self.letter_offset,
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            letter_offset=value["letter_offset"],
+            topic=value["topic"],
+            partition=value["partition"],
+            offset=value["offset"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookRegistered:
+    """A hook is registered. The same tenant, owner and name again takes the place of the earlier one."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.HookRegistered"
+
+    hook_id: str
+    """Id of this registration."""
+    tenant: str
+    """Whose calls it sees; empty: those of every tenant."""
+    owner: str
+    """Who registered it, as it calls itself."""
+    name: str
+    """Its name under that owner."""
+    phase: str
+    """pre or post: before a tool call or after it."""
+    callback_url: str
+    """Where it is asked, http or https."""
+    agents: tuple[str, ...] = ()
+    """Agents whose calls it sees; empty: all."""
+    tools: tuple[str, ...] = ()
+    """Tools it sees, exact or with a star at the end; empty: all."""
+    fail_mode: str = 'open'
+    """open or closed: what happens when it gives no usable answer."""
+    timeout_ms: int = 0
+    """Longest wait for its answer; 0: the default."""
+    by: str = ''
+    """Who asked for it."""
+    at_ms: int = 0
+    """When, UTC milliseconds."""
+    command_id: str = ''
+    """Of the one who asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "hook_id": self.hook_id,
+            "tenant": self.tenant,
+            "owner": self.owner,
+            "name": self.name,
+            "phase": self.phase,
+            "agents": self.agents,
+            "tools": self.tools,
+            "callback_url": self.callback_url,
+            "fail_mode": self.fail_mode,
+            "timeout_ms": self.timeout_ms,
+            "by": self.by,
+            "at_ms": self.at_ms,
+            "command_id": self.command_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            hook_id=value["hook_id"],
+            tenant=value["tenant"],
+            owner=value["owner"],
+            name=value["name"],
+            phase=value["phase"],
+            agents=tuple(value["agents"]),
+            tools=tuple(value["tools"]),
+            callback_url=value["callback_url"],
+            fail_mode=value["fail_mode"],
+            timeout_ms=value["timeout_ms"],
+            by=value["by"],
+            at_ms=value["at_ms"],
+            command_id=value["command_id"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookRemoved:
+    """A hook is registered no longer."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.HookRemoved"
+
+    hook_id: str
+    """Id of the registration; of one that was replaced meanwhile it removes nothing."""
+    by: str = ''
+    """Who asked for it."""
+    at_ms: int = 0
+    """When, UTC milliseconds."""
+    command_id: str = ''
+    """Of the one who asked."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "hook_id": self.hook_id,
+            "by": self.by,
+            "at_ms": self.at_ms,
+            "command_id": self.command_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            hook_id=value["hook_id"],
+            by=value["by"],
+            at_ms=value["at_ms"],
+            command_id=value["command_id"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDelta:
+    """Preview of a model turn while it streams; never truth. The whole turn is in ModelReplied."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ModelDelta"
+
+    term: int
+    """Term of the writer."""
+    run_id: str
+    """The run."""
+    turn: int
+    """Model turn."""
+    attempt: int
+    """Attempt."""
+    start: int
+    """Characters of this channel sent before."""
+    text: str
+    """The next characters."""
+    thinking: bool = False
+    """Reasoning, not answer."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "term": self.term,
+            "run_id": self.run_id,
+            "turn": self.turn,
+            "attempt": self.attempt,
+            "start": self.start,
+            "text": self.text,
+            "thinking": self.thinking,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            term=value["term"],
+            run_id=value["run_id"],
+            turn=value["turn"],
+            attempt=value["attempt"],
+            start=value["start"],
+            text=value["text"],
+            thinking=value["thinking"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelMarked:
+    """What calls have shown of a model."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ModelMarked"
+
+    provider: str
+    """Provider id."""
+    model: str
+    """Model name at the provider."""
+    mark: str
+    """rate_limited, stalled or recovered."""
+    until_ms: int = 0
+    """End of the rate limit, UTC milliseconds; 0 for the other marks."""
+    reason: str = ''
+    """Kind of the failure, as in connectors/errors.py."""
+    by: str = ''
+    """Process that saw it."""
+    at_ms: int = 0
+    """When it saw it, UTC milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "mark": self.mark,
+            "until_ms": self.until_ms,
+            "reason": self.reason,
+            "by": self.by,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            model=value["model"],
+            mark=value["mark"],
+            until_ms=value["until_ms"],
+            reason=value["reason"],
+            by=value["by"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTally:
+    """Calls of one model."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ModelTally"
+
+    provider: str
+    """Provider."""
+    model: str
+    """Model."""
+    calls: int
+    """Calls."""
+    errors: int
+    """Of these failed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "calls": self.calls,
+            "errors": self.errors,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            model=value["model"],
+            calls=value["calls"],
+            errors=value["errors"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRef:
+    """A snapshot that a checkpoint relies on."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.SnapshotRef"
+
+    run_id: str
+    """The run."""
+    seq: int
+    """Its seq."""
+    state_sha256: str
+    """Its hash."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "seq": self.seq,
+            "state_sha256": self.state_sha256,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            seq=value["seq"],
+            state_sha256=value["state_sha256"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCheckpoint:
+    """Where the fold of a partition may begin; key = checkpoint."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.PartitionCheckpoint"
+
+    partition: int
+    """The partition."""
+    term: int
+    """Current term at next_offset."""
+    next_offset: int
+    """Everything below is in the snapshots named here or belongs to ended runs."""
+    command_offset: int
+    """Every command below was handled."""
+    runs: tuple[SnapshotRef, ...]
+    """Every live run at next_offset."""
+    at_ms: int
+    """When it was made."""
+    reducer_version: int
+    """Version of the fold."""
+    handled_above: tuple[int, ...] = ()
+    """Commands at or above command_offset that were handled as well."""
+    issued_until_ms: int = 0
+    """No start of a run that was over by then is known to have been issued after this; 0: nothing is known."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "partition": self.partition,
+            "term": self.term,
+            "next_offset": self.next_offset,
+            "command_offset": self.command_offset,
+            "handled_above": self.handled_above,
+            "runs": [item.to_avro() for item in self.runs],
+            "at_ms": self.at_ms,
+            "reducer_version": self.reducer_version,
+            "issued_until_ms": self.issued_until_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            partition=value["partition"],
+            term=value["term"],
+            next_offset=value["next_offset"],
+            command_offset=value["command_offset"],
+            handled_above=tuple(value["handled_above"]),
+            runs=tuple(SnapshotRef.from_avro(item) for item in value["runs"]),
+            at_ms=value["at_ms"],
+            reducer_version=value["reducer_version"],
+            issued_until_ms=value["issued_until_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseSet:
+    """Something wider than a run is paused, or no longer."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.PauseSet"
+
+    scope: str
+    """How wide: agent, tenant or all."""
+    tenant: str
+    """The tenant; empty for all, and for an agent of every tenant."""
+    agent: str
+    """Name of the agent; empty unless the scope is agent."""
+    paused: bool
+    """Whether it is paused from now on."""
+    reason: str = ''
+    """Why, as the one who asked said it."""
+    by: str = ''
+    """Who asked."""
+    at_ms: int = 0
+    """When it was asked for, UTC milliseconds."""
+    command_id: str = ''
+    """Of the one who asked."""
+    switch: str = ''
+    """The value of LOOMLOG_START_PAUSED that asked for it; a value counts once, empty for anybody else."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "scope": self.scope,
+            "tenant": self.tenant,
+            "agent": self.agent,
+            "paused": self.paused,
+            "reason": self.reason,
+            "by": self.by,
+            "at_ms": self.at_ms,
+            "command_id": self.command_id,
+            "switch": self.switch,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            scope=value["scope"],
+            tenant=value["tenant"],
+            agent=value["agent"],
+            paused=value["paused"],
+            reason=value["reason"],
+            by=value["by"],
+            at_ms=value["at_ms"],
+            command_id=value["command_id"],
+            switch=value["switch"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRequested:
+    """Somebody wants every provider probed now."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ProbeRequested"
+
+    request_id: str
+    """Names the request."""
+    by: str = ''
+    """Who asked."""
+    at_ms: int = 0
+    """When it was asked for, UTC milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "request_id": self.request_id,
+            "by": self.by,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            request_id=value["request_id"],
+            by=value["by"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderProbed:
+    """A provider was asked whether it is there and what it has."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ProviderProbed"
+
+    provider: str
+    """Provider id."""
+    reachable: bool
+    """Whether it answered."""
+    models: tuple[str, ...] = ()
+    """Models it lists; empty when it lists none, or was not reached."""
+    error: str = ''
+    """Why it was not reached, or why it listed nothing."""
+    request_id: str = ''
+    """Of the ProbeRequested this answers; empty for a probe in turn."""
+    by: str = ''
+    """Process that asked it."""
+    at_ms: int = 0
+    """When it answered, UTC milliseconds."""
+    key_refused: bool = False
+    """It is there, but not for the key it was asked with: refused, at its limit, or without money."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "reachable": self.reachable,
+            "models": self.models,
+            "error": self.error,
+            "request_id": self.request_id,
+            "by": self.by,
+            "at_ms": self.at_ms,
+            "key_refused": self.key_refused,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            reachable=value["reachable"],
+            models=tuple(value["models"]),
+            error=value["error"],
+            request_id=value["request_id"],
+            by=value["by"],
+            at_ms=value["at_ms"],
+            key_refused=value["key_refused"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteToolRequest:
+    """A call of a tool that another process serves. Keyed by its idempotency key."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.RemoteToolRequest"
+
+    request_id: str
+    """Of this attempt of the call; unique."""
+    idempotency_key: str
+    """The same for all attempts of the call: answer again what was done, do nothing twice."""
+    run_id: str
+    """The run."""
+    tenant: str
+    """Tenant of the run."""
+    agent: str
+    """Name of the agent."""
+    agent_id: str
+    """Tracking handle of the run."""
+    tool: str
+    """Name of the tool."""
+    input: str
+    """Arguments, a JSON object as text. Written by a model: check them."""
+    attempt: int
+    """From 1."""
+    issued_at_ms: int
+    """UTC milliseconds."""
+    deadline_ms: int
+    """UTC milliseconds. Nobody waits after it, so a request that is older must not be begun."""
+    user_id: str = ''
+    """End user of the run; may be empty."""
+    subject: str = ''
+    """Subject of the principal that started the run."""
+    connection_id: str = ''
+    """The connection of the client that is to carry it out; empty: whoever serves the tool."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "request_id": self.request_id,
+            "idempotency_key": self.idempotency_key,
+            "run_id": self.run_id,
+            "tenant": self.tenant,
+            "user_id": self.user_id,
+            "subject": self.subject,
+            "agent": self.agent,
+            "agent_id": self.agent_id,
+            "tool": self.tool,
+            "input": self.input,
+            "attempt": self.attempt,
+            "issued_at_ms": self.issued_at_ms,
+            "deadline_ms": self.deadline_ms,
+            "connection_id": self.connection_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            request_id=value["request_id"],
+            idempotency_key=value["idempotency_key"],
+            run_id=value["run_id"],
+            tenant=value["tenant"],
+            user_id=value["user_id"],
+            subject=value["subject"],
+            agent=value["agent"],
+            agent_id=value["agent_id"],
+            tool=value["tool"],
+            input=value["input"],
+            attempt=value["attempt"],
+            issued_at_ms=value["issued_at_ms"],
+            deadline_ms=value["deadline_ms"],
+            connection_id=value["connection_id"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteToolResult:
+    """What became of a call. Keyed as its request was."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.RemoteToolResult"
+
+    idempotency_key: str
+    """Of the request."""
+    request_id: str
+    """Of the request."""
+    run_id: str
+    """Of the request."""
+    tenant: str
+    """Of the request."""
+    text: str
+    """What the model is told."""
+    is_error: bool = False
+    """The call failed, and the text says why."""
+    outcome: str = ''
+    """Only the tools of clients say it. Empty: the call was carried out, or failed as is_error says. unknown:
+    nobody can say whether it had its effect. not_begun: it certainly had none.
+    """
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "idempotency_key": self.idempotency_key,
+            "request_id": self.request_id,
+            "run_id": self.run_id,
+            "tenant": self.tenant,
+            "text": self.text,
+            "is_error": self.is_error,
+            "outcome": self.outcome,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            idempotency_key=value["idempotency_key"],
+            request_id=value["request_id"],
+            run_id=value["run_id"],
+            tenant=value["tenant"],
+            text=value["text"],
+            is_error=value["is_error"],
+            outcome=value["outcome"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSnapshot:
+    """Verified cache of one live run; key = run id, a tombstone when the run has ended."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.RunSnapshot"
+
+    run_id: str
+    """The run."""
+    key: bytes
+    """Key of the run's records."""
+    tenant: str
+    """Its tenant."""
+    first_offset: int
+    """Offset of its first event."""
+    last_offset: int
+    """Offset of the last event folded in."""
+    seq: int
+    """Last event folded in."""
+    tail_digest: bytes
+    """Digest of that event's stored bytes, the prev of the next."""
+    reducer_version: int
+    """Version of the fold that made it."""
+    state_sha256: str
+    """Hash of state."""
+    state: bytes
+    """Canonical encoding of the state."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "key": self.key,
+            "tenant": self.tenant,
+            "first_offset": self.first_offset,
+            "last_offset": self.last_offset,
+            "seq": self.seq,
+            "tail_digest": self.tail_digest,
+            "reducer_version": self.reducer_version,
+            "state_sha256": self.state_sha256,
+            "state": self.state,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            key=value["key"],
+            tenant=value["tenant"],
+            first_offset=value["first_offset"],
+            last_offset=value["last_offset"],
+            seq=value["seq"],
+            tail_digest=value["tail_digest"],
+            reducer_version=value["reducer_version"],
+            state_sha256=value["state_sha256"],
+            state=value["state"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusTally:
+    """Runs that ended in the same way."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.StatusTally"
+
+    status: str
+    """completed, failed or cancelled."""
+    runs: int
+    """Runs."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "status": self.status,
+            "runs": self.runs,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            status=value["status"],
+            runs=value["runs"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolTally:
+    """Calls of one tool."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.ToolTally"
+
+    name: str
+    """Tool."""
+    calls: int
+    """Calls."""
+    errors: int
+    """Of these with an error result."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "calls": self.calls,
+            "errors": self.errors,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            name=value["name"],
+            calls=value["calls"],
+            errors=value["errors"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTally:
+    """What the runs add up to that ended in one partition, under one term, in one minute; thin, for live metrics,
+    never truth.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.RunTally"
+
+    partition: int
+    """Events partition."""
+    term: int
+    """Term of the writer; lower than the newest seen for the partition = stale."""
+    offset: int
+    """Offset of the last of their ending events; no other tally of the partition has it."""
+    ended_at_ms: int
+    """When the last of them ended; all ended in the same minute (UTC)."""
+    durations_ms: tuple[int, ...]
+    """How long each took; their number is the number of runs, at least one."""
+    statuses: tuple[StatusTally, ...]
+    """Every run counts once."""
+    agents: tuple[AgentTally, ...]
+    """Every run counts once."""
+    models: tuple[ModelTally, ...]
+    """Models called."""
+    tools: tuple[ToolTally, ...]
+    """Tools used."""
+    input_tokens: int
+    """Sum."""
+    output_tokens: int
+    """Sum."""
+    costs: tuple[CostTally, ...]
+    """By currency."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "partition": self.partition,
+            "term": self.term,
+            "offset": self.offset,
+            "ended_at_ms": self.ended_at_ms,
+            "durations_ms": self.durations_ms,
+            "statuses": [item.to_avro() for item in self.statuses],
+            "agents": [item.to_avro() for item in self.agents],
+            "models": [item.to_avro() for item in self.models],
+            "tools": [item.to_avro() for item in self.tools],
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "costs": [item.to_avro() for item in self.costs],
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            partition=value["partition"],
+            term=value["term"],
+            offset=value["offset"],
+            ended_at_ms=value["ended_at_ms"],
+            durations_ms=tuple(value["durations_ms"]),
+            statuses=tuple(StatusTally.from_avro(item) for item in value["statuses"]),
+            agents=tuple(AgentTally.from_avro(item) for item in value["agents"]),
+            models=tuple(ModelTally.from_avro(item) for item in value["models"]),
+            tools=tuple(ToolTally.from_avro(item) for item in value["tools"]),
+            input_tokens=value["input_tokens"],
+            output_tokens=value["output_tokens"],
+            costs=tuple(CostTally.from_avro(item) for item in value["costs"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectErased:
+    """The data keys of a subject are destroyed, for ever: a record of one of them that comes later is ignored."""
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.SubjectErased"
+
+    erasure_id: str
+    """Id of the erasure; also the record's key, so that it is never compacted away."""
+    tenant: str
+    """Tenant of the subject."""
+    subject: str
+    """The subject; empty for the tenant's own key."""
+    key_ids: tuple[str, ...]
+    """Every data key it had."""
+    by: str
+    """Who asked."""
+    at_ms: int
+    """When, UTC milliseconds."""
+    reason: str = ''
+    """Why, as the one who asked said it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "erasure_id": self.erasure_id,
+            "tenant": self.tenant,
+            "subject": self.subject,
+            "key_ids": self.key_ids,
+            "reason": self.reason,
+            "by": self.by,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            erasure_id=value["erasure_id"],
+            tenant=value["tenant"],
+            subject=value["subject"],
+            key_ids=tuple(value["key_ids"]),
+            reason=value["reason"],
+            by=value["by"],
+            at_ms=value["at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectKeyMade:
+    """A data key of a subject, wrapped. The first that is not erased is the subject's; the same id again is the
+    same key wrapped anew.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.stream.records.SubjectKeyMade"
+
+    tenant: str
+    """Tenant of the subject."""
+    subject: str
+    """The user_id of its runs; empty for runs of the tenant that have none."""
+    key_id: str
+    """Id of the data key, hex; also the record's key."""
+    wrapped: bytes
+    """Nonce, ciphertext and tag of the data key."""
+    wrapped_by: str
+    """Name of the key-encryption key, hex."""
+    at_ms: int
+    """When the data key was made, UTC milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "tenant": self.tenant,
+            "subject": self.subject,
+            "key_id": self.key_id,
+            "wrapped": self.wrapped,
+            "wrapped_by": self.wrapped_by,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            tenant=value["tenant"],
+            subject=value["subject"],
+            key_id=value["key_id"],
+            wrapped=value["wrapped"],
+            wrapped_by=value["wrapped_by"],
+            at_ms=value["at_ms"],
+        )
+
+
+RECORDS = (
+    AgentTally,
+    AuditCheckpoint,
+    ClientHostAlive,
+    ClientLeft,
+    ClientRegistered,
+    ClientTool,
+    CostTally,
+    DeadLetter,
+    DeadLetterReplayed,
+    Header,
+    HookRegistered,
+    HookRemoved,
+    ModelDelta,
+    ModelMarked,
+    ModelTally,
+    PartitionCheckpoint,
+    PauseSet,
+    ProbeRequested,
+    ProviderProbed,
+    RemoteToolRequest,
+    RemoteToolResult,
+    RunSnapshot,
+    RunTally,
+    SnapshotRef,
+    StatusTally,
+    SubjectErased,
+    SubjectKeyMade,
+    ToolTally,
+)

@@ -1,0 +1,1035 @@
+"""Records of the namespace loom.values."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from loomlog.schemas.quick import quick
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobRef:
+    """Payload kept in the content-addressed blob store because it is over the inline limit."""
+
+    SCHEMA: ClassVar[str] = "loom.values.BlobRef"
+
+    sha256: str
+    """Hex SHA-256 of the bytes, also the name in the store."""
+    size_bytes: int
+    """Size of the bytes."""
+    media_type: str = 'text/plain'
+    """Media type, for text always UTF-8."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "sha256": self.sha256,
+            "size_bytes": self.size_bytes,
+            "media_type": self.media_type,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            sha256=value["sha256"],
+            size_bytes=value["size_bytes"],
+            media_type=value["media_type"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """Wishes about compaction; null and empty are not said. Defaults: services/core/run/compacting.py."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Compaction"
+
+    enabled: bool | None = None
+    """Compact by itself when the context fills up."""
+    target_percentage: int | None = None
+    """Size of a summary in percent of what it stands for, 10 to 50."""
+    keep_last_n: int | None = None
+    """Messages at the end that stay as they are."""
+    keep_first: bool | None = None
+    """The first user text stays as it is."""
+    autocompact_at_pct: int | None = None
+    """Percent of the context window at which it compacts by itself, 50 to 95."""
+    provider: str = ''
+    """Provider of the summary call; empty: that of the run."""
+    model: str = ''
+    """Model of the summary call; empty: that of the run."""
+    memory_flush: bool | None = None
+    """Give what is left out to the memory first."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "enabled": self.enabled,
+            "target_percentage": self.target_percentage,
+            "keep_last_n": self.keep_last_n,
+            "keep_first": self.keep_first,
+            "autocompact_at_pct": self.autocompact_at_pct,
+            "provider": self.provider,
+            "model": self.model,
+            "memory_flush": self.memory_flush,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            enabled=value["enabled"],
+            target_percentage=value["target_percentage"],
+            keep_last_n=value["keep_last_n"],
+            keep_first=value["keep_first"],
+            autocompact_at_pct=value["autocompact_at_pct"],
+            provider=value["provider"],
+            model=value["model"],
+            memory_flush=value["memory_flush"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionTerms:
+    """Whether a run may ask people, what, how many questions may wait, and how long."""
+
+    SCHEMA: ClassVar[str] = "loom.values.InterruptionTerms"
+
+    enabled: bool = False
+    """It may ask and notify."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of question it may ask; empty: question."""
+    max_pending: int = 10
+    """Questions of the run that may wait at once."""
+    default_timeout_ms: int = 3600000
+    """How long a question waits that names no time, milliseconds."""
+    max_timeout_ms: int = 86400000
+    """Longest wait a question may ask for, milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "enabled": self.enabled,
+            "kinds": self.kinds,
+            "max_pending": self.max_pending,
+            "default_timeout_ms": self.default_timeout_ms,
+            "max_timeout_ms": self.max_timeout_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            enabled=value["enabled"],
+            kinds=tuple(value["kinds"]),
+            max_pending=value["max_pending"],
+            default_timeout_ms=value["default_timeout_ms"],
+            max_timeout_ms=value["max_timeout_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """A model a run may go to."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ModelChoice"
+
+    provider: str
+    """Provider id."""
+    model: str
+    """Model name at the provider."""
+    effort: str = ''
+    """low, medium, high or empty."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Sampling wishes; null means the provider's default, and a driver drops what its provider lacks."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Sampling"
+
+    temperature: float | None = None
+    """0 to 2."""
+    top_p: float | None = None
+    """0 to 1."""
+    top_k: int | None = None
+    """At least 1."""
+    frequency_penalty: float | None = None
+    """-2 to 2."""
+    presence_penalty: float | None = None
+    """-2 to 2."""
+    seed: int | None = None
+    """Any integer."""
+    stop: tuple[str, ...] = ()
+    """At most 8 stop strings."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            "seed": self.seed,
+            "stop": self.stop,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            temperature=value["temperature"],
+            top_p=value["top_p"],
+            top_k=value["top_k"],
+            frequency_penalty=value["frequency_penalty"],
+            presence_penalty=value["presence_penalty"],
+            seed=value["seed"],
+            stop=tuple(value["stop"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeGrant:
+    """A volume an agent may use; its path is a matter of the process that runs the tool."""
+
+    SCHEMA: ClassVar[str] = "loom.values.VolumeGrant"
+
+    name: str
+    """Name of the volume in the configuration."""
+    mode: str
+    """ro or rw."""
+    is_default: bool = False
+    """Used when a tool call names none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "mode": self.mode,
+            "is_default": self.is_default,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            name=value["name"],
+            mode=value["mode"],
+            is_default=value["is_default"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDefinition:
+    """The definition a run is pinned to, resolved: no tier, alias or pattern is left in it."""
+
+    SCHEMA: ClassVar[str] = "loom.values.AgentDefinition"
+
+    name: str
+    """Agent name."""
+    provider: str
+    """Provider id."""
+    model: str
+    """Model name at the provider."""
+    sha256: str = ''
+    """Hash of the resolved definition, hex."""
+    effort: str = ''
+    """low, medium, high or empty."""
+    system_prompt: str = ''
+    """System prompt."""
+    tools: tuple[str, ...] = ()
+    """Tools the run may use, after narrowing by the caller."""
+    max_tokens: int = 0
+    """Bound of one answer; 0 leaves it to the driver."""
+    max_iterations: int = 0
+    """Bound of model turns; 0 means the default of services/core/run/limits.py."""
+    unbounded_iterations: bool = False
+    """No bound but the hard backstop."""
+    retry_attempts: int = 0
+    """Retries of a failed model call on the same provider, 0 to 5."""
+    sampling: Sampling | None = None
+    """Sampling wishes of the definition."""
+    volumes: tuple[VolumeGrant, ...] = ()
+    """Volumes the run may use."""
+    unknown_outcome: str = 'tell'
+    """What follows when nobody knows whether an unsafe tool call had its effect: tell the model, ask the operator,
+    or fail the run.
+    """
+    run_timeout_s: int = 0
+    """Seconds of work after which a run fails; 0 = no bound."""
+    candidates: tuple[ModelChoice, ...] = ()
+    """Everything the run may go to, best first, the model it starts with among them; empty for a pinned model."""
+    fallback_on_error: bool = False
+    """Whether the run goes to another candidate when a model call has failed for good."""
+    max_fallback_attempts: int = 0
+    """How often it may do so in all; 0 = 3."""
+    rate_limit_cooldown_ms: int = 0
+    """How long a model that was rate limited is passed over; 0 = 30 s."""
+    pin_after_success: bool = False
+    """After a turn has succeeded the run stays where it is."""
+    max_concurrent_children: int = 4
+    """Children of one call that work at the same time."""
+    compaction: Compaction | None = None
+    """When and how the conversation is compacted."""
+    interruption: InterruptionTerms | None = None
+    """Whether and how the run may ask people; null = it may not."""
+    code_body: str = ''
+    """The script of a code agent; empty for agents that ask a model, and when it is in the blob store."""
+    code_blob: BlobRef | None = None
+    """The script when it is long."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "sha256": self.sha256,
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+            "system_prompt": self.system_prompt,
+            "tools": self.tools,
+            "max_tokens": self.max_tokens,
+            "max_iterations": self.max_iterations,
+            "unbounded_iterations": self.unbounded_iterations,
+            "retry_attempts": self.retry_attempts,
+            "sampling": None if self.sampling is None else self.sampling.to_avro(),
+            "volumes": [item.to_avro() for item in self.volumes],
+            "unknown_outcome": self.unknown_outcome,
+            "run_timeout_s": self.run_timeout_s,
+            "candidates": [item.to_avro() for item in self.candidates],
+            "fallback_on_error": self.fallback_on_error,
+            "max_fallback_attempts": self.max_fallback_attempts,
+            "rate_limit_cooldown_ms": self.rate_limit_cooldown_ms,
+            "pin_after_success": self.pin_after_success,
+            "max_concurrent_children": self.max_concurrent_children,
+            "compaction": None if self.compaction is None else self.compaction.to_avro(),
+            "interruption": None if self.interruption is None else self.interruption.to_avro(),
+            "code_body": self.code_body,
+            "code_blob": None if self.code_blob is None else self.code_blob.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            name=value["name"],
+            sha256=value["sha256"],
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+            system_prompt=value["system_prompt"],
+            tools=tuple(value["tools"]),
+            max_tokens=value["max_tokens"],
+            max_iterations=value["max_iterations"],
+            unbounded_iterations=value["unbounded_iterations"],
+            retry_attempts=value["retry_attempts"],
+            sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
+            volumes=tuple(VolumeGrant.from_avro(item) for item in value["volumes"]),
+            unknown_outcome=value["unknown_outcome"],
+            run_timeout_s=value["run_timeout_s"],
+            candidates=tuple(ModelChoice.from_avro(item) for item in value["candidates"]),
+            fallback_on_error=value["fallback_on_error"],
+            max_fallback_attempts=value["max_fallback_attempts"],
+            rate_limit_cooldown_ms=value["rate_limit_cooldown_ms"],
+            pin_after_success=value["pin_after_success"],
+            max_concurrent_children=value["max_concurrent_children"],
+            compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
+            interruption=None if value["interruption"] is None else InterruptionTerms.from_avro(value["interruption"]),
+            code_body=value["code_body"],
+            code_blob=None if value["code_blob"] is None else BlobRef.from_avro(value["code_blob"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnvelope:
+    """What every command begins with."""
+
+    SCHEMA: ClassVar[str] = "loom.values.CommandEnvelope"
+
+    command_id: str
+    """Unique id chosen by the sender; the same id again yields no second event."""
+    tenant: str = 'default'
+    """Tenant on whose behalf the command is given."""
+    subject: str = ''
+    """Who gives it: subject of the principal or name of the service."""
+    issued_at_ms: int = 0
+    """When the sender made it, UTC milliseconds. 0 makes the owner look the run up in the index."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "command_id": self.command_id,
+            "tenant": self.tenant,
+            "subject": self.subject,
+            "issued_at_ms": self.issued_at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            command_id=value["command_id"],
+            tenant=value["tenant"],
+            subject=value["subject"],
+            issued_at_ms=value["issued_at_ms"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentBlock:
+    """One piece of a segment of the request."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ContentBlock"
+
+    type: str
+    """trusted-text, untrusted-block or image."""
+    text: str = ''
+    """Text of a text block."""
+    kind: str = ''
+    """Provenance label of an untrusted block, for example web_content."""
+    cacheable: bool = False
+    """The sender allows the provider to cache up to here."""
+    media_type: str = ''
+    """Image only: image/png, image/jpeg, image/gif or image/webp."""
+    data: str = ''
+    """Image only: base64."""
+    blob: BlobRef | None = None
+    """The text or the base64 data when it is over the inline limit."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "text": self.text,
+            "kind": self.kind,
+            "cacheable": self.cacheable,
+            "media_type": self.media_type,
+            "data": self.data,
+            "blob": None if self.blob is None else self.blob.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            type=value["type"],
+            text=value["text"],
+            kind=value["kind"],
+            cacheable=value["cacheable"],
+            media_type=value["media_type"],
+            data=value["data"],
+            blob=None if value["blob"] is None else BlobRef.from_avro(value["blob"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionOverrides:
+    """What a fork changes of a definition; null leaves a field as it is."""
+
+    SCHEMA: ClassVar[str] = "loom.values.DefinitionOverrides"
+
+    provider: str | None = None
+    """Provider id."""
+    model: str | None = None
+    """Model name at the provider."""
+    effort: str | None = None
+    """low, medium, high or empty."""
+    system_prompt: str | None = None
+    """System prompt."""
+    tools: tuple[str, ...] | None = None
+    """Narrows the tools; never adds one."""
+    max_tokens: int | None = None
+    """Bound of one answer; 0 leaves it to the driver."""
+    max_iterations: int | None = None
+    """Bound of model turns; 0 means the default."""
+    retry_attempts: int | None = None
+    """Retries of a failed model call, 0 to 5."""
+    sampling: Sampling | None = None
+    """Overrides the definition's field by field."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "effort": self.effort,
+            "system_prompt": self.system_prompt,
+            "tools": None if self.tools is None else list(self.tools),
+            "max_tokens": self.max_tokens,
+            "max_iterations": self.max_iterations,
+            "retry_attempts": self.retry_attempts,
+            "sampling": None if self.sampling is None else self.sampling.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            provider=value["provider"],
+            model=value["model"],
+            effort=value["effort"],
+            system_prompt=value["system_prompt"],
+            tools=None if value["tools"] is None else tuple(value["tools"]),
+            max_tokens=value["max_tokens"],
+            max_iterations=value["max_iterations"],
+            retry_attempts=value["retry_attempts"],
+            sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What every event begins with: term first and seq second, so that a reader peeks two varints and decodes the
+    rest only when it needs it.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.values.Envelope"
+
+    term: int
+    """Offset of the Claim under which the writer appended; a record whose term is not the partition's current term
+    is stale. In a Claim: the term its writer saw last, -1 for none.
+    """
+    seq: int
+    """Position in the aggregate, dense from 1. 0 in records that belong to a partition, not to an aggregate."""
+    aggregate: str
+    """Id of the aggregate, for the run family the run id. Empty in partition records."""
+    tenant: str
+    """Tenant that owns the aggregate."""
+    at_ms: int
+    """Time the decision was made, UTC milliseconds; it came in with the command."""
+    prev: bytes
+    """First 16 bytes of the SHA-256 of the aggregate's previous record as stored (value bytes); zeros at seq 1."""
+    cause_id: str = ''
+    """Id of the command that caused the event; empty when an effect of the aggregate itself caused it."""
+    cause_offset: int = -1
+    """Offset of that command in the commands partition of the same number; -1 when none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "term": self.term,
+            "seq": self.seq,
+            "aggregate": self.aggregate,
+            "tenant": self.tenant,
+            "at_ms": self.at_ms,
+            "cause_id": self.cause_id,
+            "cause_offset": self.cause_offset,
+            "prev": self.prev,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            term=value["term"],
+            seq=value["seq"],
+            aggregate=value["aggregate"],
+            tenant=value["tenant"],
+            at_ms=value["at_ms"],
+            cause_id=value["cause_id"],
+            cause_offset=value["cause_offset"],
+            prev=value["prev"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkPoint:
+    """Where a fork leaves its origin: a place in the same partition, so that a reader can load the shared prefix
+    from the log alone.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.values.ForkPoint"
+
+    run_id: str
+    """The origin."""
+    first_offset: int
+    """Offset of its first event."""
+    last_offset: int
+    """Offset of the last event that is shared."""
+    seq: int
+    """Seq of that event in the origin."""
+    digest: str
+    """First 16 bytes of the SHA-256 of that event's record value, hex; by the hash chain it stands for the whole
+    prefix.
+    """
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "first_offset": self.first_offset,
+            "last_offset": self.last_offset,
+            "seq": self.seq,
+            "digest": self.digest,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            first_offset=value["first_offset"],
+            last_offset=value["last_offset"],
+            seq=value["seq"],
+            digest=value["digest"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookAct:
+    """What one hook did about one tool call."""
+
+    SCHEMA: ClassVar[str] = "loom.values.HookAct"
+
+    hook_id: str
+    """Id of the registration."""
+    owner: str
+    """Who registered it."""
+    name: str
+    """Its name under that owner."""
+    phase: str
+    """pre or post."""
+    act: str
+    """denied, rewrote_input, widened_hosts, rewrote_result, or unavailable: it gave no usable answer."""
+    input: str = ''
+    """JSON text the tool was given; only with the last rewrote_input of a call."""
+    url: str = ''
+    """Where the call goes, as far as its input says; with widened_hosts."""
+    hosts_added: tuple[str, ...] = ()
+    """Hosts this one call may reach besides the run's; a leading dot takes in subdomains."""
+    reason: str = ''
+    """Why it is unavailable."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "hook_id": self.hook_id,
+            "owner": self.owner,
+            "name": self.name,
+            "phase": self.phase,
+            "act": self.act,
+            "input": self.input,
+            "url": self.url,
+            "hosts_added": self.hosts_added,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            hook_id=value["hook_id"],
+            owner=value["owner"],
+            name=value["name"],
+            phase=value["phase"],
+            act=value["act"],
+            input=value["input"],
+            url=value["url"],
+            hosts_added=tuple(value["hosts_added"]),
+            reason=value["reason"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOrigin:
+    """Where an imported run happened. Its events are repeated here under this log's own terms and hash chain."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ImportOrigin"
+
+    topic: str
+    """Events topic it lies in there."""
+    partition: int
+    """Partition there."""
+    first_offset: int
+    """Offset of its first event there."""
+    tenant: str
+    """Tenant it belonged to there."""
+    events: int
+    """How many of its events were imported; the seqs are the same as there."""
+    tail_digest: str
+    """First 16 bytes of the SHA-256 of the last of these records there, hex; by the hash chain it stands for all
+    of them.
+    """
+    bundle_sha256: str
+    """Hash of the content of the bundle it came in, hex."""
+    restored: bool = False
+    """It came in a state file that an administrator restored, and was a run of that installation: what it says of
+    its definition and its user holds here too. Of others both are only told.
+    """
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "first_offset": self.first_offset,
+            "tenant": self.tenant,
+            "events": self.events,
+            "tail_digest": self.tail_digest,
+            "bundle_sha256": self.bundle_sha256,
+            "restored": self.restored,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            topic=value["topic"],
+            partition=value["partition"],
+            first_offset=value["first_offset"],
+            tenant=value["tenant"],
+            events=value["events"],
+            tail_digest=value["tail_digest"],
+            bundle_sha256=value["bundle_sha256"],
+            restored=value["restored"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionWish:
+    """What a call of the tool Interruption asks for, read off its arguments."""
+
+    SCHEMA: ClassVar[str] = "loom.values.InterruptionWish"
+
+    index: int
+    """Place of the call in its turn, from 0."""
+    op: str = ''
+    """ask, notify or cancel; empty when the arguments make no sense."""
+    problem: str = ''
+    """What is wrong with the arguments; empty when nothing is."""
+    kind: str = 'question'
+    """Of a question."""
+    question: str = ''
+    """What is asked, or told."""
+    options: tuple[str, ...] = ()
+    """The answers to choose from; empty: any."""
+    context: str = ''
+    """What the person should know."""
+    priority: str = 'normal'
+    """low, normal or high."""
+    timeout_ms: int = 0
+    """How long the question may wait; 0 = the default."""
+    interrupt_id: str = ''
+    """Of cancel: the question."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "op": self.op,
+            "problem": self.problem,
+            "kind": self.kind,
+            "question": self.question,
+            "options": self.options,
+            "context": self.context,
+            "priority": self.priority,
+            "timeout_ms": self.timeout_ms,
+            "interrupt_id": self.interrupt_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            index=value["index"],
+            op=value["op"],
+            problem=value["problem"],
+            kind=value["kind"],
+            question=value["question"],
+            options=tuple(value["options"]),
+            context=value["context"],
+            priority=value["priority"],
+            timeout_ms=value["timeout_ms"],
+            interrupt_id=value["interrupt_id"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitNotice:
+    """A limit that was reached, as whoever meets it is told."""
+
+    SCHEMA: ClassVar[str] = "loom.values.LimitNotice"
+
+    scope: str
+    """Whose limit: operator, tenant or user."""
+    scope_id: str
+    """The tenant or the user; empty for operator."""
+    severity: str
+    """soft: told and no more; hard: nothing more is spent."""
+    window: str = 'month'
+    """What is counted together: month, a UTC calendar month."""
+    unit: str = 'tokens'
+    """What is counted: tokens, or micros (millionths of the currency)."""
+    used: int = 0
+    """So much is used, in units; 0 when it is not for the reader of the record."""
+    limit: int = 0
+    """The limit in units; 0 when it is not for the reader of the record."""
+    message: str = ''
+    """A sentence for people."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "severity": self.severity,
+            "window": self.window,
+            "unit": self.unit,
+            "used": self.used,
+            "limit": self.limit,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            severity=value["severity"],
+            window=value["window"],
+            unit=value["unit"],
+            used=value["used"],
+            limit=value["limit"],
+            message=value["message"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParentCall:
+    """The tool call that a run was started by."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ParentCall"
+
+    run_id: str
+    """The parent."""
+    agent_id: str
+    """Handle of the parent."""
+    root_run_id: str
+    """The run the whole tree began with."""
+    turn: int
+    """Turn of the call."""
+    index: int
+    """Place of the call in its turn, from 0."""
+    number: int
+    """Place of the child in the call, from 0."""
+    depth: int
+    """1 for a child of a run of its own."""
+    is_resident: bool = False
+    """It parks after each answer, for further ones."""
+    idle_ttl_s: int = 0
+    """Seconds parked after which a resident child is closed; 0 = never."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "agent_id": self.agent_id,
+            "root_run_id": self.root_run_id,
+            "turn": self.turn,
+            "index": self.index,
+            "number": self.number,
+            "depth": self.depth,
+            "is_resident": self.is_resident,
+            "idle_ttl_s": self.idle_ttl_s,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            agent_id=value["agent_id"],
+            root_run_id=value["root_run_id"],
+            turn=value["turn"],
+            index=value["index"],
+            number=value["number"],
+            depth=value["depth"],
+            is_resident=value["is_resident"],
+            idle_ttl_s=value["idle_ttl_s"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPosition:
+    """Where the events of an earlier run lie in the same partition, so that a reader can load it from the log
+    alone.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.values.RunPosition"
+
+    run_id: str
+    """The earlier run."""
+    first_offset: int
+    """Offset of its first event."""
+    last_offset: int
+    """Offset of its last event."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "first_offset": self.first_offset,
+            "last_offset": self.last_offset,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            first_offset=value["first_offset"],
+            last_offset=value["last_offset"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A part of the request with one role."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Segment"
+
+    role: str
+    """system or user."""
+    content: tuple[ContentBlock, ...]
+    """Blocks in order."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "role": self.role,
+            "content": [item.to_avro() for item in self.content],
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            role=value["role"],
+            content=tuple(ContentBlock.from_avro(item) for item in value["content"]),
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawn:
+    """A sub-agent that a run wants, as its model asked for it."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Spawn"
+
+    agent: str
+    """Name of the agent."""
+    prompt: str
+    """What the child is told, as a user text."""
+    def_id: str = ''
+    """Version of the definition to use; empty: the present one."""
+    compaction: str = ''
+    """JSON object of overrides for context compaction; empty: none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "agent": self.agent,
+            "prompt": self.prompt,
+            "def_id": self.def_id,
+            "compaction": self.compaction,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            agent=value["agent"],
+            prompt=value["prompt"],
+            def_id=value["def_id"],
+            compaction=value["compaction"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call the model asks for."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ToolCall"
+
+    id: str
+    """Id that pairs the call with its result, unique in the run."""
+    name: str
+    """Tool name."""
+    input: str
+    """Arguments as the JSON text the model produced."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "name": self.name,
+            "input": self.input,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            id=value["id"],
+            name=value["name"],
+            input=value["input"],
+        )
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one model turn or the sum of a run."""
+
+    SCHEMA: ClassVar[str] = "loom.values.Usage"
+
+    input_tokens: int = 0
+    """Tokens of the prompt, without cached ones."""
+    output_tokens: int = 0
+    """Tokens of the answer, reasoning included."""
+    cache_creation_input_tokens: int = 0
+    """Tokens written to the provider's cache."""
+    cache_read_input_tokens: int = 0
+    """Tokens read from the provider's cache."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cache_creation_input_tokens": self.cache_creation_input_tokens,
+            "cache_read_input_tokens": self.cache_read_input_tokens,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            input_tokens=value["input_tokens"],
+            output_tokens=value["output_tokens"],
+            cache_creation_input_tokens=value["cache_creation_input_tokens"],
+            cache_read_input_tokens=value["cache_read_input_tokens"],
+        )
+
+
+RECORDS = (
+    AgentDefinition,
+    BlobRef,
+    CommandEnvelope,
+    Compaction,
+    ContentBlock,
+    DefinitionOverrides,
+    Envelope,
+    ForkPoint,
+    HookAct,
+    ImportOrigin,
+    InterruptionTerms,
+    InterruptionWish,
+    LimitNotice,
+    ModelChoice,
+    ParentCall,
+    RunPosition,
+    Sampling,
+    Segment,
+    Spawn,
+    ToolCall,
+    Usage,
+    VolumeGrant,
+)

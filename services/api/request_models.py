@@ -1,0 +1,412 @@
+"""The bodies clients send, as pydantic models: types are checked here, meaning in
+services/application/runs/requests.py.
+
+These models are also the OpenAPI document of the bodies, so a bound that a caller should know is written in both
+places from one constant. A field nobody knows is refused: a misspelt `session_id` would otherwise quietly start another
+session. A null is the same as nothing said, and so is an empty id.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
+from loomlog.services.application import limits
+from loomlog.services.application.runs.forks import OVERRIDES, ForkRequest
+from loomlog.services.application.runs.requests import BEARER, CREDENTIAL_NAME, RunRequest
+from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
+from loomlog.services.families.budget.limits import AMOUNT_MAX
+
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,128}$")]
+AgentName = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")]
+BEARER_PATTERN = BEARER.pattern.replace(r"\Z", "$")
+CREDENTIALS = (
+    "Secrets by name for the servers a run talks to: sealed outside the log until it ends. "
+    "One that is named like the api_key_env of a provider is the key of the run's calls to it. "
+    f"Names match {CREDENTIAL_NAME.pattern[:-2]}."
+)
+Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_BYTES_MAX)]
+
+
+class Body(BaseModel):
+    """What every body has in common."""
+
+    model_config = STRICT
+
+
+class BlockBody(Body):
+    """A piece of a segment."""
+
+    type: Literal["trusted-text", "untrusted-block", "image"]
+    text: str | None = Field(None, description="Text of a text block.")
+    kind: str | None = Field(None, description="Provenance label of an untrusted block, for example web_content.")
+    cacheable: bool | None = Field(None, description="The provider may cache up to here.")
+    media_type: str | None = Field(None, description="Images: image/png, image/jpeg, image/gif or image/webp.")
+    data: str | None = Field(None, description="Images: base64.")
+
+
+class SegmentBody(Body):
+    """A part of the request with one role. Images belong in role user."""
+
+    role: Literal["system", "user"]
+    content: list[BlockBody] = Field(max_length=limits.BLOCKS_MAX)
+
+
+class SamplingBody(Body):
+    """Sampling wishes; they override those of the agent field by field."""
+
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=1, le=2**31 - 1)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
+    stop: list[Name] | None = Field(None, max_length=limits.STOPS_MAX)
+
+
+class CompactionBody(Body):
+    """When and how the conversation is replaced by a summary; overrides the agent's field by field."""
+
+    enabled: bool | None = Field(None, description="Compact by itself when the context fills up.")
+    target_percentage: int | None = Field(
+        None, ge=TARGET_PCT[0], le=TARGET_PCT[1], description="Size of a summary, in percent of what it stands for."
+    )
+    keep_last_n: int | None = Field(None, ge=0, le=KEEP_LAST_MAX, description="Messages that stay as they are.")
+    keep_first: bool | None = Field(None, description="The first user text stays as it is.")
+    autocompact_at_pct: int | None = Field(
+        None, ge=AUTO_PCT[0], le=AUTO_PCT[1], description="Fill of the context window at which it is compacted."
+    )
+    model: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Another model of the provider.")
+    memory_flush: bool | None = Field(None, description="Kept for the memory, which this version lacks.")
+
+
+class MessageBody(Body):
+    """A further run of a session."""
+
+    agent: AgentName | None = Field(None, description="Another agent than the session's.")
+    session_id: Id | None = Field(None, description="Not heard: the session is that of the path.")
+    tenant_id: str | None = Field(None, description="Not heard: the tenant is that of the token.")
+    user_id: Id | None = Field(None, description="Not heard: the user is that of the session.")
+    segments: list[SegmentBody] | None = Field(None, max_length=limits.SEGMENTS_MAX)
+    prompt: str | None = Field(None, description="Short for one trusted user text.")
+    tools: list[Name] | None = Field(
+        None,
+        max_length=limits.NAMES_MAX,
+        description="Narrows the agent's tools; names that it does not have are no error and give nothing.",
+    )
+    allowed_hosts: list[Name] | None = Field(
+        None,
+        max_length=limits.NAMES_MAX,
+        description="null: the operator's list; []: no host; a list: the intersection.",
+    )
+    web_search_filter: Literal["drop", "keep"] | None = None
+    agent_id: Id | None = Field(None, description="Handle of your choice; 409 agent_id_in_use while it is live.")
+    user_tier: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Plan of the user.")
+    user_bearer: str | None = Field(
+        None,
+        pattern=BEARER_PATTERN,
+        description="The credential `default`; for the servers a run talks to, never logged.",
+    )
+    user_credentials: dict[str, str] | None = Field(None, description=CREDENTIALS)
+    parent_context: dict[str, str | None] | None = Field(
+        None, description=f"Opaque lineage, values of at most {limits.PARENT_CONTEXT_VALUE_BYTES} bytes."
+    )
+    metadata: dict[str, Any] | None = Field(None, description="Non-secret data the model may see.")
+    run_timeout_seconds: int | None = Field(
+        None,
+        ge=0,
+        le=limits.RUN_TIMEOUT_MAX_S,
+        description="Work after which the run fails, time paused or parked not counted; 0: as the agent says.",
+    )
+    interactive: bool | None = Field(None, description="Park at the end of a turn instead of completing.")
+    sampling: SamplingBody | None = None
+    compaction: CompactionBody | None = None
+    idempotency_key: str | None = Field(
+        None,
+        min_length=1,
+        max_length=limits.IDEMPOTENCY_KEY_MAX,
+        description="As the header Idempotency-Key, which wins.",
+    )
+
+
+class RunBody(MessageBody):
+    """A new run; with session_id a further run of that session."""
+
+    agent: AgentName = Field(description="Name of the agent.")
+    session_id: Id | None = Field(None, description="Session to go on with.")
+    user_id: Id | None = Field(None, description="The end user; heard from the shared token only.")
+
+
+class BatchBody(Body):
+    """Many runs at once."""
+
+    spawns: list[RunBody] = Field(
+        min_length=1, max_length=limits.BATCH_SPAWNS_MAX, description="The runs; a session_id is not heard."
+    )
+    mode: Literal["join", "detach"] | None = Field(
+        None, description="join (without it) waits for all of them; detach answers once they are started."
+    )
+    timeout_ms: int | None = Field(
+        None, ge=1, le=limits.BATCH_WAIT_MS, description="join: cancel what is not over by then."
+    )
+
+
+class ForkBody(Body):
+    """A new run that shares the events of another up to one of them."""
+
+    at: int = Field(ge=1, description="Seq of the last event that is shared.")
+    agent: AgentName | None = Field(None, description="Another agent, as it is configured now.")
+    definition: str | None = Field(
+        None, max_length=64, description="current, or the beginning of a definition's hash; as the origin when absent."
+    )
+    overrides: dict[str, Any] | None = Field(
+        None, description=f"Changes of the definition, by name: {', '.join(OVERRIDES)}. Tools only ever narrow."
+    )
+    prompt: str | None = Field(None, description="What is said at the fork; needed after an answer.")
+    segments: list[SegmentBody] | None = Field(None, max_length=limits.SEGMENTS_MAX)
+    agent_id: Id | None = Field(None, description="Handle of your choice; 409 agent_id_in_use while it is live.")
+    interactive: bool | None = Field(None, description="Park instead of completing; as the origin when absent.")
+    user_bearer: str | None = Field(None, pattern=BEARER_PATTERN, description="As for a run; the origin's is not used.")
+    user_credentials: dict[str, str] | None = Field(None, description=CREDENTIALS)
+    idempotency_key: str | None = Field(
+        None,
+        min_length=1,
+        max_length=limits.IDEMPOTENCY_KEY_MAX,
+        description="As the header Idempotency-Key, which wins.",
+    )
+
+
+class InputBody(Body):
+    """The next user text of a run."""
+
+    text: str
+    source: Literal["api", "webui"] | None = None
+
+
+class CancelBody(Body):
+    """Why a run is ended."""
+
+    reason: str | None = None
+
+
+class CancelRunBody(CancelBody):
+    """Which run of a handle is ended, and why."""
+
+    run_id: Id | None = Field(None, description="This one, when the handle may be another run's by now.")
+
+
+class ResolveBody(Body):
+    """What became of a tool call that waits for it."""
+
+    outcome: Literal["done", "not_done"] = Field(description="It had its effect; or it had none and is made again.")
+    result: str | None = Field(None, description="What the model is told of a call that is done.")
+
+
+class InterruptBody(Body):
+    """What a person says to a question of a run."""
+
+    kind: str | None = Field(None, description="question.")
+    answer: str | None = Field(None, description="One of the options where there are some.")
+    resolved_by: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Who says it.")
+    disposition: str | None = Field(None, description="answer, or declined: then without an answer.")
+
+
+class ReasonBody(Body):
+    """Why a run is to stand still."""
+
+    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+
+
+class ReplayBody(Body):
+    """Who goes on with a session's conversation."""
+
+    agent: AgentName = Field(description="Name of the agent of the new session.")
+    compress: bool | None = Field(None, description="Replace the older part of it by a summary.")
+
+
+class BulkBody(Body):
+    """An order to many runs."""
+
+    action: Literal["pause", "resume", "cancel", "quarantine", "release"]
+    where: str = Field(
+        max_length=limits.WHERE_CHARACTERS_MAX, description="Which: agent=a,status=running,older_than=10m"
+    )
+    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+    dry_run: bool | None = Field(None, description="Only say which; true when absent.")
+    cursor: str | None = Field(None, max_length=1_024, description="`next` of an earlier answer.")
+
+
+class PauseBody(Body):
+    """What to let stand still, and how long to wait until it does."""
+
+    timeout_ms: int | None = Field(None, ge=0, le=300_000, description="Longest wait, 30 s without it.")
+    scope: Literal["all", "tenant", "agent"] | None = Field(None, description="all without it.")
+    tenant: str | None = Field(
+        None, max_length=limits.NAME_BYTES_MAX, description="For tenant, and for agent if wished."
+    )
+    agent: AgentName | None = Field(None, description="For agent.")
+    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+
+
+class LimitBody(Body):
+    """What an account may spend in a calendar month of UTC; what is not said has no limit."""
+
+    scope: Literal["operator", "tenant", "user"]
+    tenant_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The caller's without it.")
+    scope_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The user; the tenant itself.")
+    soft_limit: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Tokens; told, and nothing else happens.")
+    hard_limit: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Tokens; then no call begins.")
+    soft_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Millionths of the currency.")
+    hard_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="The same; never exceeded.")
+    strict: bool | None = Field(None, description="hard_limit is never exceeded either: worst cases must fit.")
+
+
+class HookBody(Body):
+    """A hook: who is asked about which tool calls. The same owner and name again replaces it."""
+
+    owner: str
+    name: str
+    phase: str = Field(description="pre: before the call; post: after it.")
+    callback_url: str = Field(description="http or https; asked with one signed POST.")
+    agents: list[str] | None = Field(None, description="Names; without any, all agents.")
+    tools: list[str] | None = Field(None, description="Names, or beginnings with a star; without any, all tools.")
+    fail_mode: str | None = Field(None, description="open (without it): pass when there is no answer; closed: deny.")
+    timeout_ms: int | None = Field(None, description="Longest wait, at most 60,000; 5,000 without it.")
+
+
+class ResumeBody(Body):
+    """What to let go on; named as it was paused."""
+
+    scope: Literal["all", "tenant", "agent"] | None = Field(None, description="all without it.")
+    tenant: str | None = Field(None, max_length=limits.NAME_BYTES_MAX)
+    agent: AgentName | None = None
+
+
+class ErasureBody(Body):
+    """Whom to erase."""
+
+    subject: str = Field(min_length=1, max_length=limits.NAME_BYTES_MAX, description="A user_id, or (tenant).")
+    dry_run: bool | None = Field(None, description="true without it: only say what would be done.")
+    confirm: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The subject again.")
+    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
+
+
+class SnapshotBody(Body):
+    """What a state file is to hold; without anything it is the whole state."""
+
+    label: str | None = Field(None, max_length=limits.NAME_BYTES_MAX)
+    tenant: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Only of this tenant.")
+    include_history: bool | None = Field(
+        None, description="false: only runs under way, and those they go on with. All without it."
+    )
+    include_history_since: str | None = Field(None, description="Leave out runs that ended before (RFC 3339).")
+    max_bytes: int | None = Field(None, ge=1, le=limits.STATE_FILE_BYTES_MAX, description="Refuse a larger file.")
+
+
+class RestoreBody(Body):
+    """How to restore a snapshot."""
+
+    include_history: bool | None = Field(None, description="No effect: what is in the file is taken in.")
+    document: dict[str, Any] | None = Field(None, alias="json", description="Instead of the stored one: an export.")
+    dry_run: bool | None = Field(None, description="Check it and say what would be added.")
+    sealed: bool | None = Field(
+        None, description="Also take in live runs whose keys are not here; they end as cancelled."
+    )
+    in_clear: bool | None = Field(
+        None, description="Also take in content in clear where it is encrypted; it stays readable."
+    )
+
+
+def run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:
+    """The request the command layer takes."""
+    named = body if isinstance(body, RunBody) else None
+    return RunRequest(
+        agent=body.agent or "",
+        prompt=body.prompt or "",
+        segments=_segments(body.segments or ()),
+        session_id=(named.session_id if named else None) or "",
+        agent_id=body.agent_id or "",
+        user_id=(named.user_id if named else None) or "",
+        user_tier=body.user_tier or "",
+        tools=None if body.tools is None else tuple(body.tools),
+        allowed_hosts=None if body.allowed_hosts is None else tuple(body.allowed_hosts),
+        metadata=body.metadata or {},
+        parent_context=_said(body.parent_context or {}),
+        interactive=bool(body.interactive),
+        run_timeout_s=body.run_timeout_seconds or 0,
+        sampling=None if body.sampling is None else _sampling(body.sampling),
+        compaction=None if body.compaction is None else _compaction(body.compaction),
+        web_search_filter=body.web_search_filter or "",
+        idempotency_key=idempotency_key or body.idempotency_key or "",
+        user_bearer=body.user_bearer or "",
+        user_credentials=body.user_credentials or {},
+        traceparent=traceparent,
+    )
+
+
+def fork_request(body: ForkBody, *, idempotency_key: str, traceparent: str) -> ForkRequest:
+    """The fork the command layer takes."""
+    return ForkRequest(
+        at_seq=body.at,
+        agent=body.agent or "",
+        definition=body.definition or "",
+        overrides=body.overrides,
+        prompt=body.prompt or "",
+        segments=_segments(body.segments or ()),
+        agent_id=body.agent_id or "",
+        interactive=body.interactive,
+        idempotency_key=idempotency_key or body.idempotency_key or "",
+        user_bearer=body.user_bearer or "",
+        user_credentials=body.user_credentials or {},
+        traceparent=traceparent,
+    )
+
+
+def _segments(bodies: list[SegmentBody] | tuple[()]) -> tuple[Segment, ...]:
+    return tuple(
+        Segment(
+            role=segment.role,
+            content=tuple(
+                ContentBlock(
+                    type=block.type,
+                    text=block.text or "",
+                    kind=block.kind or "",
+                    cacheable=bool(block.cacheable),
+                    media_type=block.media_type or "",
+                    data=block.data or "",
+                )
+                for block in segment.content
+            ),
+        )
+        for segment in bodies
+    )
+
+
+def _sampling(body: SamplingBody) -> Sampling:
+    return Sampling(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        seed=body.seed,
+        stop=tuple(body.stop or ()),
+    )
+
+
+def _compaction(body: CompactionBody) -> Compaction:
+    return Compaction(
+        enabled=body.enabled,
+        target_percentage=body.target_percentage,
+        keep_last_n=body.keep_last_n,
+        keep_first=body.keep_first,
+        autocompact_at_pct=body.autocompact_at_pct,
+        model=body.model or "",
+        memory_flush=body.memory_flush,
+    )
+
+
+def _said(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,173 @@
+"""Reading requests: bodies within their bound, and query parameters that say what they expected.
+
+A body is counted while it comes in. One that says it is too large, or becomes so, is answered at once; what is still
+coming is read and thrown away for a moment, because a client that is writing would otherwise see a broken connection
+and not the answer.
+
+Before: the wire. After: endpoints.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from typing import IO, TypeVar
+
+import orjson
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from loomlog.services.api.request_models import Body
+from loomlog.services.application.errors import Declined, bad_request
+
+Model = TypeVar("Model", bound=Body)
+
+PROBLEMS_SHOWN = 5
+"""Mistakes of one body that are named; whoever makes more corrects them in rounds."""
+INTEGER_DIGITS_MAX = 18
+"""Fits a signed 64-bit integer."""
+SHOWN_CHARACTERS = 60
+DRAIN_BYTES_MAX = 64 * 1024 * 1024
+"""What is thrown away of a body that is too large, before the connection is closed on the client."""
+TIME = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
+
+
+class TooLarge(Declined):
+    """A body over its bound, of which more may be coming."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__("payload_too_large", f"the body is over {limit} bytes; send less, or raise the bound")
+
+
+async def json_body(request: Request, model: type[Model], *, limit: int, optional: bool = False) -> Model:
+    """The body as a model. Raises Declined: unsupported_media_type, payload_too_large, bad_request.
+
+    An `optional` body may be missing; every field then has its default.
+    """
+    raw = await _body(request, limit)
+    if not raw and optional:
+        raw = b"{}"
+    elif not _is_json(request.headers.get("content-type", "")):
+        raise Declined("unsupported_media_type", "expected Content-Type: application/json")
+    try:
+        # The other one takes NaN for a number, and makes infinity of one that is too large.
+        orjson.loads(raw)
+        return model.model_validate_json(raw)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(f"the body is not JSON: {error}") from error
+    except ValidationError as error:
+        raise bad_request(_problems(error)) from error
+
+
+async def spooled(request: Request, file: IO[bytes], *, limit: int) -> None:
+    """Writes the body to the file as it comes in. Raises Declined: payload_too_large, bad_request."""
+    size = 0
+    async for piece in _pieces(request, limit):
+        size += len(piece)
+        await asyncio.to_thread(file.write, piece)
+    if not size:
+        raise bad_request("the body is empty: expected the bytes of a file")
+
+
+async def drain(request: Request) -> None:
+    """Reads and forgets the rest of a body, bounded."""
+    left = DRAIN_BYTES_MAX
+    while left > 0:
+        message = await request.receive()
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            return
+        left -= len(message.get("body", b""))
+
+
+def flag(request: Request, name: str) -> bool:
+    """A switch in the query: 1, true or yes."""
+    return request.query_params.get(name, "").lower() in ("1", "true", "yes")
+
+
+def text(request: Request, name: str, *, longest: int = 256) -> str:
+    """A text in the query; empty when it is not there. Raises Declined."""
+    value = request.query_params.get(name, "")
+    if len(value) > longest or not value.isprintable():
+        raise bad_request(f"{name}: expected at most {longest} printable characters")
+    return value
+
+
+def whole(request: Request, name: str, default: int, *, least: int, most: int) -> int:
+    """A whole number in the query. Raises Declined."""
+    value = request.query_params.get(name)
+    if value is None or value == "":
+        return default
+    if not (value.isascii() and value.isdecimal() and len(value) <= INTEGER_DIGITS_MAX):
+        raise bad_request(f"{name} is {value[:SHOWN_CHARACTERS]!r}: expected a whole number from {least} to {most}")
+    number = int(value)
+    if not least <= number <= most:
+        raise bad_request(f"{name} is {number}: expected {least} to {most}")
+    return number
+
+
+def place_in_stream(request: Request) -> int:
+    """Where a stream goes on: Last-Event-ID, which a reconnecting client sends, else from_seq; no number is 0."""
+    for value in (request.headers.get("last-event-id"), request.query_params.get("from_seq")):
+        if value is not None and value.isascii() and value.isdecimal():
+            return int(value) if len(value) <= INTEGER_DIGITS_MAX else 10**INTEGER_DIGITS_MAX
+    return 0
+
+
+def time_ms(name: str, value: str) -> int:
+    """An RFC 3339 time (a date alone is its beginning, without a zone it is UTC) in milliseconds. Raises Declined."""
+    try:
+        if not TIME.match(value):
+            raise ValueError
+        found = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise bad_request(
+            f"{name} is {value[:SHOWN_CHARACTERS]!r}: expected a time like 2026-01-31T12:00:00Z"
+        ) from error
+    aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1000)
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    return b"".join([piece async for piece in _pieces(request, limit)])
+
+
+async def _pieces(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
+    """The body as it comes in, counted."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise TooLarge(limit)
+    size = 0
+    while True:
+        message = await request.receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
+            raise TooLarge(limit)
+        if piece:
+            yield piece
+        if not message.get("more_body", False):
+            return
+
+
+def _is_json(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+
+
+def _problems(error: ValidationError) -> str:
+    """What is wrong with a body, by place; values are not repeated, because some are secrets."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    if found[0]["type"] == "json_invalid":
+        return f"the body is not JSON: {found[0]['msg'].removeprefix('Invalid JSON: ')}"
+    shown = [f"{_place(problem['loc'])}: {problem['msg']}" for problem in found[:PROBLEMS_SHOWN]]
+    more = len(found) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "")
+
+
+def _place(steps: tuple[int | str, ...]) -> str:
+    place = ""
+    for step in steps:
+        place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else step
+    return place or "the body"

@@ -1,0 +1,125 @@
+"""Answers: JSON, and the one shape of everything that is refused: {"code", "error"} and what belongs to the code.
+
+The status of a code is said here and nowhere else. A code of the command layer that is missing here fails a test.
+
+Before: endpoints. After: the wire.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from loomlog.services.application.errors import Declined
+
+POSITION_HEADER = "x-loomlog-position"
+JSON = "application/json"
+
+STATUS: Mapping[str, int] = {
+    "bad_request": 400,
+    "invalid_registration": 400,
+    "confirm_mismatch": 400,
+    "empty_source": 400,
+    "unknown_agent": 400,
+    "unauthorized": 401,
+    "insufficient_scope": 403,
+    "tier_agent_not_available": 403,
+    "operator_key_restricted": 403,
+    "forbidden_origin": 403,
+    "not_found": 404,
+    "unknown_agent_id": 404,
+    "snapshot_not_found": 404,
+    "provider_unknown": 404,
+    "unknown_preset": 404,
+    "route_not_found": 404,
+    "method_not_allowed": 405,
+    "nothing_to_resolve": 409,
+    "run_paused": 409,
+    "interrupt_closed": 409,
+    "not_interactive": 409,
+    "not_mid_turn": 409,
+    "session_busy": 409,
+    "agent_id_in_use": 409,
+    "run_quarantined": 409,
+    "bad_fork_point": 409,
+    "run_id_taken": 409,
+    "already_pausing": 409,
+    "not_paused": 409,
+    "run_busy": 409,
+    "agent_gone": 409,
+    "nothing_to_compact": 409,
+    "keys_missing": 409,
+    "content_in_clear": 409,
+    "already_quarantined": 409,
+    "not_quarantined": 409,
+    "interrupt_expired": 410,
+    "content_erased": 410,
+    "payload_too_large": 413,
+    "snapshot_too_large": 413,
+    "unsupported_media_type": 415,
+    "upgrade_required": 426,
+    "empty_text": 422,
+    "invalid_answer": 422,
+    "idempotency_key_reused": 422,
+    "snapshot_version_too_new": 422,
+    "snapshot_version_unknown": 422,
+    "backpressure": 429,
+    "per_user_quota_exhausted": 429,
+    "provider_concurrency_exhausted": 429,
+    "token_limit_exceeded": 429,
+    "queue_full": 429,
+    "internal": 500,
+    "restore_failed": 500,
+    "provider_list_failed": 502,
+    "compaction_failed": 502,
+    "runtime_paused": 503,
+    "tier_unavailable": 503,
+    "pin_unavailable": 503,
+    "provider_unavailable": 503,
+    "probe_unavailable": 503,
+    "log_unavailable": 503,
+    "keys_unavailable": 503,
+    "projection_unavailable": 503,
+    "blobs_unavailable": 503,
+    "starting": 503,
+    "stopping": 503,
+    "outside_unavailable": 503,
+    "run_pending": 503,
+    "input_pending": 503,
+    "cancel_pending": 503,
+    "resolve_pending": 503,
+    "import_pending": 503,
+    "pause_pending": 503,
+    "compact_pending": 503,
+    "limit_pending": 503,
+    "encryption_off": 503,
+    "credentials_off": 503,
+    "credentials_unavailable": 503,
+    "quarantine_pending": 503,
+    "not_yet": 503,
+    "too_many_streams": 503,
+}
+
+
+def json_answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as JSON."""
+    return Response(
+        orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), status_code=status, headers=headers, media_type=JSON
+    )
+
+
+def declined_answer(declined: Declined, headers: Mapping[str, str] | None = None) -> Response:
+    """What was refused, and when to come again. Names the scope that was missing, and says how to authenticate."""
+    status = STATUS[declined.code]
+    found = dict(headers or {})
+    if declined.retry_after_s is not None:
+        found["retry-after"] = str(declined.retry_after_s)
+    if status == 401:
+        found["www-authenticate"] = 'Bearer realm="loomlog"'
+    if declined.code == "insufficient_scope":
+        found["www-authenticate"] = f'Bearer realm="loomlog", scope="{declined.details["scope"]}"'
+    if position := declined.details.get("position"):
+        found[POSITION_HEADER] = str(position)
+    body = {**declined.details, "code": declined.code, "error": declined.message}
+    return json_answer(body, status=status, headers=found)

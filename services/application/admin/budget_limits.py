@@ -1,0 +1,270 @@
+"""Limits on spending and what was spent: who may set whose limit, and who sees which figures.
+
+A limit is a command for the books (services/core/budget); the answer is given once its event was read back. From then
+on it holds: every start of this process says how far its books are read, and no runtime decides about one before it has
+read as far (services/runtime/models/budget_reservation.py). Another process of ours is as far a moment later, or at
+once when it has the position of the answer (`passed`).
+
+What was used before an account had a limit is read from the usage of the read models and goes along, because the books
+count nobody without one. The read models must have counted all that is in the log when the limit is asked for.
+
+    operator    the whole installation: administrators
+    tenant      a tenant, and its users: administrators, and whoever operates that tenant
+
+Before: a transport. After: services/families/budget/client.py; projections/usage.py for reports.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loomlog.connectors.errors import Transient
+from loomlog.projections.tables import EVERY_TENANT, Scope
+from loomlog.schemas.generated.budget_commands import RemoveLimit, SetLimit
+from loomlog.schemas.generated.budget_events import LimitDeclined
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import RETRY_LATER_S, Declined, away, bad_request
+from loomlog.services.application.queries.read_models import scope_of
+from loomlog.services.application.queries.read_your_writes import not_yet
+from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.transfer.budget_limits import as_command
+from loomlog.services.core.access.decide import Caller, reach
+from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT
+from loomlog.services.families.budget import state
+from loomlog.services.families.budget.amounts import account_at
+from loomlog.services.families.budget.calendar_month import day_of, first_day, month_of
+from loomlog.services.families.budget.client import BudgetClerk, ClerkBusy
+from loomlog.services.families.budget.decide import wrong_account
+from loomlog.services.families.budget.family import PARTITION
+from loomlog.services.families.budget.limits import AMOUNT_MAX
+from loomlog.services.families.budget.state import Account, Limit, account_key
+from loomlog.services.stream.archive.state_file import StatedLimit
+
+DIMENSIONS = {
+    **{name: name for name in ("tenant", "provider", "model", "source", "agent", "day")},
+    "user": "user_id",
+}
+"""What a report may be grouped by, and the column it is. `source` says whose key paid."""
+SHOWN_AS = {"tenant": "tenant_id"}
+TOKEN = re.compile(r"budget\.events/0:(\d{1,18})\Z")
+"""The position of a limit, as its answer says it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitWanted:
+    """A limit as it was asked for; None = without that one. `tenant` None: the caller's."""
+
+    scope: str
+    tenant: str | None = None
+    scope_id: str = ""
+    soft_tokens: int | None = None
+    hard_tokens: int | None = None
+    soft_micros: int | None = None
+    hard_micros: int | None = None
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitView:
+    """A limit and what is used and set aside of it this month."""
+
+    limit: Limit
+    account: Account
+
+
+class Budgets:
+    """The use cases. Everything raises Declined."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        clerk: BudgetClerk,
+        *,
+        ends: Callable[[int], Awaitable[int]],
+        clock_ms: Callable[[], int],
+        wait_s: float,
+        spent_wait_s: float = limits.SPENT_WAIT_S,
+    ) -> None:
+        """`ends` gives the end of a partition of the runs' events. Raises Transient."""
+        self._ends = ends
+        self._spent_wait_s = spent_wait_s
+        self._sources = sources
+        self._clerk = clerk
+        self._board = clerk.board
+        self._clock_ms = clock_ms
+        self._wait_s = wait_s
+
+    # --- limits ------------------------------------------------------------------------------------------------------
+
+    async def limits(self, caller: Caller, tenant: str = "") -> list[LimitView]:
+        """Those the caller may see, the widest first. An administrator may ask for one tenant's."""
+        demand(caller, RUNS_READ)
+        within = reach(caller)
+        books, now = self._board.books, self._clock_ms()
+        found = [
+            LimitView(limit=limit, account=account_at(books, key, now))
+            for key, limit in books.limits.items()
+            if (within.tenant is None or limit.tenant == within.tenant)
+            and (not tenant or limit.tenant == tenant)
+            and (within.user_id is None or (limit.scope == state.USER and limit.scope_id == within.user_id))
+        ]
+        order = state.SCOPES.index
+        return sorted(found, key=lambda view: (view.limit.tenant, order(view.limit.scope), view.limit.scope_id))
+
+    async def set(self, caller: Caller, wanted: LimitWanted, *, currency: str) -> tuple[LimitView, str]:
+        """The limit as it stands now, and the place of its event."""
+        tenant, scope_id = self._account(caller, wanted.scope, wanted.tenant, wanted.scope_id)
+        key = account_key(wanted.scope, tenant, scope_id)
+        is_new = key not in self._board.books.limits
+        tokens, micros = await self._spent(wanted.scope, tenant, scope_id, currency) if is_new else (0, 0)
+        command = SetLimit(
+            envelope=self._clerk.envelope(tenant, caller.subject),
+            tenant=tenant,
+            scope=wanted.scope,
+            scope_id=scope_id,
+            soft_tokens=wanted.soft_tokens,
+            hard_tokens=wanted.hard_tokens,
+            soft_micros=wanted.soft_micros,
+            hard_micros=wanted.hard_micros,
+            strict=wanted.strict,
+            currency=currency,
+            used_tokens=tokens,
+            used_micros=micros,
+        )
+        position = await self._ask(command)
+        books = self._board.books
+        limit = books.limits.get(key)
+        if limit is None:
+            raise Declined("not_found", f"the limit of {wanted.scope} {scope_id} was set, and has been removed since")
+        return LimitView(limit=limit, account=account_at(books, key, self._clock_ms())), position
+
+    async def restore(self, caller: Caller, limit: StatedLimit, *, dry_run: bool) -> str | None:
+        """A limit of another installation is one here too; the place of its event, or None when its account has one."""
+        demand(caller, ADMIN)
+        if account_key(limit.scope, limit.tenant, limit.scope_id) in self._board.books.limits:
+            return None
+        envelope = self._clerk.envelope(limit.tenant, caller.subject)
+        return "" if dry_run else await self._ask(as_command(limit, envelope, self._clock_ms()))
+
+    async def remove(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> str:
+        """The place of the event; empty when there was no such limit."""
+        of, scope_id = self._account(caller, scope, tenant, scope_id)
+        if account_key(scope, of, scope_id) not in self._board.books.limits:
+            return ""
+        return await self._ask(
+            RemoveLimit(envelope=self._clerk.envelope(of, caller.subject), tenant=of, scope=scope, scope_id=scope_id)
+        )
+
+    def _account(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> tuple[str, str]:
+        """Tenant and scope_id of an account the caller may limit."""
+        demand(caller, TENANT)
+        if scope == state.OPERATOR:
+            demand(caller, ADMIN)
+        of = (tenant or "") if scope == state.OPERATOR else tenant or (scope_id if scope == state.TENANT else "")
+        if scope != state.OPERATOR and not of:
+            of = caller.tenant
+        if not caller.is_admin and of != caller.tenant:
+            not_yours = f"the limits of tenant {of[:80]} are not yours"
+            raise Declined("insufficient_scope", not_yours, details={"scope": ADMIN})
+        if scope == state.TENANT and not scope_id:
+            scope_id = of
+        wrong = wrong_account(scope, of, scope_id)
+        if wrong:
+            raise bad_request(wrong)
+        return of, scope_id
+
+    async def _spent(self, scope: str, tenant: str, scope_id: str, currency: str) -> tuple[int, int]:
+        """What the account has used this month. Raises Declined(not_yet) when the read models are behind: with a sum
+        that is too small the limit would let runs in that it has to refuse."""
+        partitions = self._sources.hub.partitions
+        try:
+            ends = dict(zip(partitions, await asyncio.gather(*map(self._ends, partitions)), strict=True))
+        except Transient as error:
+            raise away("log", error) from error
+        await self._sources.barrier.all_of(ends, timeout_s=self._spent_wait_s)
+        within: Scope = EVERY_TENANT if scope == state.OPERATOR else tenant
+        tokens, micros = await self._sources.projection.spent_since(
+            within,
+            first_day(month_of(self._clock_ms())),
+            user_id=scope_id if scope == state.USER else None,
+            currency=currency,
+        )
+        # What answers say is not ours: a sum that no limit could have must not keep a limit from being set.
+        return min(max(0, tokens), AMOUNT_MAX), min(max(0, micros), AMOUNT_MAX)
+
+    async def passed(self, token: str) -> None:
+        """Wait for the limit whose position it is, as another of our processes answered with it; what is started here
+        then is under it. A position of something else asks nothing. Raises Declined: not_yet with the lag."""
+        found = TOKEN.match(token)
+        if found is None:
+            return
+        offset = int(found[1])
+        if not await self._board.read_to(offset + 1, timeout_s=self._wait_s):
+            raise not_yet(f"the books are not read to {token}", offset + 1 - self._board.next_offset)
+
+    async def _ask(self, command: SetLimit | RemoveLimit) -> str:
+        try:
+            answer = await self._clerk.ask(command, wait_s=self._wait_s)
+        except ClerkBusy as error:
+            raise Declined("log_unavailable", str(error), retry_after_s=RETRY_LATER_S) from error
+        if answer is None:
+            raise Declined(
+                "limit_pending",
+                f"the change is on its way to the log, but no runtime has made it within {self._wait_s:g} s; "
+                "GET /v1/_limits tells when it stands, and asking again does no harm",
+                retry_after_s=RETRY_LATER_S,
+            )
+        event, offset = answer
+        if isinstance(event, LimitDeclined):
+            raise bad_request(event.message)
+        return f"budget.events/{PARTITION}:{offset}"
+
+    # --- usage -------------------------------------------------------------------------------------------------------
+
+    async def usage(
+        self,
+        caller: Caller,
+        group_by: Sequence[str],
+        *,
+        tenant: str = "",
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Sums by those dimensions and by currency, over whole UTC days; `until_ms` is not included."""
+        demand(caller, RUNS_READ)
+        unknown = [name for name in group_by if name not in DIMENSIONS]
+        if unknown:
+            raise bad_request(f"group_by names {', '.join(unknown)[:80]}: expected some of {', '.join(DIMENSIONS)}")
+        within = reach(caller)
+        await self._sources.barrier.own_writes(None)
+        if tenant and within.tenant not in (None, tenant):
+            raise Declined("insufficient_scope", f"the usage of {tenant[:80]} is not yours", details={"scope": ADMIN})
+        try:
+            rows = await self._sources.projection.usage(
+                tenant or scope_of(within),
+                [DIMENSIONS[name] for name in group_by],
+                user_id=within.user_id,
+                since_day="" if since_ms is None else day_of(since_ms),
+                until_day="" if until_ms is None else day_of(until_ms - 1),
+            )
+        except ValueError as error:
+            raise bad_request(str(error)) from error
+        return [_shown(row, group_by) for row in rows]
+
+
+def _shown(row: dict[str, Any], group_by: Sequence[str]) -> dict[str, Any]:
+    """A row as clients know it: dimensions and a currency that are empty are absent."""
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(group_by):
+        column = DIMENSIONS[name]
+        if row[column]:
+            found[SHOWN_AS.get(name, column)] = row[column]
+    for name in ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"):
+        found[name] = row[name]
+    found |= {"cost": row["cost_micros"] / 1_000_000, "cost_micros": row["cost_micros"]}
+    if row["currency"]:
+        found["currency"] = row["currency"]
+    return {**found, "call_count": row["calls"], "unpriced_calls": row["unpriced_calls"]}

@@ -1,0 +1,397 @@
+"""Erasing a subject: its runs are cancelled, then the keys of its content are destroyed, everywhere at once.
+
+    report    what there is of a subject, what an erasure makes unreadable, and what lies in clear and stays so
+    erase     cancel what is under way, append the erasure; from then on every copy reads [erased], also in backups
+
+The log keeps its bytes, so its chain still verifies and replays give the same states. What lies in clear
+(written before encryption was switched on, or taken in so) cannot be taken back this way; it is counted and said, never
+passed over. A count that is missing was not looked at, which is not the same as zero.
+
+A subject is the user_id of runs; TENANT_ITSELF stands for the runs of a tenant that name no user.
+
+Before: a transport. After: control.py cancels, services/stream/encryption/subject_keys.py erases.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from loomlog.connectors.crypto.content_encryption import has_tokens
+from loomlog.connectors.errors import OutsideError, UnknownOutcome
+from loomlog.projections.run_queries import RunFilter
+from loomlog.projections.runs import RunRow
+from loomlog.projections.transcript import TranscriptRow
+from loomlog.schemas.generated.values import BlobRef
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.content import keys_away
+from loomlog.services.application.errors import RETRY_SOON_S, Declined, away, bad_request
+from loomlog.services.application.queries.read_your_writes import not_yet
+from loomlog.services.application.queries.runs import Reads
+from loomlog.services.application.runs.control import Control
+from loomlog.services.application.runs.requests import checked_reason
+from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.subjects import Erasure
+from loomlog.services.stream.encryption.subject_keys import PARTITION, SubjectKeys
+
+TENANT_ITSELF = "(tenant)"
+"""Names the runs of a tenant without a user_id; no user_id can be written so."""
+REASON = "subject erased"
+RUNS_EXAMINED_MAX = 10_000
+FRAMES_EXAMINED_MAX = 100_000
+"""Of all runs of a subject: some hundred megabytes of text at most, read in pages."""
+BLOBS_EXAMINED_MAX = 1_000
+CANCEL_ROUNDS_MAX = 3
+"""Looks for runs that began while others were cancelled."""
+CONTENT = frozenset({"user_input", "text", "thinking", "tool_call", "tool_result"})
+"""Frames that hold what was said."""
+NOT_EXAMINED = (
+    "orders that microservices sent in clear stay in the commands topic for 14 days, and dead letters from before "
+    "encryption was switched on for a year; they are not examined here",
+    "what tools of other services are given and give back lies in clear in their two topics for an hour; it is not "
+    "examined here either",
+    "agent names, ids, times, tool names, token counts and the reasons of orders are not content and stay readable",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyView:
+    """A key of a subject; erased ones have an erasure."""
+
+    key_id: str
+    made_at_ms: int | None
+    erasure: Erasure | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Examined:
+    """What was found. `frames_in_clear` cannot be erased."""
+
+    runs: int = 0
+    live_runs: int = 0
+    events: int = 0
+    frames_encrypted: int = 0
+    frames_in_clear: int = 0
+    blobs_encrypted: int = 0
+    blobs_in_clear: int = 0
+    runs_in_clear: int = 0
+    """Those with any of these."""
+    imported_in_clear: int = 0
+    """Those of them that were taken in from a file."""
+    sessions: set[str] = field(default_factory=set)
+    truncated: bool = False
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def in_clear(self) -> int:
+        """Texts that no key seals."""
+        return self.frames_in_clear + self.blobs_in_clear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A subject as it is now. `subject` as the caller named it."""
+
+    tenant: str
+    subject: str
+    keys: tuple[KeyView, ...]
+    erasures: tuple[Erasure, ...]
+    """Oldest first, also those that met no key."""
+    found: Examined
+    is_encrypted: bool
+    """New content of this installation is encrypted."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything of the subject was ever here."""
+        return bool(self.keys or self.erasures or self.found.runs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erased:
+    """An erasure that is in the log. `before` is the report it began with."""
+
+    before: Report
+    erasure: Erasure
+    cancelled: tuple[str, ...]
+    position: str
+
+
+class Erasing:
+    """The use cases of operators. Everything raises Declined."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        reads: Reads,
+        control: Control,
+        *,
+        fresh_token: Callable[[], str],
+    ) -> None:
+        self._sources = sources
+        self._reads = reads
+        self._control = control
+        self._fresh_token = fresh_token
+
+    async def subjects(self, caller: Caller, tenant: str) -> list[str]:
+        """Everybody in a tenant who has or had a key."""
+        demand(caller, ADMIN)
+        _check_tenant(tenant)
+        keys = await self._caught_up()
+        return [] if keys is None else [subject or TENANT_ITSELF for subject in keys.table.subjects(tenant)]
+
+    async def report(self, caller: Caller, tenant: str, subject: str) -> Report:
+        """What there is. Changes nothing."""
+        demand(caller, ADMIN)
+        _check_tenant(tenant)
+        _check_subject(subject)
+        keys = await self._caught_up()
+        found = Examined()
+        left = FRAMES_EXAMINED_MAX
+        for row in await self._runs_of(caller, tenant, subject, found):
+            found.runs += 1
+            found.live_runs += row.status == "running"
+            found.events += row.last_seq
+            found.sessions.add(row.session_id)
+            in_clear = found.in_clear
+            left = await self._examine(row, found, left)
+            if found.in_clear > in_clear:
+                found.runs_in_clear += 1
+                found.imported_in_clear += bool(row.imported_from)
+        return Report(
+            tenant=tenant,
+            subject=subject,
+            keys=() if keys is None else _keys_of(keys, tenant, _user_of(subject)),
+            erasures=() if keys is None else keys.table.erasures_of(tenant, _user_of(subject)),
+            found=found,
+            is_encrypted=keys is not None,
+        )
+
+    async def preview(self, caller: Caller, tenant: str, subject: str) -> Report:
+        """What `erase` would meet. Raises Declined(not_found) as it does."""
+        found = await self.report(caller, tenant, subject)
+        _require_known(found)
+        return found
+
+    async def erase(self, caller: Caller, tenant: str, subject: str, *, reason: str = "") -> Erased:
+        """Cancel and erase, in this order; while a run of it is under way nothing is erased.
+
+        Raises Declined: encryption_off, not_found, cancel_pending, not_yet, log_unavailable.
+
+        A subject of which nothing is known is refused: its name is mistyped, and a success would say that the one who
+        was meant is erased. Doing it again does no harm: what is left of an earlier one that was broken off is done.
+        """
+        demand(caller, ADMIN)
+        keys = self._sources.content.keys
+        if keys is None:
+            raise Declined(
+                "encryption_off",
+                "content is not encrypted here, so it cannot be erased: set LOOMLOG_ENCRYPTION_KEY; what was written "
+                "before stays as it is",
+            )
+        reason = checked_reason(reason)
+        before = await self.report(caller, tenant, subject)
+        _require_known(before)
+        cancelled = await self._cancel_all(caller, tenant, subject, before.found)
+        try:
+            erasure = await keys.erase(
+                tenant, _user_of(subject), erasure_id=f"e_{self._fresh_token()}", reason=reason, by=caller.subject
+            )
+        except UnknownOutcome as error:
+            raise Declined(
+                "log_unavailable",
+                "the log did not acknowledge the erasure; ask again, that does no harm",
+                retry_after_s=RETRY_SOON_S,
+                details={"outcome": "unknown"},
+            ) from error
+        except OutsideError as error:
+            raise away("log", error) from error
+        return Erased(
+            before=before, erasure=erasure, cancelled=cancelled, position=f"subject.keys/{PARTITION}:{erasure.offset}"
+        )
+
+    async def wrap_anew(self, caller: Caller) -> int:
+        """Wraps every data key under the current key-encryption key; how many were under another."""
+        demand(caller, ADMIN)
+        keys = self._sources.content.keys
+        if keys is None:
+            raise Declined("encryption_off", "content is not encrypted here: there are no keys to wrap")
+        try:
+            return await keys.wrap_anew()
+        except OutsideError as error:
+            raise keys_away(error) from error
+
+    # --- shared ------------------------------------------------------------------------------------------------------
+
+    async def _caught_up(self) -> SubjectKeys | None:
+        keys = self._sources.content.keys
+        if keys is not None:
+            try:
+                await keys.catch_up()
+            except OutsideError as error:
+                raise away("log", error) from error
+        return keys
+
+    async def _cancel_all(self, caller: Caller, tenant: str, subject: str, found: Examined) -> tuple[str, ...]:
+        """Every live run of the subject, so that nothing more is said under a key that is about to go.
+
+        Roots first: a cancel goes down a tree, whereas a parent whose child is cancelled before it goes on with that
+        result, and asks its model again. Raises Declined: cancel_pending, not_yet; then nothing is erased.
+        """
+        cancelled: list[str] = []
+        halted: set[str] = set()
+        for _ in range(CANCEL_ROUNDS_MAX):
+            rows = await self._live(caller, tenant, subject, halted)
+            if not rows:
+                return tuple(cancelled)
+            for row in sorted(rows, key=lambda row: row.depth):
+                try:
+                    stopped = await self._control.cancel_run(caller, row.run_id, REASON)
+                except Declined as declined:
+                    if declined.code == "not_found":
+                        continue  # it ended meanwhile; the next look shows it
+                    if declined.code != "run_quarantined":
+                        raise
+                    # It stands still and stays so; what it has said is erased like the rest.
+                    halted.add(row.run_id)
+                    found.errors.append(f"{row.run_id} is quarantined and could not be cancelled")
+                else:
+                    if stopped.cancelled:
+                        cancelled.append(row.run_id)
+        rows = await self._live(caller, tenant, subject, halted)
+        if rows:
+            raise Declined(
+                "cancel_pending",
+                f"nothing was erased: {len(rows)} runs of {subject} in {tenant} are still under way, {rows[0].run_id} "
+                f"first, after {CANCEL_ROUNDS_MAX} rounds of cancelling; stop what starts them, then erase again",
+                retry_after_s=RETRY_SOON_S,
+            )
+        return tuple(cancelled)
+
+    async def _live(self, caller: Caller, tenant: str, subject: str, halted: set[str]) -> list[RunRow]:
+        """The runs under way, also those that began a moment ago. Raises Declined: not_yet."""
+        lag = await self._sources.barrier.own_writes(None, timeout_s=limits.POSITION_WAIT_S)
+        if lag:
+            raise not_yet("nothing was erased, because the read models do not know every run that is under way", lag)
+        rows = await self._runs_of(caller, tenant, subject, Examined(), statuses=frozenset({"running"}))
+        return [row for row in rows if row.run_id not in halted]
+
+    async def _runs_of(
+        self,
+        caller: Caller,
+        tenant: str,
+        subject: str,
+        found: Examined,
+        *,
+        statuses: frozenset[str] = frozenset(),
+    ) -> list[RunRow]:
+        rows: list[RunRow] = []
+        after = ""
+        user = _user_of(subject)
+        wanted = RunFilter(user_id=user, statuses=statuses)
+        while True:
+            page = await self._reads.runs(caller, wanted, tenant=tenant, limit=limits.LIST_MAX, after=after)
+            # An empty user_id in a filter is everybody.
+            rows += [row for row in page.rows if row.user_id == user]
+            after = page.next
+            if not after:
+                return rows
+            if len(rows) >= RUNS_EXAMINED_MAX:
+                found.truncated = True
+                return rows
+
+    async def _examine(self, row: RunRow, found: Examined, left: int) -> int:
+        """Counts what a run has said; how many more frames may be looked at."""
+        after = -1
+        while left > 0:
+            limit = min(left, limits.REPLAY_PAGE)
+            rows = await self._sources.projection.frames(row.tenant, row.run_id, from_seq=after, limit=limit)
+            for frame in rows:
+                await self._count(frame, found)
+            left -= len(rows)
+            if len(rows) < limit:
+                return left
+            after = rows[-1].seq
+        found.truncated = True
+        return left
+
+    async def _count(self, frame: TranscriptRow, found: Examined) -> None:
+        if frame.type not in CONTENT:
+            return
+        event = orjson.loads(frame.event)
+        payload = [] if frame.payload is None else orjson.loads(frame.payload)
+        said = [text for text in _texts(event, payload) if text]
+        if said:
+            is_encrypted = all(map(has_tokens, said))
+            found.frames_encrypted += is_encrypted
+            found.frames_in_clear += not is_encrypted
+        for ref in _refs([event, payload]):
+            if found.blobs_encrypted + found.blobs_in_clear >= BLOBS_EXAMINED_MAX:
+                found.truncated = True
+                return
+            try:
+                is_encrypted = has_tokens((await self._sources.blobs.get(ref)).decode())
+            except OutsideError as error:
+                found.errors.append(f"blob {ref.sha256} could not be looked at: {error.kind}")
+                continue
+            found.blobs_encrypted += is_encrypted
+            found.blobs_in_clear += not is_encrypted
+
+
+def _check_tenant(tenant: str) -> None:
+    if not tenant:
+        raise bad_request("tenant is required: the tenant of the subject")
+
+
+def _check_subject(subject: str) -> None:
+    if not subject or len(subject) > limits.NAME_BYTES_MAX or not subject.isprintable():
+        raise bad_request(f"subject is required: a user_id, or {TENANT_ITSELF} for runs that name no user")
+
+
+def _user_of(subject: str) -> str:
+    return "" if subject == TENANT_ITSELF else subject
+
+
+def _require_known(found: Report) -> None:
+    if not found.is_known:
+        raise Declined(
+            "not_found", f"there is nothing of {found.subject} in {found.tenant}; `loomlog subjects ls` lists them"
+        )
+
+
+def _keys_of(keys: SubjectKeys, tenant: str, user: str) -> tuple[KeyView, ...]:
+    erased = [
+        KeyView(key_id=key_id, made_at_ms=None, erasure=erasure)
+        for erasure in keys.table.erasures_of(tenant, user)
+        for key_id in erasure.record.key_ids
+    ]
+    present = [KeyView(key_id=key.key_id, made_at_ms=key.at_ms) for key in keys.table.keys_of(tenant, user)]
+    return (*erased, *present)
+
+
+def _texts(event: Mapping[str, Any], payload: list[Mapping[str, Any]]) -> Iterator[str]:
+    """The texts of a frame that somebody said."""
+    yield event.get("text", "")
+    use = event.get("tool_use")
+    if use and use.get("input"):
+        given = use["input"]
+        yield given if isinstance(given, str) else orjson.dumps(given).decode()
+    for segment in payload:
+        for block in segment.get("content", ()):
+            yield block.get("text", "") or block.get("data", "")
+
+
+def _refs(value: Any) -> Iterator[BlobRef]:
+    """The payloads a frame has in the blob store."""
+    if isinstance(value, dict):
+        if "sha256" in value and "size_bytes" in value:
+            yield BlobRef(sha256=value["sha256"], size_bytes=value["size_bytes"])
+        for item in value.values():
+            yield from _refs(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _refs(item)

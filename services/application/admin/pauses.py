@@ -1,0 +1,187 @@
+"""Pausing more than one run: an agent, a tenant, everything. (control.py pauses one run.)
+
+The wish is a record of loom.control.events; accepted means acknowledged there. Every runtime reads it and asks its live
+runs to stand still at their next model call; new runs are refused here while something holds them, and begin paused
+when they were accepted before. How far it has come is asked of the read models, so a pause that was answered `pausing`
+goes on all the same.
+
+Before: a transport. After: services/stream/global_tables/pauses.py in every runtime.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from loomlog.connectors.protocols import LogAppender
+from loomlog.projections.run_queries import RunFilter
+from loomlog.projections.runs import RunRow, is_paused, pause_scopes, stands_still
+from loomlog.projections.tables import EVERY_TENANT
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import Declined, bad_request
+from loomlog.services.application.runs.requests import checked_reason
+from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.table_publisher import Posting
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.pauses import ALL, WrongPause, check
+from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
+from loomlog.services.stream.global_tables.pauses import PauseBoard
+
+LOOK_S = 0.1
+"""How often the read models are asked how far a pause has come."""
+COUNTED_PAGES_MAX = 40
+"""Pages of live runs that are looked at: 20,000 runs, as many as a process counts anywhere."""
+WARNINGS_MAX = 20
+"""Runs that are named when they did not stand still in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What to pause: `all`, a `tenant`, or an `agent` (of one tenant, or of every one)."""
+
+    scope: str = ALL
+    tenant: str = ""
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Still:
+    """How far a pause is: running, pausing or paused; `moving` names runs that do not stand still yet."""
+
+    state: str
+    paused: int
+    moving: tuple[str, ...] = ()
+    resumed: int = 0
+    """Runs that go on."""
+    position: str = ""
+    duration_ms: int = 0
+
+
+class Pausing:
+    """The use cases of operators. Everything raises Declined."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        board: PauseBoard,
+        appender: LogAppender,
+        codec: Codec,
+        *,
+        clock_ms: Callable[[], int],
+        fresh_token: Callable[[], str],
+    ) -> None:
+        self._projection = sources.projection
+        self._board = board
+        self._posting = Posting(board, appender, codec)
+        self._clock_ms = clock_ms
+        self._fresh_token = fresh_token
+
+    def admit(self, tenant: str, agent: str) -> None:
+        """Raises Declined(runtime_paused) while a new run of that agent would not begin."""
+        held = self._board.table.holding(tenant, agent)
+        if held:
+            why = f": {held[0].reason}" if held[0].reason else ""
+            raise Declined("runtime_paused", f"{held[0].scope} is paused{why}; runs start again when it is resumed")
+
+    async def pause(self, caller: Caller, target: Target, *, reason: str, timeout_s: float) -> Still:
+        """Pause and wait until what it holds stands still, at most `timeout_s`. Raises already_pausing."""
+        demand(caller, ADMIN)
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        if self._has(target):
+            raise Declined("already_pausing", f"{_named(target)} is paused already")
+        position = await self._append(caller, target, paused=True, reason=checked_reason(reason))
+        while True:
+            rows = await self._live(target)
+            moving = tuple(row.run_id for row in rows if not stands_still(row))
+            if not moving or clock() - began >= timeout_s:
+                break
+            await asyncio.sleep(LOOK_S)
+        return Still(
+            state="pausing" if moving else "paused",
+            paused=_count(rows),
+            moving=moving[:WARNINGS_MAX],
+            position=position,
+            duration_ms=round((clock() - began) * 1000),
+        )
+
+    async def resume(self, caller: Caller, target: Target) -> Still:
+        """Lift a pause; other ones still hold, and what they hold is neither running nor resumed. Raises not_paused."""
+        demand(caller, ADMIN)
+        if not self._has(target):
+            raise Declined("not_paused", f"{_named(target)} is not paused")
+        rows = await self._live(target)
+        position = await self._append(caller, target, paused=False, reason="")
+        state = "paused" if self._board.table.holding(target.tenant, target.agent) else "running"
+        return Still(state=state, paused=_count(rows), resumed=sum(map(self._goes_on, rows)), position=position)
+
+    async def state(self, caller: Caller) -> tuple[Still, tuple[PauseSet, ...]]:
+        """Of the whole installation, and everything that is paused."""
+        demand(caller, ADMIN)
+        rows = await self._live(Target())
+        state = "running"
+        if self._has(Target()):
+            state = "paused" if all(map(stands_still, rows)) else "pausing"
+        return Still(state=state, paused=_count(rows)), tuple(self._board.table.entries.values())
+
+    async def restore(self, caller: Caller, pause: PauseSet, *, dry_run: bool) -> str | None:
+        """A pause of another installation stands here too; the place of its record, or None when it did already."""
+        demand(caller, ADMIN)
+        target = Target(scope=pause.scope, tenant=pause.tenant, agent=pause.agent)
+        if self._has(target):
+            return None
+        return "" if dry_run else await self._append(caller, target, paused=True, reason=pause.reason)
+
+    # --- shared ------------------------------------------------------------------------------------------------------
+
+    def _has(self, target: Target) -> bool:
+        try:
+            check(target.scope, target.tenant, target.agent)
+        except WrongPause as error:
+            raise bad_request(str(error)) from error
+        return self._board.table.has(target.scope, target.tenant, target.agent)
+
+    def _goes_on(self, row: RunRow) -> bool:
+        """Whether nothing holds a paused run any more that the lifted pause held."""
+        if not is_paused(row) or row.quarantined or RUN_SCOPE in pause_scopes(row):
+            return False
+        return not self._board.table.holding(row.tenant, row.agent)
+
+    async def _append(self, caller: Caller, target: Target, *, paused: bool, reason: str) -> str:
+        """The place of the record, once it is in the log and in our own table."""
+        record = PauseSet(
+            scope=target.scope,
+            tenant=target.tenant,
+            agent=target.agent,
+            paused=paused,
+            reason=reason,
+            by=caller.subject,
+            at_ms=self._clock_ms(),
+            command_id=f"c_{self._fresh_token()}",
+        )
+        return await self._posting.post_here(record, shown_at="GET /v1/_state")
+
+    async def _live(self, target: Target) -> list[RunRow]:
+        """The live runs that the target means."""
+        found: list[RunRow] = []
+        after = ""
+        wanted = RunFilter(statuses=frozenset({"running"}), agent=target.agent)
+        for _ in range(COUNTED_PAGES_MAX):
+            scope = target.tenant or EVERY_TENANT
+            page = await self._projection.runs(scope, wanted, limit=limits.LIST_MAX, after=after)
+            found += page.rows
+            after = page.next
+            if not after:
+                break
+        return found
+
+
+def _count(rows: Iterable[RunRow]) -> int:
+    return sum(map(is_paused, rows))
+
+
+def _named(target: Target) -> str:
+    return " ".join(part for part in (target.scope, target.tenant, target.agent) if part)

@@ -1,0 +1,65 @@
+"""Probing the providers of models when an operator asks for it.
+
+The request is a record of loom.provider.events, like the answers: the runtime whose turn it is asks every provider, and
+this process reads what came out. So an operator sees what the runtimes see, from their machines.
+
+Before: a transport. After: services/runtime/models/provider_probe.py.
+"""
+
+from collections.abc import Callable, Collection
+
+from loomlog.connectors.protocols import LogAppender
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.stream_records import ProbeRequested
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import RETRY_LATER_S, Declined
+from loomlog.services.application.table_publisher import Posting
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.availability import Matrix
+from loomlog.services.stream.global_tables.providers import ProviderBoard
+
+
+class Probing:
+    """The use case. Raises Declined."""
+
+    def __init__(
+        self,
+        board: ProviderBoard,
+        appender: LogAppender,
+        codec: Codec,
+        *,
+        clock_ms: Callable[[], int],
+        fresh_token: Callable[[], str],
+    ) -> None:
+        self._board = board
+        self._posting = Posting(board, appender, codec)
+        self._clock_ms = clock_ms
+        self._fresh_token = fresh_token
+
+    async def probe(self, caller: Caller, providers: Collection[str]) -> Matrix:
+        """The matrix after all of these providers were probed, or as many as answered in time.
+
+        Raises probe_unavailable when none was: no runtime works.
+        """
+        demand(caller, ADMIN)
+        if not providers:
+            return self._board.matrix
+        request = f"p_{self._fresh_token()}"
+        await self._posting.post(
+            ProbeRequested(request_id=request, by=caller.subject, at_ms=self._clock_ms()),
+            unknown="the log did not acknowledge the request for a probe; asking again does no harm",
+        )
+
+        def answered() -> list[str]:
+            return [name for name in providers if self._board.matrix.has_answered(request, name)]
+
+        await self._board.until(lambda: len(answered()) == len(providers), timeout_s=limits.PROBE_WAIT_S)
+        if not answered():
+            raise Declined(
+                "probe_unavailable",
+                f"no provider was probed within {limits.PROBE_WAIT_S:g} s: see that a runtime is up, and ask again",
+                retry_after_s=RETRY_LATER_S,
+            )
+        return self._board.matrix

@@ -1,0 +1,59 @@
+"""From a token to a Caller, and the one sentence with which a right is demanded.
+
+The table of tokens is a connector's (connectors.configuration.principals: hashes, compared in constant time); what a
+caller may do is the core's (loomlog.services.core.access). Here the two meet, once for all transports.
+
+Before: a transport hands over what it got. After: every use case begins with `demand`.
+"""
+
+from dataclasses import replace
+
+from loomlog.connectors.configuration.principals import Principal, TokenTable, authenticate
+from loomlog.services.application.errors import Declined
+from loomlog.services.core.access.decide import Caller, may
+from loomlog.services.core.access.scopes import OPERATOR_KEY
+
+
+class Gate:
+    """Knows the callers of one configuration. `restricts_operator_key`: only who has the scope for it may spend the
+    operator's provider keys."""
+
+    def __init__(self, table: TokenTable, *, restricts_operator_key: bool = False) -> None:
+        self._table = table
+        self._restricts_operator_key = restricts_operator_key
+        self._callers: dict[Principal, Caller] = {}
+
+    @property
+    def open_mode(self) -> bool:
+        return self._table.open_mode
+
+    def identify(self, authorization: str | None) -> Caller:
+        """Whom an Authorization header belongs to. Raises Declined(unauthorized)."""
+        principal = authenticate(self._table, authorization)
+        if principal is None:
+            why = "the token is not known, or the header has another form" if authorization else "there is no token"
+            raise Declined("unauthorized", f"{why}; send Authorization: Bearer <token>")
+        caller = self._callers.get(principal)
+        if caller is None:
+            caller = _caller(principal, open_mode=self._table.open_mode)
+            if self._restricts_operator_key and not may(caller, OPERATOR_KEY):
+                caller = replace(caller, operator_key_restricted=True)
+            self._callers[principal] = caller
+        return caller
+
+
+def demand(caller: Caller, scope: str) -> None:
+    """Raises Declined(insufficient_scope) unless the caller may do what needs the scope."""
+    if not may(caller, scope):
+        raise Declined("insufficient_scope", f"this needs the scope {scope}", details={"scope": scope})
+
+
+def _caller(principal: Principal, *, open_mode: bool) -> Caller:
+    return Caller(
+        name=principal.name,
+        tenant=principal.tenant,
+        subject=principal.subject,
+        scopes=principal.scopes,
+        legacy=principal.legacy,
+        open_mode=open_mode,
+    )

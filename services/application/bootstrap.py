@@ -1,0 +1,269 @@
+"""Opens the command layer over Kafka and Postgres, and waits for both as long as it takes.
+
+A broker or a server that is not there yet is the usual thing after a restart of everything: it is said once in a while
+what is waited for, and nothing crashes. What can never work (a wrong password, a topic that does not exist) is said the
+same way, because an operator may be putting it right just now.
+
+Before: a service's main. After: layer.py.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
+from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.storage.postgres import PostgresOptions, connect, open_reader
+from loomlog.connectors.storage.run_credentials import PostgresRows, RunCredentials
+from loomlog.connectors.storage.state_files import StateFiles
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC
+from loomlog.projections.engine.builds import PREFIX
+from loomlog.projections.engine.positions import PositionWatch
+from loomlog.projections.run_queries import RunFilter
+from loomlog.projections.tables import EVERY_TENANT
+from loomlog.schemas.codec import Codec
+from loomlog.services.application.application import TOPICS, CommandLayer, RunTopics, clock_ms
+from loomlog.services.application.authentication import Gate
+from loomlog.services.application.clients.connections import ClientBounds
+from loomlog.services.application.errors import Declined
+from loomlog.services.application.queries.read_models import SqlProjection, has_no_tables
+from loomlog.services.application.streaming.event_hub import Hub, Start
+from loomlog.services.families.budget.family import PARTITION as BUDGETS
+from loomlog.services.stream.encryption.subject_keys import SubjectKeys, opened_keys
+from loomlog.services.stream.global_tables.global_table import PARTITION, Board
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+SAY_EVERY = 10
+"""Tries between two lines that say what is waited for."""
+LIVE_RUNS_MAX = 20_000
+"""Live runs counted at the start; more are counted as their events come by."""
+LIVE_RUNS_PAGE = 500
+
+Opened = TypeVar("Opened")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where everything is."""
+
+    kafka: KafkaOptions
+    postgres: PostgresOptions
+    blobs: Blobs
+    state_files: StateFiles | None = None
+    postgres_connections: int = 10
+    postgres_min_connections: int = 1
+    prefix: str = PREFIX
+    """Of the schemas of the read models."""
+    topics: RunTopics = TOPICS
+    wrapping: KeyEncryptionKeys | None = None
+    """None = content is not encrypted."""
+    client_bounds: ClientBounds = field(default_factory=ClientBounds)
+    secret: SecretKey | None = field(default=None, repr=False)
+    """None = callbacks are not signed, and runs take no credentials."""
+
+
+@dataclass(slots=True)
+class Readiness:
+    """What is there and what is still waited for, for /readyz. Empty when everything is."""
+
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    places: Places,
+    gate: Gate,
+    codec: Codec,
+    *,
+    keepalive_s: float,
+    readiness: Readiness,
+    on_batch: Callable[[int], None] = lambda records: None,
+) -> AsyncIterator[tuple[CommandLayer, Callable[[], Awaitable[None]]]]:
+    """The layer, and what must be kept running beside the transport until this is left."""
+    readiness.missing |= {"broker": "not asked yet", "postgres": "not asked yet"}
+    async with contextlib.AsyncExitStack() as stack:
+        appender = KafkaAppender(places.kafka)
+        await waited_for("broker", readiness, appender.start)
+        stack.push_async_callback(appender.close)
+        ranges = KafkaRanges(places.kafka)
+        await waited_for("broker", readiness, ranges.start)
+        stack.push_async_callback(ranges.close)
+        partitions = await waited_for("broker", readiness, lambda: _partitions(appender, places.topics))
+        reader = await open_reader(
+            places.postgres,
+            schema=places.prefix,
+            max_connections=places.postgres_connections,
+            min_connections=places.postgres_min_connections,
+        )
+        stack.push_async_callback(reader.close)
+        projection = SqlProjection(reader)
+        starts = await waited_for("postgres", readiness, lambda: _starts(projection, places.topics.events, partitions))
+        hub = Hub(codec, starts, live_runs=await waited_for("postgres", readiness, lambda: _live_runs(projection)))
+
+        async def tail(topic: str, offsets: Mapping[int, int]) -> KafkaTail:
+            """Of that topic from there on, until everything is closed."""
+            found = await waited_for("broker", readiness, partial(open_tail, places.kafka, topic, offsets))
+            stack.push_async_callback(found.close)
+            return found
+
+        events = await tail(places.topics.events, {p: start.next_offset for p, start in starts.items()})
+        ends = await waited_for("broker", readiness, lambda: _ends(ranges, places.topics.previews, partitions))
+        previews = await tail(places.topics.previews, ends)
+        keys = await waited_for("broker", readiness, lambda: _keys(places, codec, appender, ranges))
+        credentials: RunCredentials | None = None
+        if places.secret is not None:
+            rows = PostgresRows(places.postgres)
+            stack.push_async_callback(rows.close)
+            credentials = RunCredentials(rows, places.secret)
+        watch = PositionWatch(lambda: connect(places.postgres), places.prefix)
+        layer = CommandLayer(
+            gate=gate,
+            hub=hub,
+            appender=appender,
+            ranges=ranges,
+            projection=projection,
+            positions=watch,
+            blobs=places.blobs,
+            state_files=places.state_files,
+            codec=codec,
+            keepalive_s=keepalive_s,
+            topics=places.topics,
+            on_batch=on_batch,
+            keys=keys,
+            secret=places.secret,
+            credentials=credentials,
+            client_bounds=places.client_bounds,
+        )
+        await layer.publisher.open()
+
+        async def following(board: Board) -> Callable[[], Awaitable[None]]:
+            """What keeps the board up to date, once it has read what there is."""
+            await waited_for("broker", readiness, partial(board.catch_up, ranges))
+            return partial(board.follow, await tail(board.topic, {PARTITION: board.next_offset}))
+
+        await waited_for("broker", readiness, layer.books.open)
+        spent = await tail(places.topics.budgets.events, {BUDGETS: layer.books.next_offset})
+        boards: list[Callable[[], Awaitable[None]]] = [
+            partial(layer.books.follow, spent),
+            await following(layer.pauses),
+            await following(layer.hook_board),
+            await following(layer.providers),
+            partial(layer.clients.run, partial(_requests, places.kafka, ranges, appender)),
+        ]
+        if keys is not None:
+            erasures = await tail(places.topics.subjects, {PARTITION: keys.next_offset})
+            boards.append(partial(keys.follow, erasures))
+        log.info("the log has %d partitions; reading from %s", partitions, _described(starts))
+
+        async def work() -> None:
+            await layer.run(events, previews, lambda: _watch(watch), *boards)
+
+        yield layer, work
+
+
+async def _keys(places: Places, codec: Codec, appender: KafkaAppender, ranges: KafkaRanges) -> SubjectKeys | None:
+    return await opened_keys(places.wrapping, codec, appender, ranges, topic=places.topics.subjects, clock_ms=clock_ms)
+
+
+async def waited_for(name: str, readiness: Readiness, open_it: Callable[[], Awaitable[Opened]]) -> Opened:
+    """What it gives once it works; until then `readiness` tells under that name what is wrong."""
+    tries = 0
+    while True:
+        try:
+            found = await open_it()
+        except (OutsideError, Declined) as error:
+            readiness.missing[name] = str(error)
+            if tries % SAY_EVERY == 0:
+                log.warning("waiting for the %s: %s", name, error)
+            tries += 1
+            await asyncio.sleep(RETRY_S)
+            continue
+        readiness.missing.pop(name, None)
+        if tries:
+            log.info("the %s is there", name)
+        return found
+
+
+async def _partitions(appender: KafkaAppender, topics: RunTopics) -> int:
+    names = (topics.commands, topics.events, topics.previews)
+    counts = {topic: await appender.partitions(topic) for topic in names}
+    if not all(counts.values()) or len(set(counts.values())) > 1:
+        listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+        raise Transient(
+            f"{listed} partitions: they must exist and agree; run python -m loomlog.redpanda.apply", kind="unavailable"
+        )
+    return counts[topics.events]
+
+
+async def _starts(projection: SqlProjection, topic: str, partitions: int) -> dict[int, Start]:
+    """Where the read models stand; a partition they have not begun with is read from its beginning."""
+    try:
+        cursors = await projection.cursors()
+    except Declined as declined:
+        if not has_no_tables(declined):
+            raise
+        cursors = []  # no projector has run here yet
+    found = {
+        cursor.partition: Start(next_offset=cursor.next_offset, term=cursor.term)
+        for cursor in cursors
+        if cursor.topic == topic
+    }
+    return {partition: found.get(partition, Start()) for partition in range(partitions)}
+
+
+async def _live_runs(projection: SqlProjection) -> list[str]:
+    found: list[str] = []
+    after = ""
+    wanted = RunFilter(statuses=frozenset({"running"}))
+    try:
+        while len(found) < LIVE_RUNS_MAX:
+            page = await projection.runs(EVERY_TENANT, wanted, limit=LIVE_RUNS_PAGE, after=after)
+            found += [row.run_id for row in page.rows]
+            after = page.next
+            if not after:
+                break
+    except Declined as declined:
+        if not has_no_tables(declined):
+            raise
+    return found
+
+
+async def _requests(options: KafkaOptions, ranges: KafkaRanges, appender: KafkaAppender) -> KafkaTail:
+    """Requests for clients, from now on. Raises Transient."""
+    partitions = await appender.partitions(REQUESTS_TOPIC)
+    if not partitions:
+        raise Transient(f"there is no topic {REQUESTS_TOPIC}; run python -m loomlog.redpanda.apply", kind="unavailable")
+    return await open_tail(options, REQUESTS_TOPIC, await _ends(ranges, REQUESTS_TOPIC, partitions))
+
+
+async def _ends(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:
+    """Where what comes from now on begins."""
+    return {partition: await ranges.end_offset(topic, partition) for partition in range(partitions)}
+
+
+async def _watch(watch: PositionWatch) -> None:
+    """Follows the positions of the read models, also while the tables do not exist yet."""
+    said = False
+    while True:
+        try:
+            await watch.run()
+        except Permanent as error:
+            if error.kind != "not_found":
+                raise
+            if not said:
+                log.warning("the read models do not exist yet; the projector makes them: %s", error)
+            said = True
+            await asyncio.sleep(RETRY_S)
+
+
+def _described(starts: Mapping[int, Start]) -> str:
+    return ", ".join(f"{partition}:{start.next_offset}" for partition, start in sorted(starts.items()))

@@ -1,0 +1,126 @@
+"""One connection of a client: the wire under it, what comes over it and what is asked of it, in one queue.
+
+Before: clients.py takes the connection. After: a transport's socket (services/api/client_endpoints.py).
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Protocol
+
+from loomlog.schemas.generated.stream_records import ClientRegistered, RemoteToolRequest
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.clients import limits
+from loomlog.services.core.clients.session import Session, due_ms
+
+
+class Gone(Exception):
+    """The client is not there any more."""
+
+
+class Wire(Protocol):
+    """A connection of a transport; text frames both ways."""
+
+    async def receive(self) -> str | None:
+        """The next frame; None for one that is no text. Raises Gone."""
+        ...
+
+    async def send(self, text: str) -> None:
+        """Raises Gone."""
+        ...
+
+    async def close(self, code: int, reason: str) -> None:
+        """Raises Gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What came over the wire; None for bytes."""
+
+    text: str | None
+
+
+class Left:
+    """The wire has ended."""
+
+
+Item = Heard | Left | RemoteToolRequest
+
+
+class Connection:
+    """A client that is connected. `state` is what was said so far; `offer` as it was last told to the runtimes."""
+
+    def __init__(self, caller: Caller, state: Session, wire: Wire) -> None:
+        self.caller = caller
+        self.state = state
+        self.offer: ClientRegistered | None = None
+        self.wire = wire
+        self._items: asyncio.Queue[Item] = asyncio.Queue(maxsize=2 * limits.CALLS_MAX)
+        self._is_read = asyncio.Event()
+
+    @property
+    def connection_id(self) -> str:
+        return self.state.connection_id
+
+    @property
+    def principal(self) -> tuple[str, str]:
+        """Whose runs may ask it: tenant and subject."""
+        return self.caller.tenant, self.caller.subject
+
+    async def read(self) -> None:
+        """Takes frames of the client, each after the one before it was dealt with, until it is gone."""
+        try:
+            while True:
+                self._is_read.clear()
+                await self._items.put(Heard(await self.wire.receive()))
+                await self._is_read.wait()
+        except Gone:
+            await self._items.put(Left())
+
+    def read_on(self) -> None:
+        """The last frame was dealt with."""
+        self._is_read.set()
+
+    def give(self, request: RemoteToolRequest) -> bool:
+        """Whether there is room for the call."""
+        try:
+            self._items.put_nowait(request)
+        except asyncio.QueueFull:
+            return False
+        return True
+
+    async def next(self, now_ms: int) -> Item | None:
+        """What comes first; None when it is time for something."""
+        at_ms = due_ms(self.state)
+        try:
+            async with asyncio.timeout(None if at_ms is None else max(0, at_ms - now_ms) / 1000):
+                return await self._items.get()
+        except TimeoutError:
+            return None
+
+    def left_over(self) -> list[RemoteToolRequest]:
+        """Calls that nobody looked at."""
+        found: list[RemoteToolRequest] = []
+        while not self._items.empty():
+            if isinstance(item := self._items.get_nowait(), RemoteToolRequest):
+                found.append(item)
+        return found
+
+
+async def sent(wire: Wire, text: str) -> None:
+    """Sends a frame. Raises Gone, also when the client does not take it in time."""
+    await _taken(wire.send(text))
+
+
+async def closed(wire: Wire, code: int, reason: str) -> None:
+    """Ends the connection. Raises as `sent`."""
+    await _taken(wire.close(code, reason))
+
+
+async def _taken(sending: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(limits.SEND_S):
+            await sending
+    except TimeoutError as error:
+        raise Gone("the client reads too slowly") from error

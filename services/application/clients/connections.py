@@ -1,0 +1,322 @@
+"""Connections of clients that carry tools out, for every transport that can hold one (reference surfaces 1.10).
+
+A connection lives in the process that took it. What its client offers is a record of loom.client.events, said again
+every RENEW_S, and counts while the process says that it is alive; that is how every runtime knows of it. A runtime asks
+with a request in loom.tool.requests that names the connection; the process that holds it hands the call to the client
+and writes the result to loom.tool.results. What is said over the connection is decided by services/core/clients.
+
+When the connection ends, for whatever reason, every call that the client had gets its unknown outcome first and the end
+of the connection is told after it. When the process dies, nobody can tell: the runtimes see its word fail to come.
+
+Requests are read from the first connection on; most installations have none.
+
+Before: a transport. After: client_connection.py, services/core/clients/session.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import LogAppender, LogRecord, LogTail, Outgoing
+from loomlog.connectors.tools.remote_calls import CONNECTION_HEADER, RESULTS_TOPIC
+from loomlog.schemas.codec import Codec, Record, Undecodable
+from loomlog.schemas.generated.stream_records import (
+    ClientHostAlive,
+    ClientLeft,
+    ClientRegistered,
+    RemoteToolRequest,
+    RemoteToolResult,
+)
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.clients.connection import Connection, Gone, Heard, Left, Wire, closed, sent
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import RUNS_CREATE
+from loomlog.services.core.clients import limits, session
+from loomlog.services.core.clients.session import Act, Answer, Close, Offer, Send, Session
+from loomlog.services.stream.global_tables.global_table import PARTITION
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+APPEND_RETRY_S = 0.2
+APPEND_WAIT_S = 15.0
+"""How long a record about a client is tried again; the runtimes tell the model without it when it is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientBounds:
+    """What the operator allows: bytes of a frame, connections of one principal in one process."""
+
+    frame_bytes: int = 1024 * 1024
+    connections: int = 8
+
+
+class Clients:
+    """The connections of this process."""
+
+    def __init__(
+        self,
+        appender: LogAppender,
+        codec: Codec,
+        *,
+        topic: str,
+        clock_ms: Callable[[], int],
+        fresh_token: Callable[[], str],
+        bounds: ClientBounds,
+        results_topic: str = RESULTS_TOPIC,
+        beat_s: float = limits.BEAT_S,
+    ) -> None:
+        """`topic` is that of registrations."""
+        self.bounds = bounds
+        self.host = fresh_token()
+        self._appender = appender
+        self._codec = codec
+        self._topic = topic
+        self._results_topic = results_topic
+        self._clock_ms = clock_ms
+        self._beat_s = beat_s
+        self._connections: dict[str, Connection] = {}
+        self._count = 0
+        self._wanted = asyncio.Event()
+        self._listening = asyncio.Event()
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections)
+
+    # --- one connection ----------------------------------------------------------------------------------------------
+
+    async def serve(self, caller: Caller, wire: Wire) -> None:
+        """Serves a connection until it ends. Raises Declined for a caller without the right, before anything else."""
+        demand(caller, RUNS_CREATE)
+        if refusal := self._no_room(caller):
+            await self._refuse(wire, refusal)
+            return
+        self._count += 1
+        connection_id = f"{self.host}.{self._count}"
+        state = Session(
+            connection_id=connection_id,
+            frame_bytes_max=self.bounds.frame_bytes,
+            hello_by_ms=self._clock_ms() + int(limits.HELLO_S * 1000),
+        )
+        connection = self._connections[connection_id] = Connection(caller, state, wire)
+        self._wanted.set()
+        try:
+            if not await self._listens():
+                await self._refuse(wire, "the log cannot be read now; try again in a moment")
+                return
+            async with asyncio.TaskGroup() as group:
+                reading = group.create_task(connection.read())
+                await self._converse(connection)
+                reading.cancel()
+        except* Gone:
+            pass
+        finally:
+            del self._connections[connection_id]
+            await asyncio.shield(self._end(connection))
+
+    async def _listens(self) -> bool:
+        """Requests are read: what is offered before could be asked for in vain."""
+        try:
+            async with asyncio.timeout(APPEND_WAIT_S):
+                await self._listening.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _converse(self, connection: Connection) -> None:
+        """Until either side ends it."""
+        while True:
+            item = await connection.next(self._clock_ms())
+            now_ms = self._clock_ms()
+            match item:
+                case Left():
+                    return
+                case Heard(text=None):
+                    after, acts = session.heard_bytes(connection.state)
+                case Heard(text=str(text)):
+                    after, acts = session.heard(connection.state, text, now_ms)
+                case RemoteToolRequest():
+                    after, acts = session.asked(connection.state, item, now_ms)
+                case None:
+                    after, acts = session.waited(connection.state, now_ms)
+            connection.state = after
+            if isinstance(item, Heard):
+                connection.read_on()
+            if await self._carry_out(connection, acts):
+                return
+
+    async def _carry_out(self, connection: Connection, acts: tuple[Act, ...]) -> bool:
+        """Whether the connection is to end now. Raises Gone, also for a client that takes nothing any more."""
+        for act in acts:
+            match act:
+                case Send(frame=frame):
+                    await sent(connection.wire, session.written(frame))
+                case Answer():
+                    await self._answer(act)
+                case Offer():
+                    await self._register(connection, act)
+                case Close(code=code, reason=reason):
+                    await closed(connection.wire, code, reason)
+                    return True
+        return False
+
+    async def _end(self, connection: Connection) -> None:
+        """Tells what became of the calls, and then that nobody is there."""
+        _, acts = session.left(connection.state)
+        for act in acts:
+            if isinstance(act, Answer):
+                await self._answer(act)
+        for request in connection.left_over():
+            await self._answer(session.not_begun(request, "the client went away before it was handed the call"))
+        if connection.offer is not None:
+            over = ClientLeft(connection_id=connection.connection_id, host=self.host, at_ms=self._clock_ms())
+            await self._tell(over)
+
+    def _no_room(self, caller: Caller) -> str:
+        """Why a connection more is too many; empty when it is not."""
+        if len(self._connections) >= limits.CONNECTIONS_MAX:
+            return f"this process holds {limits.CONNECTIONS_MAX} connections; try another replica, or later"
+        own = (caller.tenant, caller.subject)
+        held = sum(one.principal == own for one in self._connections.values())
+        return "" if held < self.bounds.connections else f"this principal has {held} connections already"
+
+    async def _refuse(self, wire: Wire, message: str) -> None:
+        try:
+            for act in session.full(message):
+                if isinstance(act, Send):
+                    await sent(wire, session.written(act.frame))
+                elif isinstance(act, Close):
+                    await closed(wire, act.code, act.reason)
+        except Gone:
+            return
+
+    # --- the log -----------------------------------------------------------------------------------------------------
+
+    async def run(self, open_requests: Callable[[], Awaitable[LogTail]]) -> None:
+        """Reads requests from the first connection on, and says that this process is alive while it holds any.
+
+        `open_requests` gives a tail that stands at the end. Raises Transient when it cannot.
+        """
+        await self._wanted.wait()
+        requests = await self._opened(open_requests)
+        try:
+            self._listening.set()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow(requests), name="requests for clients")
+                group.create_task(self._live(), name="clients of this process")
+        finally:
+            await requests.close()
+
+    async def _opened(self, open_requests: Callable[[], Awaitable[LogTail]]) -> LogTail:
+        while True:
+            try:
+                return await open_requests()
+            except Transient as error:
+                log.warning("requests for clients cannot be read yet: %s", error)
+                await asyncio.sleep(POLL_S)
+
+    async def _follow(self, requests: LogTail) -> None:
+        while True:
+            try:
+                found = await requests.poll(timeout_s=POLL_S)
+            except Transient as error:
+                log.warning("requests for clients: %s", error)
+                await asyncio.sleep(POLL_S)
+                continue
+            for records in found.values():
+                for record in records:
+                    await self._arrived(record)
+
+    async def _arrived(self, record: LogRecord) -> None:
+        connection_id = dict(record.headers).get(CONNECTION_HEADER, b"").decode(errors="replace")
+        if connection_id.partition(".")[0] != self.host:
+            return
+        try:
+            request = self._codec.decode(record.value or b"").record
+        except Undecodable as error:
+            log.error("%s/%d/%d cannot be read: %s", record.topic, record.partition, record.offset, error)
+            return
+        if not isinstance(request, RemoteToolRequest):
+            log.error("%s/%d/%d is a %s", record.topic, record.partition, record.offset, type(request).__name__)
+            return
+        await self._deliver(request)
+
+    async def _deliver(self, request: RemoteToolRequest) -> None:
+        connection = self._connections.get(request.connection_id)
+        if connection is None or connection.principal != (request.tenant, request.subject):
+            await self._answer(session.not_begun(request, "the client is not connected any more"))
+        elif not connection.give(request):
+            await self._answer(session.not_begun(request, "the client has too much to do already"))
+
+    async def _live(self) -> None:
+        beats = max(1, int(limits.RENEW_S / self._beat_s))
+        count = 0
+        while True:
+            await asyncio.sleep(self._beat_s)
+            if not self._connections:
+                continue
+            count += 1
+            await self._tell(ClientHostAlive(host=self.host, at_ms=self._clock_ms()))
+            if count % beats == 0:
+                for connection in list(self._connections.values()):
+                    if connection.offer is not None and connection.connection_id in self._connections:
+                        await self._tell(_renewed(connection.offer, self._clock_ms()))
+
+    async def _register(self, connection: Connection, offer: Offer) -> None:
+        now_ms = self._clock_ms()
+        connection.offer = ClientRegistered(
+            connection_id=connection.connection_id,
+            host=self.host,
+            tenant=connection.caller.tenant,
+            subject=connection.caller.subject,
+            client=offer.client,
+            tools=offer.tools,
+            registered_at_ms=now_ms,
+            at_ms=now_ms,
+        )
+        if not await self._tell(connection.offer):
+            raise Gone("the log did not take the registration")
+
+    async def _tell(self, record: ClientRegistered | ClientLeft | ClientHostAlive) -> bool:
+        return await self._append(self._topic, None, record)
+
+    async def _answer(self, answer: Answer) -> None:
+        """The result of a call, in the log; in the partition of its key, as every result."""
+        request = answer.request
+        key = request.idempotency_key.encode()
+        result = RemoteToolResult(
+            idempotency_key=request.idempotency_key,
+            request_id=request.request_id,
+            run_id=request.run_id,
+            tenant=request.tenant,
+            text=answer.text,
+            is_error=answer.is_error,
+            outcome=answer.outcome,
+        )
+        await self._append(self._results_topic, key, result)
+
+    async def _append(self, topic: str, key: bytes | None, record: Record) -> bool:
+        """Whether it is in the log; everything said here may be said twice."""
+        outgoing = Outgoing(key=key, value=self._codec.encode(record))
+        try:
+            async with asyncio.timeout(APPEND_WAIT_S):
+                while True:
+                    try:
+                        count = 1 if key is None else await self._appender.partitions(topic)
+                        partition = PARTITION if key is None else partition_of(key, count)
+                        await self._appender.append(topic, partition, [outgoing])
+                        return True
+                    except Transient as error:
+                        log.warning("%s: a %s is told again: %s", topic, type(record).__name__, error)
+                        await asyncio.sleep(APPEND_RETRY_S)
+        except TimeoutError:
+            log.error("%s: a %s could not be told within %g s", topic, type(record).__name__, APPEND_WAIT_S)
+            return False
+
+
+def _renewed(offer: ClientRegistered, at_ms: int) -> ClientRegistered:
+    return replace(offer, at_ms=at_ms)

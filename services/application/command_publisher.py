@@ -1,0 +1,226 @@
+"""Commands on their way into the log: one batch for each partition and each moment the wire is free.
+
+Whatever came together while a batch was under way travels in the next one (group commit), so a thousand starts a
+second are some dozens of appends. Each partition is a lane of its own: one that has lost its leader does not hold up
+the others, and lanes whose answers come together fly together again.
+
+An unknown outcome is appended again, the same commands with the same ids: owners recognise a repetition. What is not
+in the log when its time is up is given up, and its sender is told whether it may be in the log all the same.
+
+Before: runs.py, control.py. After: the owner of the partition reads loom.<family>.commands.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.kafka import MAX_BATCH_BYTES
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import LogAppender, Outgoing
+from loomlog.schemas.codec import Codec, Record
+from loomlog.schemas.sticky_partitioner import Placer
+from loomlog.services.application import limits
+from loomlog.services.application.errors import RETRY_SOON_S, Declined
+
+log = logging.getLogger(__name__)
+
+RECORD_OVERHEAD_BYTES = 260
+"""What key, headers and framing of a record take at most besides its value."""
+SOURCE = b"/loomlog/commands"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command lies."""
+
+    partition: int
+    offset: int
+
+
+class _Waiting:
+    """A command whose sender waits."""
+
+    __slots__ = ("deadline", "done", "outgoing", "sent", "size")
+
+    def __init__(self, outgoing: Outgoing, size: int, deadline: float, done: "asyncio.Future[Place]") -> None:
+        self.outgoing = outgoing
+        self.size = size
+        self.deadline = deadline
+        self.done = done
+        self.sent = False
+
+
+class _Lane:
+    """One partition."""
+
+    __slots__ = ("flying", "number", "queue")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.queue: deque[_Waiting] = deque()
+        self.flying = False
+
+
+class Publisher:
+    """Appends commands. `open` once, then `run` as a task; `publish` from anywhere."""
+
+    def __init__(
+        self,
+        appender: LogAppender,
+        codec: Codec,
+        *,
+        topic: str,
+        wait_s: float = limits.PUBLISH_WAIT_S,
+        retry_s: float = limits.PUBLISH_RETRY_S,
+        on_batch: Callable[[int], None] = lambda records: None,
+    ) -> None:
+        self.topic = topic
+        self.batches = 0
+        self.records = 0
+        self.unknown_outcomes = 0
+        self._appender = appender
+        self._codec = codec
+        self._wait_s = wait_s
+        self._retry_s = retry_s
+        self._on_batch = on_batch
+        self._lanes: list[_Lane] = []
+        self._placer: Placer | None = None
+        self._ready = asyncio.Event()
+        self._waiting = 0
+        self._waiting_bytes = 0
+
+    @property
+    def waiting(self) -> int:
+        """Commands that are not in the log yet."""
+        return self._waiting
+
+    @property
+    def partitions(self) -> int:
+        return len(self._lanes)
+
+    async def open(self) -> None:
+        """Learns how many partitions there are. Raises Transient when the broker does not answer."""
+        self._lanes = [_Lane(number) for number in range(await self._appender.partitions(self.topic))]
+        self._placer = Placer(len(self._lanes))
+
+    def placed(self, fresh: str, at_ms: int) -> str:
+        """The fresh token of a run that begins now, in the partition of those that begin with it."""
+        assert self._placer is not None, f"{self.topic} is not open"
+        return self._placer.placed(fresh, at_ms)
+
+    def partition_of(self, key: str) -> int:
+        """The partition of a key, the same in the commands and the events topic."""
+        assert self._lanes, f"{self.topic} is not open or has no partitions"
+        return partition_of(key.encode(), len(self._lanes))
+
+    async def publish(self, key: str, command_id: str, command: Record, *, traceparent: str = "") -> Place:
+        """Where the command lies once every replica has it. Raises Declined(log_unavailable) within `wait_s`."""
+        value = self._codec.encode(command)
+        if len(value) > limits.COMMAND_BYTES_MAX:
+            raise Declined(
+                "payload_too_large", f"the request has {len(value)} bytes, at most {limits.COMMAND_BYTES_MAX} fit"
+            )
+        lane = self._lanes[self.partition_of(key)]
+        size = len(value) + RECORD_OVERHEAD_BYTES
+        if self._waiting >= limits.PUBLISH_WAITING_MAX or self._waiting_bytes + size > limits.PUBLISH_WAITING_BYTES:
+            raise self._given_up(f"{self._waiting} commands wait already", sent=False)
+        loop = asyncio.get_running_loop()
+        outgoing = Outgoing(
+            key=key.encode(), value=value, headers=_headers(command_id, command.SCHEMA, traceparent.encode())
+        )
+        waiting = _Waiting(outgoing, size, loop.time() + self._wait_s, loop.create_future())
+        timer = loop.call_at(waiting.deadline, self._expire, lane, waiting)
+        self._waiting += 1
+        self._waiting_bytes += size
+        lane.queue.append(waiting)
+        self._ready.set()
+        try:
+            return await waiting.done
+        finally:
+            timer.cancel()
+            self._waiting -= 1
+            self._waiting_bytes -= size
+
+    async def run(self) -> None:
+        """Sends until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._ready.wait()
+                self._ready.clear()
+                for lane in self._lanes:
+                    if lane.queue and not lane.flying and (batch := _take(lane)):
+                        lane.flying = True
+                        group.create_task(self._fly(lane, batch))
+
+    async def _fly(self, lane: _Lane, batch: Sequence[_Waiting]) -> None:
+        for waiting in batch:
+            waiting.sent = True
+        try:
+            base = await self._appender.append(self.topic, lane.number, [waiting.outgoing for waiting in batch])
+        except UnknownOutcome as error:
+            self.unknown_outcomes += 1
+            log.warning("%d commands for partition %d go again: %s", len(batch), lane.number, error)
+            # Those whose sender was told already are left out by _take.
+            lane.queue.extendleft(reversed(batch))
+            await asyncio.sleep(self._retry_s)
+        else:
+            self.batches += 1
+            self.records += len(batch)
+            self._on_batch(len(batch))
+            for index, waiting in enumerate(batch):
+                if not waiting.done.done():
+                    waiting.done.set_result(Place(lane.number, base + index))
+        lane.flying = False
+        if lane.queue:
+            self._ready.set()
+
+    def _expire(self, lane: _Lane, waiting: _Waiting) -> None:
+        if not waiting.done.done():
+            waiting.done.set_exception(self._given_up(f"no acknowledgement in {self._wait_s:g} s", sent=waiting.sent))
+        # While the wire is stuck nobody takes from the lane; it must not grow for as long as the broker is away.
+        while lane.queue and lane.queue[0].done.done():
+            lane.queue.popleft()
+
+    def _given_up(self, why: str, *, sent: bool) -> Declined:
+        what = (
+            "the outcome is unknown: the command may still reach the log. Repeat the request with the same "
+            "Idempotency-Key, then it is carried out once"
+            if sent
+            else "nothing was sent, so repeating the request is safe"
+        )
+        return Declined(
+            "log_unavailable",
+            f"the log cannot be written ({why}); {what}",
+            retry_after_s=RETRY_SOON_S,
+            details={"outcome": "unknown" if sent else "not_sent"},
+        )
+
+
+def _take(lane: _Lane) -> list[_Waiting]:
+    """The next batch of a lane, without those whose sender has gone."""
+    batch: list[_Waiting] = []
+    size = 0
+    while lane.queue:
+        waiting = lane.queue[0]
+        if waiting.done.done():
+            lane.queue.popleft()
+            continue
+        if batch and size + waiting.size > MAX_BATCH_BYTES:
+            break
+        batch.append(lane.queue.popleft())
+        size += waiting.size
+    return batch
+
+
+def _headers(command_id: str, schema: str, traceparent: bytes) -> tuple[tuple[str, bytes], ...]:
+    """CloudEvents attributes for tools that do not read Avro, and the trace context for the owner."""
+    headers = (
+        ("ce_specversion", b"1.0"),
+        ("ce_id", command_id.encode()),
+        ("ce_type", schema.encode()),
+        ("ce_source", SOURCE),
+    )
+    return (*headers, ("traceparent", traceparent)) if traceparent else headers

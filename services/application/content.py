@@ -1,0 +1,194 @@
+"""User content at the edge of the command layer: sealed as it comes in, opened for whoever may see it.
+
+Everything behind (commands, events, rows, the hub's ring, frames and states that are kept) holds tokens. They are
+opened at the last moment, for one answer and the tenant of what it shows, so that nothing but the key has to be
+forgotten when a subject is erased. Without a key everything stays as it is.
+
+Before: a use case has found what its caller may see. After: a transport writes it. runs.py and control.py seal.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+import orjson
+
+from loomlog.connectors.crypto.content_encryption import MARK, has_tokens, is_token
+from loomlog.connectors.errors import OutsideError
+from loomlog.projections.frames.frame import Frame
+from loomlog.projections.frames.frame_json import parsed
+from loomlog.projections.frames.masking import masked
+from loomlog.projections.interrupts import InterruptRow
+from loomlog.projections.runs import RunRow
+from loomlog.projections.transcript import TranscriptRow
+from loomlog.services.application.errors import RETRY_SOON_S, Declined, away
+from loomlog.services.stream.encryption.subject_keys import NewerKey, Seal, SubjectKeys
+
+Shown = TypeVar("Shown")
+
+
+def keys_away(error: OutsideError) -> Declined:
+    """Why a key of a subject cannot be had: the log does not answer, or this process has an old key-encryption key."""
+    if isinstance(error, NewerKey):
+        return Declined("keys_unavailable", str(error), retry_after_s=RETRY_SOON_S)
+    return away("log", error)
+
+
+class Content:
+    """Seals and opens. `keys` None: content is not encrypted."""
+
+    def __init__(self, keys: SubjectKeys | None = None) -> None:
+        self.keys = keys
+
+    async def seal(self, tenant: str, subject: str) -> Seal | None:
+        """Seals for that user of the tenant; None when content is not encrypted. Raises Declined."""
+        if self.keys is None:
+            return None
+        try:
+            sealer = await self.keys.sealer(tenant, subject)
+        except OutsideError as error:
+            raise keys_away(error) from error
+        return lambda text, untrusted: sealer.untrusted(text) if untrusted else sealer.text(text)
+
+    async def digest(self, tenant: str, subject: str, digest: str) -> str:
+        """A digest of content that nobody can compare with a guess. Raises Declined."""
+        if self.keys is None or not digest:
+            return digest
+        try:
+            return (await self.keys.sealer(tenant, subject)).key.digest(digest)
+        except OutsideError as error:
+            raise keys_away(error) from error
+
+    async def know(self, value: Any) -> None:
+        """Makes sure that what is known of the keys in a value is up to date. Raises Declined."""
+        if self.keys is None:
+            return
+        try:
+            await self.keys.know(*_strings(value))
+        except OutsideError as error:
+            raise keys_away(error) from error
+
+    async def shown(self, value: Shown, tenant: str) -> Shown:
+        """The value with every text in it in clear; hashes in it are those of what is stored. Raises Declined."""
+        if self.keys is None:
+            return value
+        await self.know(value)
+        opened: Shown = self._opened(value, tenant)
+        return opened
+
+    async def rows(self, rows: Sequence[RunRow]) -> tuple[RunRow, ...]:
+        """Runs as they are shown. Raises Declined."""
+        if self.keys is None:
+            return tuple(rows)
+        await self.know([text for row in rows for text in (row.error, row.metadata, row.parent_context)])
+        return tuple([self._row(row) for row in rows])
+
+    async def row(self, row: RunRow) -> RunRow:
+        """As `rows`, for one."""
+        return row if self.keys is None else (await self.rows([row]))[0]
+
+    async def transcript(self, rows: Sequence[TranscriptRow]) -> tuple[TranscriptRow, ...]:
+        """Stored frames as they are shown. Raises Declined."""
+        if self.keys is None:
+            return tuple(rows)
+        await self.know([text for row in rows for text in (row.event, row.payload or "")])
+        return tuple(
+            [
+                row._replace(event=self._stored(row.event, row.tenant), payload=self._json(row.payload, row.tenant))
+                for row in rows
+            ]
+        )
+
+    async def interrupts(self, rows: Sequence[InterruptRow]) -> tuple[InterruptRow, ...]:
+        """Interrupts as they are shown. Raises Declined."""
+        if self.keys is None:
+            return tuple(rows)
+        await self.know([text for row in rows for text in (row.question, row.options, row.context, row.answer)])
+        return tuple([self._interrupt(row) for row in rows])
+
+    def text(self, text: str, tenant: str) -> str:
+        """A text in clear; `know` first."""
+        return text if self.keys is None else self.keys.opened(text, tenant)
+
+    def frame(self, frame: Frame, tenant: str) -> Frame:
+        """A live frame in clear; `know` first."""
+        return replace(frame, event=self._event(frame.event, tenant))
+
+    def _row(self, row: RunRow) -> RunRow:
+        return row._replace(
+            error=self.text(row.error, row.tenant),
+            metadata=self._json(row.metadata, row.tenant),
+            parent_context=self._json(row.parent_context, row.tenant),
+        )
+
+    def _interrupt(self, row: InterruptRow) -> InterruptRow:
+        return row._replace(
+            question=self._opened(row.question, row.tenant),
+            options=self._json(row.options, row.tenant),
+            context=self._opened(row.context, row.tenant),
+            answer=self._opened(row.answer, row.tenant),
+        )
+
+    def _stored(self, event: str, tenant: str) -> str:
+        """A stored frame in clear, with masked what could not be masked while it was a token."""
+        if MARK not in event:
+            return event
+        return orjson.dumps(masked(self._event(orjson.loads(event), tenant))).decode()
+
+    def _json(self, text: Any, tenant: str) -> Any:
+        if not isinstance(text, str) or MARK not in text:
+            return text
+        value = orjson.loads(text)
+        return orjson.dumps(
+            self._event(value, tenant) if isinstance(value, dict) else self._opened(value, tenant)
+        ).decode()
+
+    def _event(self, event: Mapping[str, Any], tenant: str) -> dict[str, Any]:
+        opened: dict[str, Any] = self._opened(dict(event), tenant)
+        use = event.get("tool_use")
+        if isinstance(use, dict) and isinstance(sealed := use.get("input"), str) and is_token(sealed, untrusted=False):
+            # The frame was made from the token; in clear it would have shown the arguments as JSON.
+            opened["tool_use"]["input"] = parsed(opened["tool_use"]["input"])
+        acted = event.get("hook_acted")
+        if (
+            isinstance(acted, dict)
+            and isinstance(given := acted.get("input"), str)
+            and is_token(given, untrusted=False)
+        ):
+            opened["hook_acted"]["input"] = parsed(opened["hook_acted"]["input"])
+        return opened
+
+    def _opened(self, value: Any, tenant: str) -> Any:
+        """The same shape with the texts opened; what holds no token is the same object."""
+        if isinstance(value, str):
+            return self.text(value, tenant) if has_tokens(value) else value
+        if isinstance(value, list):
+            return [self._opened(item, tenant) for item in value]
+        if isinstance(value, tuple):
+            items = [self._opened(item, tenant) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        if isinstance(value, Mapping):
+            return {name: self._opened(item, tenant) for name, item in value.items()}
+        if is_dataclass(value) and not isinstance(value, type):
+            found = {field.name: getattr(value, field.name) for field in fields(value)}
+            changes = {name: now for name, was in found.items() if (now := self._opened(was, tenant)) != was}
+            return replace(value, **changes) if changes else value
+        return value
+
+
+IN_CLEAR = Content()
+"""Content is not encrypted."""
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _strings(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _strings(getattr(value, field.name))

@@ -1,0 +1,183 @@
+"""The one way a use case says no: a stable code, a sentence that says what to do, and sometimes when to come again.
+
+Transports translate the code (services/api/responses.py has the HTTP status of each) and add nothing. The codes are a
+closed list, so that a transport which does not know one fails in a test and not in front of a client.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from loomlog.connectors.errors import OutsideError, Permanent
+from loomlog.schemas.generated.values import LimitNotice
+
+RETRY_LATER_S = 5
+"""What a caller is told who met a bound: runs take seconds, so sooner is of no use (parity: reference surfaces 0.5)."""
+RETRY_SOON_S = 1
+"""What a caller is told who met something that passes quickly: a start, a projection a little behind."""
+
+CODES = frozenset(
+    {
+        # what was asked
+        "bad_request",
+        "invalid_registration",
+        "confirm_mismatch",
+        "unknown_agent",
+        "unsupported_media_type",
+        "payload_too_large",
+        "empty_text",
+        "invalid_answer",
+        "encryption_off",
+        "credentials_off",
+        "idempotency_key_reused",
+        # who asked
+        "unauthorized",
+        "insufficient_scope",
+        "tier_agent_not_available",
+        "operator_key_restricted",
+        "forbidden_origin",
+        # what it was asked of
+        "not_found",
+        "unknown_agent_id",
+        "provider_unknown",
+        "unknown_preset",
+        "route_not_found",
+        "method_not_allowed",
+        "upgrade_required",
+        "session_busy",
+        "agent_id_in_use",
+        "run_quarantined",
+        "nothing_to_resolve",
+        "run_paused",
+        "interrupt_closed",
+        "interrupt_expired",
+        "not_interactive",
+        "not_mid_turn",
+        "bad_fork_point",
+        "content_erased",
+        "run_id_taken",
+        "snapshot_not_found",
+        "snapshot_too_large",
+        "snapshot_version_too_new",
+        "snapshot_version_unknown",
+        "restore_failed",
+        "keys_missing",
+        "content_in_clear",
+        "already_pausing",
+        "not_paused",
+        "run_busy",
+        "agent_gone",
+        "empty_source",
+        "nothing_to_compact",
+        "compaction_failed",
+        "already_quarantined",
+        "not_quarantined",
+        # bounds
+        "backpressure",
+        "per_user_quota_exhausted",
+        "provider_concurrency_exhausted",
+        "token_limit_exceeded",
+        "queue_full",
+        "too_many_streams",
+        # what is away, or not there yet
+        "runtime_paused",
+        "tier_unavailable",
+        "pin_unavailable",
+        "provider_unavailable",
+        "provider_list_failed",
+        "probe_unavailable",
+        "log_unavailable",
+        "keys_unavailable",
+        "projection_unavailable",
+        "blobs_unavailable",
+        "credentials_unavailable",
+        "starting",
+        "stopping",
+        "outside_unavailable",
+        "run_pending",
+        "input_pending",
+        "cancel_pending",
+        "resolve_pending",
+        "import_pending",
+        "pause_pending",
+        "compact_pending",
+        "limit_pending",
+        "quarantine_pending",
+        "not_yet",
+        "internal",
+    }
+)
+
+REFUSALS: Mapping[str, str] = {"invalid_argument": "bad_request", "invalid_request": "bad_request"}
+"""Codes of a run's owner that callers know by another name."""
+
+
+FULL: Mapping[str, str] = {"per_user_quota_exhausted": "user_id", "provider_concurrency_exhausted": "provider"}
+"""Under which name an answer tells who has all that he may have (parity: reference surfaces 0.5)."""
+
+
+class Declined(Exception):
+    """Nothing was done, or (the codes that end in _pending) it will be done later. `details` join the answer."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        retry_after_s: int | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        assert code in CODES, code
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retry_after_s = retry_after_s
+        self.details: Mapping[str, Any] = details or {}
+
+
+def bad_request(message: str) -> Declined:
+    """The request itself is wrong; the message names the field."""
+    return Declined("bad_request", message)
+
+
+def refused(code: str, message: str, limit: LimitNotice | None = None, *, about: str = "", cap: int = 0) -> Declined:
+    """What the owner of a run decided. A code of a newer owner that this process does not know is shown as it is.
+
+    `limit`: the one on spending that was reached; `about`, `cap`: the user or provider that is full, and the bound.
+    """
+    known = REFUSALS.get(code, code)
+    if known not in CODES:
+        return Declined("bad_request", f"{code}: {message}")
+    waits = known in (
+        "backpressure",
+        "per_user_quota_exhausted",
+        "provider_concurrency_exhausted",
+    )
+    details = None if limit is None else {k: v for k, v in limit.to_avro().items() if k != "severity"}
+    if known in FULL:
+        details = {FULL[known]: about, "cap": cap}
+    return Declined(known, message, retry_after_s=RETRY_LATER_S if waits else None, details=details)
+
+
+def stopping() -> Declined:
+    """The process ends before it knows an answer."""
+    return Declined(
+        "stopping",
+        "this process is being stopped before it could answer; what was asked may still take effect: ask again, with "
+        "the same Idempotency-Key",
+        retry_after_s=RETRY_SOON_S,
+    )
+
+
+def away(what: str, error: OutsideError) -> Declined:
+    """Something outside does not answer: log, projection, blobs or credentials. Its details are not for callers."""
+    hint = "it is not set up rightly; see the logs" if isinstance(error, Permanent) else "try again in a moment"
+    names = {
+        "log": "the log",
+        "projection": "the read models",
+        "blobs": "the blob store",
+        "credentials": "the store of credentials",
+        "outside": "something that is needed for this",
+    }
+    return Declined(
+        f"{what}_unavailable", f"{names[what]} cannot be reached ({error.kind}); {hint}", retry_after_s=RETRY_SOON_S
+    )

@@ -1,0 +1,88 @@
+"""Large texts and images of a request go to the blob store; the command keeps their hash, size and type.
+
+A block over INLINE_BYTES always goes. If many smaller ones together are too much for one command, the largest go too,
+until it fits. System texts stay inline, because a run is pinned to them as they are and they are small; a request
+whose system texts alone are too much is refused.
+
+The store is content-addressed, so a blob whose command is never sent, or sent twice, does no harm.
+Before: requests.py has checked the blocks. After: runs.py builds the command.
+"""
+
+from dataclasses import dataclass, replace
+
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.protocols import Blobs
+from loomlog.schemas.generated.values import BlobRef, ContentBlock, Segment
+from loomlog.services.application.errors import Declined, away
+from loomlog.services.application.limits import COMMAND_BYTES_MAX, INLINE_BYTES
+
+COMMAND_ROOM_BYTES = 150_000
+"""What a command may hold besides its blocks: metadata, narrowing lists, ids."""
+REF_BYTES = 150
+"""A block whose payload is in the blob store, roughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    segment: int
+    block: int
+    size: int
+
+
+async def offloaded(segments: tuple[Segment, ...], blobs: Blobs) -> tuple[Segment, ...]:
+    """The segments with large payloads replaced by references. Raises Declined."""
+    sizes = [[_size(block) for block in segment.content] for segment in segments]
+    room = COMMAND_BYTES_MAX - COMMAND_ROOM_BYTES
+    total = sum(map(sum, sizes))
+    if total <= INLINE_BYTES:
+        return segments  # the usual case: nothing can be over the bound
+    movable = sorted(
+        (
+            _Place(number, place, size)
+            for number, (segment, found) in enumerate(zip(segments, sizes, strict=True))
+            if segment.role == "user"
+            for place, size in enumerate(found)
+            if size > REF_BYTES
+        ),
+        key=lambda place: -place.size,
+    )
+    moved = []
+    for place in movable:
+        if place.size <= INLINE_BYTES and total <= room:
+            break
+        moved.append(place)
+        total -= place.size - REF_BYTES
+    if total > room:
+        raise Declined(
+            "payload_too_large",
+            f"system texts and blocks that stay in the command have {total} bytes together, at most {room} fit; "
+            "put long material into user blocks",
+        )
+    contents = [list(segment.content) for segment in segments]
+    for place in moved:
+        contents[place.segment][place.block] = await _moved(contents[place.segment][place.block], blobs)
+    return tuple(
+        Segment(role=segment.role, content=tuple(content)) for segment, content in zip(segments, contents, strict=True)
+    )
+
+
+async def text_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
+    """One text for a command: itself when it is short, else where it lies. Raises Declined."""
+    data = text.encode()
+    return (text, None) if len(data) <= INLINE_BYTES else ("", await _put(data, blobs))
+
+
+def _size(block: ContentBlock) -> int:
+    return len(block.data) if block.type == "image" else len(block.text.encode())
+
+
+async def _moved(block: ContentBlock, blobs: Blobs) -> ContentBlock:
+    # Of an image it is the base64 text that is stored: what a provider is sent.
+    return replace(block, text="", data="", blob=await _put((block.data or block.text).encode(), blobs))
+
+
+async def _put(data: bytes, blobs: Blobs) -> BlobRef:
+    try:
+        return await blobs.put(data)
+    except OutsideError as error:
+        raise away("blobs", error) from error

@@ -1,0 +1,333 @@
+"""The raw log as its owners may look at it: what was decided, where it lies, under which term.
+
+The audit index (projections/audit.py) says where a run lies; the records themselves are read from the log, never from
+a copy, through the one reading rule. A page scans a bounded number of records, so it may come back with few events or
+none and a place to go on from. Records of a fenced owner are left out of lists; `record` shows them and says `stale`.
+
+Before: a transport. After: log_window.py reads the log.
+"""
+
+import asyncio
+import base64
+import binascii
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import LogRanges, LogRecord
+from loomlog.schemas.codec import Codec, Undecodable, peek, read_envelope
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.ids import ID_PATTERN
+from loomlog.schemas.reader import TermReader
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import RETRY_LATER_S, Declined, away, bad_request
+from loomlog.services.application.queries.log_window import LogWindow
+from loomlog.services.application.queries.read_models import scope_of
+from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.core.access.decide import Caller, Owner, reach, sees
+from loomlog.services.core.access.scopes import RUNS_READ
+
+READ_WAIT_S = 10.0
+"""How long one page may take."""
+CLOCK_SLACK_MS = 60_000
+"""How far the times of neighbouring records may be out of order: writers have clocks of their own."""
+PLACE = re.compile(r"(\d{1,9}):(\d{1,18}):(-?\d{1,18})\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventQuery:
+    """Which events. Offsets need a partition; times are UTC milliseconds; both ends: from <= x < to."""
+
+    run_id: str = ""
+    type: str = ""
+    """Short or full name of the record."""
+    partition: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+    limit: int = limits.EVENTS_DEFAULT
+    cursor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView:
+    """A record of the log in words. `payload` is its body; `at_ms` and `seq` are 0 for what has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    type: str
+    run_id: str
+    tenant: str
+    term: int
+    seq: int
+    at_ms: int
+    cause_id: str
+    cause_offset: int
+    payload: Mapping[str, Any]
+    stale: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPage:
+    """Events by partition and offset. `next` is the place to go on from, empty at the end."""
+
+    events: tuple[EventView, ...]
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Where to read in one partition. `term` None: to be found."""
+
+    partition: int
+    start: int
+    end: int
+    term: int | None
+
+
+class AuditLog:
+    """Looks into the events topic."""
+
+    def __init__(
+        self, sources: Sources, ranges: LogRanges, codec: Codec, *, events_topic: str, commands_topic: str
+    ) -> None:
+        self._sources = sources
+        self._codec = codec
+        self._events = LogWindow(ranges, codec, events_topic)
+        self._commands = LogWindow(ranges, codec, commands_topic)
+        self._waiting = 0
+        self._turn = asyncio.Lock()
+
+    async def events(self, caller: Caller, query: EventQuery) -> EventPage:
+        """A page of events the caller may see. Raises Declined."""
+        demand(caller, RUNS_READ)
+        types = self._ids_of_type(query.type) if query.type else None
+        if query.run_id:
+            ranges = [await self._range_of_run(caller, query)]
+        else:
+            if caller.is_isolated:
+                raise bad_request("run_id is required: the events of one of your runs")
+            ranges = []
+        async with self._reading():
+            if not ranges:
+                ranges = await self._ranges_of(query)
+            return await self._page(caller, query, types, ranges)
+
+    async def record(self, caller: Caller, topic: str, partition: int, offset: int) -> EventView:
+        """One record, stale or not. Commands are for administrators. Raises Declined(not_found)."""
+        demand(caller, RUNS_READ)
+        missing = Declined("not_found", f"there is no record {topic[:140]}/{partition}:{offset}")
+        window = self._window(topic)
+        if window is None or partition not in self._sources.hub.partitions:
+            raise missing
+        is_command = window is self._commands
+        if is_command and not caller.is_admin:
+            raise missing
+        async with self._reading():
+            found = await window.one(partition, offset)
+            term = -1 if is_command or found is None else await window.term_before(partition, offset)
+        view = None if found is None else self._view(found, window.topic)
+        if view is None or not (caller.is_admin or await self._may_see(caller, view)):
+            raise missing
+        is_stale = not is_command and view.type != Claim.__name__ and view.term != term
+        view = replace(view, payload=await self._sources.content.shown(view.payload, view.tenant))
+        return replace(view, stale=True) if is_stale else view
+
+    def _window(self, topic: str) -> LogWindow | None:
+        """The topic by its name, with or without the prefix."""
+        for window in (self._events, self._commands):
+            if topic in (window.topic, window.topic.removeprefix("loom.")):
+                return window
+        return None
+
+    async def ping(self) -> None:
+        """Whether the broker answers. Raises Transient."""
+        await self._events.end(0)
+
+    # --- where to look -----------------------------------------------------------------------------------------------
+
+    async def _range_of_run(self, caller: Caller, query: EventQuery) -> _Range:
+        missing = Declined("not_found", f"there is no run {query.run_id[:140]}")
+        if not ID_PATTERN.match(query.run_id):
+            raise missing
+        await self._sources.barrier.own_writes(self._sources.partition_of(query.run_id))
+        place = await self._sources.projection.place(scope_of(reach(caller)), query.run_id)
+        if place is None:
+            raise missing
+        if caller.is_isolated:
+            row = await self._sources.projection.run(place.tenant, query.run_id)
+            if row is None or not sees(caller, Owner(tenant=row.tenant, user_id=row.user_id)):
+                raise missing
+        at = self._place_of(query.cursor)
+        if at is not None:
+            return _Range(place.partition, max(at.start, place.first_offset), place.last_offset + 1, at.term)
+        # The first event of a run is in the index because it was legal, so its own term is the one in force.
+        return _Range(place.partition, place.first_offset, place.last_offset + 1, None)
+
+    async def _ranges_of(self, query: EventQuery) -> list[_Range]:
+        """The ranges of all partitions asked for, those before the cursor left out."""
+        if (query.from_offset is not None or query.to_offset is not None) and query.partition is None:
+            raise bad_request("from and to are offsets: name the partition, or give times (RFC 3339)")
+        known = self._sources.hub.partitions
+        if query.partition is not None and query.partition not in known:
+            raise bad_request(f"partition is {query.partition}: expected {known[0]} to {known[-1]}")
+        at = self._place_of(query.cursor)
+        ranges: list[_Range] = []
+        for number in known if query.partition is None else [query.partition]:
+            if at is not None and number < at.partition:
+                continue
+            end = await self._events.end(number)
+            if query.to_offset is not None:
+                end = min(end, query.to_offset)
+            if at is not None and number == at.partition:
+                ranges.append(_Range(number, at.start, end, at.term))
+                continue
+            start = await self._events.beginning(number)
+            if query.from_offset is not None:
+                start = max(start, query.from_offset)
+            if query.from_ms is not None:
+                start = await self._events.offset_before(number, start, end, query.from_ms - CLOCK_SLACK_MS)
+            ranges.append(_Range(number, start, end, None))
+        return ranges
+
+    def _place_of(self, cursor: str) -> _Range | None:
+        if not cursor:
+            return None
+        try:
+            found = PLACE.match(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode())
+        except (binascii.Error, UnicodeDecodeError, ValueError):
+            found = None
+        if found is None or int(found[1]) not in self._sources.hub.partitions:
+            raise bad_request("cursor is not a place this list gave out: use `next` of an earlier answer")
+        return _Range(int(found[1]), int(found[2]), 0, int(found[3]))
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def _page(
+        self, caller: Caller, query: EventQuery, types: frozenset[int] | None, ranges: Sequence[_Range]
+    ) -> EventPage:
+        limit = max(1, min(query.limit, limits.EVENTS_MAX))
+        found: list[EventView] = []
+        scanned = 0
+        for number, one in enumerate(ranges):
+            reader = TermReader(codec=self._codec, term=await self._term_of(query, one), next_offset=one.start)
+            async with aclosing(self._events.records(one.partition, one.start, one.end)) as records:
+                async for record in records:
+                    scanned += 1
+                    view = self._wanted(caller, query, types, reader, record)
+                    if view is not None:
+                        found.append(view)
+                    if query.to_ms is not None and record.timestamp >= query.to_ms + CLOCK_SLACK_MS:
+                        break
+                    if len(found) >= limit or scanned >= limits.EVENTS_SCANNED_MAX:
+                        is_end = record.offset + 1 >= one.end and number == len(ranges) - 1
+                        token = f"{one.partition}:{record.offset + 1}:{reader.term}"
+                        return EventPage(events=await self._shown(found), next="" if is_end else _token(token))
+        return EventPage(events=await self._shown(found), next="")
+
+    async def _shown(self, views: Sequence[EventView]) -> tuple[EventView, ...]:
+        content = self._sources.content
+        return tuple([replace(view, payload=await content.shown(view.payload, view.tenant)) for view in views])
+
+    async def _term_of(self, query: EventQuery, one: _Range) -> int:
+        if one.term is not None:
+            return one.term
+        if query.run_id:
+            first = await self._events.one(one.partition, one.start)
+            return -1 if first is None else peek(first.value or b"").term
+        return await self._events.term_before(one.partition, one.start)
+
+    def _wanted(
+        self, caller: Caller, query: EventQuery, types: frozenset[int] | None, reader: TermReader, record: LogRecord
+    ) -> EventView | None:
+        claims = reader.claims
+        try:
+            raw = reader.read(record.offset, record.value)
+        except Undecodable:
+            # Of no run and no tenant: only who sees everything sees it, as a single record.
+            return None
+        if raw is None:
+            is_claim = reader.claims > claims and caller.is_admin and not query.run_id
+            if not is_claim or (types is not None and not types & self._events.claim_ids):
+                return None
+        elif (types is not None and raw.schema_id not in types) or (query.run_id and raw.aggregate != query.run_id):
+            return None
+        envelope, _ = read_envelope(record.value or b"")
+        if not caller.is_admin and envelope.tenant != caller.tenant:
+            return None
+        if query.from_ms is not None and envelope.at_ms < query.from_ms:
+            return None
+        if query.to_ms is not None and envelope.at_ms >= query.to_ms:
+            return None
+        return self._view(record, self._events.topic)
+
+    def _view(self, record: LogRecord, topic: str) -> EventView | None:
+        """A record in words; None for one that nobody can read."""
+        try:
+            decoded = self._codec.decode(record.value or b"")
+        except Undecodable:
+            return None
+        envelope: Envelope | None = decoded.envelope
+        body = decoded.record.to_avro()
+        command = body.pop("envelope", {}) if envelope is None else {}
+        return EventView(
+            topic=topic,
+            partition=record.partition,
+            offset=record.offset,
+            type=type(decoded.record).__name__,
+            run_id=envelope.aggregate if envelope else body.get("run_id", ""),
+            tenant=envelope.tenant if envelope else command.get("tenant", ""),
+            term=envelope.term if envelope else -1,
+            seq=envelope.seq if envelope else 0,
+            at_ms=envelope.at_ms if envelope else command.get("issued_at_ms", 0),
+            cause_id=envelope.cause_id if envelope else command.get("command_id", ""),
+            cause_offset=envelope.cause_offset if envelope else -1,
+            payload=body,
+        )
+
+    async def _may_see(self, caller: Caller, view: EventView) -> bool:
+        if view.tenant != caller.tenant or view.type == Claim.__name__:
+            return False
+        if not caller.is_isolated:
+            return True
+        row = await self._sources.projection.run(view.tenant, view.run_id)
+        return row is not None and sees(caller, Owner(tenant=row.tenant, user_id=row.user_id))
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[None]:
+        """One look at the log at a time, bounded; the broker being away is an answer."""
+        if self._waiting >= limits.EVENTS_WAITING_MAX:
+            raise Declined(
+                "backpressure",
+                f"{self._waiting} others are reading the log here; try again",
+                retry_after_s=RETRY_LATER_S,
+            )
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(READ_WAIT_S), self._turn:
+                yield
+        except TimeoutError as error:
+            late = Transient(f"no answer in {READ_WAIT_S:g} s", kind="timeout")
+            raise away("log", late) from error
+        except Transient as error:
+            raise away("log", error) from error
+        finally:
+            self._waiting -= 1
+
+    def _ids_of_type(self, name: str) -> frozenset[int]:
+        full = name if "." in name else f"loom.run.events.{name}"
+        found = self._codec.ids_of(frozenset({full, Claim.SCHEMA} if name == Claim.__name__ else {full}))
+        if not found:
+            raise bad_request(f"type is {name[:80]!r}: expected the name of an event, for example RunStarted")
+        return found
+
+
+def _token(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")

@@ -1,0 +1,50 @@
+"""Whether the read models say the same of a run as its fold. They must be as far as the fold is.
+
+Before: services/core/run/history/replay.py folded the run. After: the replay of the API and of the command line.
+"""
+
+from loomlog.projections.audit import AuditRow
+from loomlog.projections.runs import RunRow
+from loomlog.services.core.run.history.replay import Replayed
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused
+
+
+def differences(replayed: Replayed, place: AuditRow | None, row: RunRow | None) -> list[str]:
+    """What the read models say otherwise than the fold, a sentence each."""
+    if place is None:
+        return ["the read models do not know the run"]
+    found = [
+        f"the read models say {name} {theirs}, the log says {ours}"
+        for name, ours, theirs in (
+            ("last seq", replayed.seq, place.last_seq),
+            ("last offset", replayed.last_offset, place.last_offset),
+            ("tail digest", replayed.tail_digest.hex(), place.tail_digest.hex()),
+        )
+        if ours != theirs
+    ]
+    if place.halted_offset is not None:
+        found.append(f"the read models halted the run at offset {place.halted_offset}: {place.withheld} records wait")
+    state = replayed.state
+    if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended):
+        return found
+    if row is None:
+        return [*found, "the read models have no row for the run"]
+    facts = state.facts
+    found += [
+        f"the read models say {name} {theirs}, the fold gives {ours}"
+        for name, ours, theirs in (
+            ("status", replayed.status, row.status),
+            ("turns", facts.turns, row.iterations),
+            ("input tokens", facts.usage.input_tokens, row.input_tokens),
+            ("output tokens", facts.usage.output_tokens, row.output_tokens),
+            ("cost", facts.cost_micros, row.cost_micros),
+            ("model errors", facts.model_errors, row.model_errors),
+            ("session", facts.session_id, row.session_id),
+            ("handle", facts.agent_id, row.agent_id),
+            ("definition", facts.definition.sha256, row.definition_sha256),
+            ("parked", isinstance(state, Parked), row.parked),
+            ("paused", isinstance(state, Paused), row.paused),
+        )
+        if ours != theirs
+    ]
+    return found

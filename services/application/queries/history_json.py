@@ -1,0 +1,247 @@
+"""A run at a moment, a proof and a comparison as JSON, one shape for every transport.
+
+Before: histories.py. After: a transport writes it.
+"""
+
+from typing import Any, assert_never
+
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.run_events import RunStarted
+from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.services.application.queries.run_history import Moment, Proof, TwoRuns
+from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.history.comparison import CallStep, Difference, Step, facts_of
+from loomlog.services.core.run.history.replay import Entry, Replayed
+from loomlog.services.core.run.lifecycle.fork import needs_text, problem_at
+from loomlog.services.core.run.state import (
+    Absent,
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    Ended,
+    Parked,
+    Paused,
+    Refused,
+    State,
+)
+
+
+def moment_json(moment: Moment) -> dict[str, Any]:
+    """The run as it was."""
+    replayed, row = moment.replayed, moment.row
+    state = replayed.state
+    last = replayed.entries[-1] if replayed.entries else None
+    shared = conversation(state)
+    unfit = problem_at(state)
+    return {
+        "run_id": replayed.run_id,
+        "session_id": row.session_id,
+        "at": replayed.seq,
+        "last_seq": row.last_seq,
+        "event": None if last is None else entry_json(last),
+        "status": replayed.status,
+        **_phase(state),
+        **_figures(state),
+        "messages": [message_json(message) for message in shared],
+        "forked_from": _forked_from(replayed),
+        "forkable": not unfit,
+        "not_forkable": unfit or None,
+        "fork_needs_prompt": not unfit and needs_text(shared),
+        "state_sha256": replayed.state_sha256,
+        "tail_digest": replayed.tail_digest.hex(),
+        "drift": list(replayed.drift),
+    }
+
+
+def proof_json(proof: Proof) -> dict[str, Any]:
+    """A replay; the same names as `loomlog replay --json`."""
+    replayed = proof.replayed
+    return {
+        "run_id": replayed.run_id,
+        "partition": proof.row.partition,
+        "first_offset": replayed.entries[0].offset if replayed.entries else None,
+        "last_offset": replayed.last_offset,
+        "seq": replayed.seq,
+        "status": replayed.status,
+        "state_sha256": replayed.state_sha256,
+        "tail_digest": replayed.tail_digest.hex(),
+        "stale": proof.stale,
+        "continues": proof.chain,
+        "compared": not proof.not_compared,
+        "not_compared": proof.not_compared or None,
+        "drift": list(proof.drift),
+        "first_drift_seq": replayed.first_drift_seq or None,
+        "events": [entry_json(entry) for entry in replayed.entries],
+    }
+
+
+def comparison_json(two: TwoRuns) -> dict[str, Any]:
+    """Two runs side by side; `first` is the first step that differs."""
+    found = two.comparison
+    first = None if found.first is None else found.steps[found.first]
+    return {
+        "a": _side(two.a),
+        "b": _side(two.b),
+        "same": found.same,
+        "shared_steps": len(found.steps) if found.first is None else found.first,
+        "first": None if first is None else _pair(first.place, first.a, first.b, first.differs),
+        "definition": [_difference(one) for one in found.definition],
+        "system": [_difference(one) for one in found.system],
+        "outcome": [_difference(one) for one in found.outcome],
+        "steps": [_pair(pair.place, pair.a, pair.b, pair.differs) for pair in found.steps],
+    }
+
+
+def entry_json(entry: Entry) -> dict[str, Any]:
+    """An event on the timeline."""
+    return {
+        "seq": entry.seq,
+        "offset": entry.offset,
+        "term": entry.term,
+        "at": rfc3339(entry.at_ms),
+        "type": entry.type,
+        "cause_id": entry.cause_id or None,
+        "payload": entry.payload,
+    }
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message as a model sees it; payloads in the blob store are named."""
+    shown: dict[str, Any] = {"role": message.role, "content": [_block_json(block) for block in message.blocks]}
+    if message.reasoning:
+        shown["reasoning"] = message.reasoning
+    return shown
+
+
+def _block_json(block: Block) -> dict[str, Any]:
+    match block:
+        case TextBlock():
+            return {"type": "text", "text": block.text, **_blob(block.blob)}
+        case ImageBlock():
+            return {"type": "image", "media_type": block.media_type, **_blob(block.blob)}
+        case ToolUseBlock():
+            return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
+        case ToolResultBlock():
+            return {
+                "type": "tool_result",
+                "tool_use_id": block.tool_use_id,
+                "name": block.name,
+                "text": block.text,
+                "is_error": block.is_error,
+                **_blob(block.blob),
+            }
+        case _:
+            assert_never(block)
+
+
+def _blob(ref: Any) -> dict[str, Any]:
+    return {} if ref is None else {"blob": ref.to_avro()}
+
+
+def _phase(state: State) -> dict[str, Any]:
+    """What the run waited for."""
+    match state:
+        case AwaitingModel():
+            return {"phase": "awaiting_model", "turn": state.turn, "attempt": state.attempt, "open_calls": []}
+        case AwaitingTools():
+            opened = [
+                {"index": call.index, "id": call.call.id, "name": call.call.name, "attempt": call.attempt}
+                for call in state.open
+            ]
+            return {"phase": "awaiting_tools", "turn": state.turn, "attempt": None, "open_calls": opened}
+        case Parked(facts=facts):
+            return {"phase": "parked", "turn": facts.turns, "attempt": None, "open_calls": []}
+        case Paused(facts=facts):
+            return {"phase": "paused", "turn": facts.turns, "attempt": None, "open_calls": []}
+        case Compacting(facts=facts):
+            return {"phase": "compacting", "turn": facts.turns, "attempt": state.attempt, "open_calls": []}
+        case Ended(facts=facts):
+            return {"phase": "ended", "turn": facts.turns, "attempt": None, "open_calls": []}
+        case Refused():
+            return {"phase": "refused", "turn": 0, "attempt": None, "open_calls": []}
+        case Absent():
+            return {"phase": "absent", "turn": 0, "attempt": None, "open_calls": []}
+        case _:
+            assert_never(state)
+
+
+def _figures(state: State) -> dict[str, Any]:
+    facts = facts_of(state)
+    if facts is None:
+        return {}
+    return {
+        "reason": state.reason if isinstance(state, Ended) else None,
+        "turns": facts.turns,
+        "usage": facts.usage.to_avro(),
+        "cost_micros": facts.cost_micros,
+        "currency": facts.currency or None,
+        "model_errors": facts.model_errors,
+        "definition": facts.definition.to_avro(),
+        "system": list(facts.system),
+        "inherited_messages": facts.inherited_messages,
+        "waiting_inputs": [said if isinstance(said, str) else _blob(said) for said in facts.waiting_inputs],
+        "interactive": facts.interactive,
+        "quarantined": facts.quarantined or None,
+    }
+
+
+def _forked_from(replayed: Replayed) -> dict[str, Any] | None:
+    first = replayed.entries[0].event if replayed.entries else None
+    if not isinstance(first, RunStarted) or first.forked_from is None:
+        return None
+    return first.forked_from.to_avro()
+
+
+def _side(moment: Moment) -> dict[str, Any]:
+    facts = facts_of(moment.replayed.state)
+    definition: AgentDefinition | None = None if facts is None else facts.definition
+    return {
+        "run_id": moment.replayed.run_id,
+        "at": moment.replayed.seq,
+        "status": moment.replayed.status,
+        "agent": None if definition is None else definition.name,
+        "definition_sha256": None if definition is None else definition.sha256,
+        "turns": 0 if facts is None else facts.turns,
+        "input_tokens": 0 if facts is None else facts.usage.input_tokens,
+        "output_tokens": 0 if facts is None else facts.usage.output_tokens,
+        "cost_micros": 0 if facts is None else facts.cost_micros,
+        "currency": None if facts is None else facts.currency or None,
+        "forked_from": _forked_from(moment.replayed),
+        "state_sha256": moment.replayed.state_sha256,
+    }
+
+
+def _pair(place: int, a: Step | None, b: Step | None, differs: tuple[str, ...]) -> dict[str, Any]:
+    return {"place": place, "differs": list(differs), "a": _step_json(a), "b": _step_json(b)}
+
+
+def _step_json(step: Step | None) -> dict[str, Any] | None:
+    if step is None:
+        return None
+    return {
+        "who": step.who,
+        "turn": step.turn or None,
+        "seq": step.seq or None,
+        "text": step.text,
+        "calls": [_call_json(call) for call in step.calls],
+        "model": step.model or None,
+        "stop_reason": step.stop_reason or None,
+        "input_tokens": step.input_tokens,
+        "output_tokens": step.output_tokens,
+        "cost_micros": step.cost_micros,
+    }
+
+
+def _call_json(call: CallStep) -> dict[str, Any]:
+    return {"name": call.name, "text": call.text, "is_error": call.is_error}
+
+
+def _difference(one: Difference) -> dict[str, Any]:
+    return {"name": one.name, "a": _plain(one.a), "b": _plain(one.b)}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_avro"):
+        return value.to_avro()
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value

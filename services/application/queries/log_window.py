@@ -1,0 +1,92 @@
+"""Reading pieces of one topic of the log by offset: ranges, the term in force somewhere, where a time begins.
+
+A range that begins in the middle of an events partition needs the term in force there: the nearest Claim before it. It
+is searched backwards, bounded; further back than that the newest term met stands for it, which is wrong only if more
+records than the bound in a row were all stale.
+
+Before: audit_log.py. After: loomlog.connectors.kafka.KafkaRanges.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from loomlog.connectors.protocols import LogRanges, LogRecord
+from loomlog.schemas.codec import Codec, Undecodable, peek
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.services.application.limits import TERM_SEARCH_MAX
+
+CHUNK = 1_000
+"""Records read at a time when looking backwards, and the range in which a time is not searched any closer."""
+YIELD_EVERY = 500
+"""Records handled before others get the event loop."""
+
+
+class LogWindow:
+    """Ranges of one topic. Everything raises Transient when the broker does not answer."""
+
+    def __init__(self, ranges: LogRanges, codec: Codec, topic: str) -> None:
+        self.topic = topic
+        self.claim_ids = codec.ids_of(frozenset({Claim.SCHEMA}))
+        """Schema ids of Claims."""
+        self._ranges = ranges
+
+    async def end(self, partition: int) -> int:
+        """Offset after the last record."""
+        return await self._ranges.end_offset(self.topic, partition)
+
+    async def beginning(self, partition: int) -> int:
+        """Offset of the first record there still is."""
+        return await self._ranges.beginning_offset(self.topic, partition)
+
+    async def one(self, partition: int, offset: int) -> LogRecord | None:
+        """The record at that offset; None when there is none."""
+        found = await self._read(partition, offset, min(offset + 1, await self.end(partition)))
+        return found[0] if found else None
+
+    async def records(self, partition: int, start: int, end: int) -> AsyncGenerator[LogRecord, None]:
+        """Records from `start` up to but not including `end`. Close it when you leave early."""
+        if start >= end:
+            return
+        async with await self._ranges.read(self.topic, partition, start, end) as chunks:
+            async for chunk in chunks:
+                for index, record in enumerate(chunk):
+                    if index % YIELD_EVERY == YIELD_EVERY - 1:
+                        await asyncio.sleep(0)
+                    yield record
+
+    async def offset_before(self, partition: int, start: int, end: int, at_ms: int) -> int:
+        """An offset in [start, end] before which every record is older than `at_ms`, as far as clocks agree."""
+        while end - start > CHUNK:
+            middle = (start + end) // 2
+            found = await self._read(partition, middle, middle + 1)
+            if not found or found[0].timestamp >= at_ms:
+                end = middle
+            else:
+                start = middle
+        return start
+
+    async def term_before(self, partition: int, offset: int) -> int:
+        """The term in force for the record at that offset of an events topic; -1 when there is none."""
+        beginning = await self.beginning(partition)
+        end, newest = offset, -1
+        while end > beginning and offset - end < TERM_SEARCH_MAX:
+            start = max(beginning, end - CHUNK)
+            for record in reversed(await self._read(partition, start, end)):
+                try:
+                    found = peek(record.value or b"")
+                except Undecodable:
+                    continue
+                if found.schema_id in self.claim_ids:
+                    return record.offset
+                newest = max(newest, found.term)
+            end = start
+        return newest
+
+    async def _read(self, partition: int, start: int, end: int) -> list[LogRecord]:
+        if start < 0 or start >= end:
+            return []
+        found: list[LogRecord] = []
+        async with await self._ranges.read(self.topic, partition, start, end) as chunks:
+            async for chunk in chunks:
+                found += chunk
+        return found

@@ -1,0 +1,89 @@
+"""Reading one's own writes: a position in the log names a write, and a read waits until the read models have passed it.
+
+    implicit    a read of one thing waits, shortly, for what this process has seen of its partition
+    explicit    a read with a position token waits a little longer; then it says not_yet and how far behind they are
+    whole       whatever is in the log now, by whichever process: for sums that must not miss anything
+
+A token is `run.events/<partition>:<offset>`; every write answers with one. The longer form of the read models
+(`loom.run.events:<partition>:<offset>`) is understood too, so that both kinds of tools can pass tokens on.
+
+Before: reads.py, follow.py. After: projections/engine/positions.py.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+
+from loomlog.projections.engine.cursors import Position
+from loomlog.services.application import limits
+from loomlog.services.application.errors import RETRY_SOON_S, Declined, bad_request
+from loomlog.services.application.queries.read_models import Positions
+from loomlog.services.application.streaming.event_hub import Hub
+
+TOKEN = re.compile(r"(?:loom\.)?run\.events[/:](\d{1,9}):(\d{1,18})\Z")
+
+
+class Barrier:
+    """Waits for the read models of one events topic."""
+
+    def __init__(self, hub: Hub, positions: Positions, *, topic: str) -> None:
+        self._hub = hub
+        self._positions = positions
+        self._topic = topic
+
+    def token(self, partition: int, offset: int) -> str:
+        """The position token of a record of the events topic."""
+        return f"run.events/{partition}:{offset}"
+
+    async def own_writes(self, partition: int | None, *, timeout_s: float = limits.OWN_WRITES_WAIT_S) -> int:
+        """Wait for what this process has seen of the partition, or of all when it cannot be known.
+
+        Gives the number of records the read models still miss, 0 when they have all. Never fails.
+        """
+        asked = self._hub.partitions if partition is None else [partition]
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        lag = 0
+        for number in asked:
+            left = max(0.0, deadline - asyncio.get_running_loop().time())
+            lag += await self._wait(number, self._hub.position(number) - 1, left)
+        return lag
+
+    async def all_of(self, ends: Mapping[int, int], *, timeout_s: float) -> None:
+        """Wait for everything before these offsets of the partitions. Raises Declined: not_yet with the lag."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        lag = 0
+        for partition, end in ends.items():
+            left = max(0.0, deadline - asyncio.get_running_loop().time())
+            lag += await self._wait(partition, end - 1, left)
+        if lag:
+            raise not_yet("the read models have not reached the end of the log", lag)
+
+    async def passed(self, token: str, *, timeout_s: float = limits.POSITION_WAIT_S) -> None:
+        """Wait for the position of a token. Raises Declined: bad_request, or not_yet with the lag."""
+        found = TOKEN.match(token)
+        if found is None or int(found[1]) not in self._hub.partitions:
+            raise bad_request(
+                f"the position {token[:80]!r} is not one of ours: expected run.events/<partition>:<offset>"
+            )
+        partition, offset = int(found[1]), int(found[2])
+        lag = await self._wait(partition, offset, timeout_s)
+        if lag:
+            raise not_yet(f"the read models have not reached {self.token(partition, offset)}", lag)
+
+    async def _wait(self, partition: int, offset: int, timeout_s: float) -> int:
+        """The number of records that are missing after the wait; 0 when none is."""
+        if offset < 0:
+            return 0
+        position = Position(topic=self._topic, partition=partition, offset=offset)
+        arrival = await self._positions.wait(position, timeout_s=timeout_s)
+        return 0 if arrival.reached else max(1, arrival.lag)
+
+
+def not_yet(what: str, lag: int) -> Declined:
+    """The answer to a read that would be older than its caller may expect."""
+    return Declined(
+        "not_yet",
+        f"{what}: {lag} records are missing; try again",
+        retry_after_s=RETRY_SOON_S,
+        details={"lag": lag},
+    )

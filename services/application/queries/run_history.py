@@ -1,0 +1,253 @@
+"""Runs as their events tell them: replayed, looked at as they were, compared, taken out as a file.
+
+The read models say where a run lies and who may see it; what is answered is folded from the log, never from a row. So
+these reads cost the run's history and are bounded: a few at a time, one run or two of at most EVENTS_FOLDED_MAX events.
+
+Before: a transport. After: services/stream/archive/run_log.py reads the log, services/core/run folds.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.protocols import LogRanges
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.runs import RunRow
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.values import BlobRef
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import RETRY_LATER_S, Declined, away, bad_request
+from loomlog.services.application.queries.consistency_check import differences
+from loomlog.services.application.queries.runs import Reads
+from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import RUNS_READ
+from loomlog.services.core.run.evolve import REDUCER_VERSION
+from loomlog.services.core.run.history.comparison import Comparison, compared
+from loomlog.services.core.run.history.replay import Folding, Replayed
+from loomlog.services.stream.archive.bundle import BundledRun, BundleWriter, Folded, Header, blob_refs
+from loomlog.services.stream.archive.run_log import Link, RunLog, Tally, folded
+from loomlog.services.stream.partition.fold import BrokenHistory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A run replayed from the log. `not_compared`: why the read models were not looked at; empty when they agree or
+    their differences are in `drift`.
+    """
+
+    row: RunRow
+    replayed: Replayed
+    drift: tuple[str, ...]
+    chain: int
+    """Earlier runs it goes on with."""
+    stale: int
+    not_compared: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A run as it was after one of its events."""
+
+    row: RunRow
+    replayed: Replayed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoRuns:
+    """Two runs compared, each as it was at its newest event or at the one asked for."""
+
+    a: Moment
+    b: Moment
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _History:
+    """Where a run lies, with all that it goes on with."""
+
+    row: RunRow
+    log: RunLog
+    links: list[Link]
+
+
+class Histories:
+    """The use cases that read a run's events from the log. `clock_ms` brings the time of an export in."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        reads: Reads,
+        ranges: LogRanges,
+        codec: Codec,
+        *,
+        events_topic: str,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._sources = sources
+        self._reads = reads
+        self._ranges = ranges
+        self._codec = codec
+        self._topic = events_topic
+        self._clock_ms = clock_ms
+        self._busy = 0
+
+    async def replay(self, caller: Caller, run_id: str, *, to_seq: int = 0) -> Proof:
+        """Fold the run again and compare. Raises Declined."""
+        demand(caller, RUNS_READ)
+        async with self._reading():
+            history = await self._history(caller, run_id, to_seq)
+            tally = Tally()
+            replayed = await self._folded(history, to_seq, tally)
+            drift = list(replayed.drift)
+            why_not = f"it ends at seq {to_seq}" if to_seq else ""
+            if not why_not:
+                place = await self._sources.projection.place(history.row.tenant, run_id)
+                row = await self._sources.projection.run(history.row.tenant, run_id)
+                if place is None or place.last_seq != replayed.seq or row is None or row.last_seq != replayed.seq:
+                    why_not = "the run has gone on meanwhile"
+                else:
+                    drift += differences(replayed, place, row)
+        return Proof(
+            row=history.row,
+            replayed=await self._sources.content.shown(replayed, history.row.tenant),
+            drift=tuple(drift),
+            chain=len(history.links) - 1,
+            stale=tally.stale,
+            not_compared=why_not,
+        )
+
+    async def at(self, caller: Caller, run_id: str, seq: int) -> Moment:
+        """The run as it was after its event `seq`; 0 is its newest. Raises Declined(not_found) when there is none."""
+        demand(caller, RUNS_READ)
+        async with self._reading():
+            return await self._moment(caller, run_id, seq)
+
+    async def compare(self, caller: Caller, a: str, b: str, *, a_seq: int = 0, b_seq: int = 0) -> TwoRuns:
+        """Two runs side by side. Raises Declined."""
+        demand(caller, RUNS_READ)
+        async with self._reading():
+            one = await self._moment(caller, a, a_seq)
+            other = await self._moment(caller, b, b_seq)
+            return TwoRuns(a=one, b=other, comparison=compared(one.replayed, other.replayed))
+
+    async def export(self, caller: Caller, run_id: str) -> AsyncGenerator[bytes, None]:
+        """The run as a bundle, piece by piece. Everything that can be declined is declined before the first piece."""
+        demand(caller, RUNS_READ)
+        async with self._reading():
+            history = await self._history(caller, run_id, 0, bounded=False)
+        return self._bundle(history)
+
+    async def _bundle(self, history: _History) -> AsyncGenerator[bytes, None]:
+        async with self._reading():
+            writer = BundleWriter(self._codec)
+            yield writer.begin(self._header(history))
+            refs: dict[str, BlobRef] = {}
+            before: Replayed | None = None
+            for link in history.links:
+                folding = Folding(
+                    link.run_id,
+                    history=() if before is None else before.history,
+                    codec=self._codec,
+                    through_bytes=False,
+                )
+                async with aclosing(history.log.accepted(link)) as records:
+                    async for recorded in records:
+                        entry = folding.take(recorded.event)
+                        if entry is not None:
+                            refs |= {ref.sha256: ref for ref in blob_refs(entry.event)}
+                        if piece := writer.event(link.run_id, recorded.record):
+                            yield piece
+                before = folding.result()
+                yield writer.folded(
+                    Folded(
+                        run_id=link.run_id,
+                        seq=before.seq,
+                        tail_digest=before.tail_digest.hex(),
+                        state_sha256=before.state_sha256,
+                    )
+                )
+            for ref in refs.values():
+                try:
+                    data = await self._sources.blobs.get(ref)
+                except OutsideError as error:
+                    raise away("blobs", error) from error
+                for piece in writer.blob(ref, data):
+                    if piece:
+                        yield piece
+            yield writer.end()
+
+    def _header(self, history: _History) -> Header:
+        row = history.row
+        return Header(
+            run_id=row.run_id,
+            tenant=row.tenant,
+            topic=self._topic,
+            partition=row.partition,
+            reducer_version=REDUCER_VERSION,
+            exported_at=rfc3339(self._clock_ms()),
+            runs=tuple(
+                BundledRun(
+                    run_id=link.run_id,
+                    role=link.role,
+                    until_seq=link.until_seq,
+                    first_offset=link.first_offset,
+                    end_offset=link.end_offset,
+                )
+                for link in history.links
+            ),
+        )
+
+    # --- shared ------------------------------------------------------------------------------------------------------
+
+    async def _moment(self, caller: Caller, run_id: str, seq: int) -> Moment:
+        history = await self._history(caller, run_id, seq)
+        replayed = await self._folded(history, seq, None)
+        # Opened before it is compared: two tokens of the same text are never the same.
+        return Moment(row=history.row, replayed=await self._sources.content.shown(replayed, history.row.tenant))
+
+    async def _history(self, caller: Caller, run_id: str, seq: int, *, bounded: bool = True) -> _History:
+        row = await self._reads.visible_run(caller, run_id)
+        if seq < 0 or seq > row.last_seq:
+            raise Declined("not_found", f"the run {run_id} has the events 1 to {row.last_seq}; there is no {seq} yet")
+        wanted = seq or row.last_seq
+        if bounded and wanted > limits.EVENTS_FOLDED_MAX:
+            raise bad_request(
+                f"the run has {wanted} events up to there, at most {limits.EVENTS_FOLDED_MAX} are folded here; "
+                "export it and replay the file"
+            )
+        log = RunLog(self._ranges, self._codec, self._topic, row.partition)
+        link = Link(run_id=run_id, first_offset=row.first_offset, end_offset=row.last_offset + 1)
+        first = await log.first(link)
+        if first is None:
+            raise BrokenHistory(f"{run_id} is not at offset {row.first_offset} of partition {row.partition}")
+        return _History(row=row, log=log, links=await log.lineage(link, first))
+
+    async def _folded(self, history: _History, seq: int, tally: Tally | None) -> Replayed:
+        replayed = await folded(
+            history.log, history.links, codec=self._codec, to_seq=seq, through_bytes=False, tally=tally
+        )
+        if seq and replayed.seq != seq and not replayed.drift:
+            raise BrokenHistory(f"{history.row.run_id} ends at {replayed.seq} although it should have {seq}")
+        return replayed
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[None]:
+        """Bounded; what is wrong with the log or a run in it is an answer."""
+        if self._busy >= limits.HISTORIES_MAX:
+            raise Declined(
+                "backpressure",
+                f"{self._busy} histories are being read here; try again",
+                retry_after_s=RETRY_LATER_S,
+            )
+        self._busy += 1
+        try:
+            yield
+        except BrokenHistory as error:
+            raise Declined("run_quarantined", f"the history is not whole: {error}") from error
+        except OutsideError as error:
+            raise away("log", error) from error
+        finally:
+            self._busy -= 1

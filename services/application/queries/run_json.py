@@ -1,0 +1,217 @@
+"""Rows as the JSON that clients know: one shape of a run for every transport and every list.
+
+Names follow reference surfaces 1.2; what it does not have is additive (provider, model, cost, paused, position ...). A
+fact nobody knows is null, never left out, so that typed clients need no special cases.
+
+Before: reads.py. After: a transport writes it.
+"""
+
+from typing import Any
+
+import orjson
+
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.interrupts import InterruptRow
+from loomlog.projections.runs import RunRow, is_paused
+from loomlog.projections.transcript import TranscriptRow
+from loomlog.services.application.queries.audit_log import EventView
+
+
+def run_json(row: RunRow) -> dict[str, Any]:
+    """A run. JSON columns go through as they are."""
+    return {
+        "agent_id": row.agent_id,
+        "run_id": row.run_id,
+        "session_id": row.session_id,
+        "agent": row.agent,
+        "tenant_id": row.tenant,
+        "user_id": row.user_id,
+        "user_tier": row.user_tier or None,
+        "parent_agent_id": row.parent_agent_id or None,
+        "status": row.status,
+        "started_at": rfc3339(row.started_at_ms),
+        "completed_at": None if row.ended_at_ms is None else rfc3339(row.ended_at_ms),
+        "last_event_at": rfc3339(row.last_event_at_ms),
+        "stop_reason": row.stop_reason or None,
+        "error": row.error or None,
+        "error_code": row.error_code or None,
+        "usage": usage_json(row),
+        "cost_micros": row.cost_micros,
+        "currency": row.currency or None,
+        "iterations": row.iterations,
+        "tool_calls": row.tool_calls,
+        "tool_errors": row.tool_errors,
+        "model_errors": row.model_errors,
+        "provider": row.provider,
+        "model": row.model,
+        "context": context_json(row),
+        "compactions": row.compactions,
+        "live": row.status == "running",
+        "interactive": row.interactive,
+        "parked": row.parked,
+        "paused": is_paused(row),
+        "pause_requested": row.pause_requested,
+        "pause_reason": row.pause_reason or None,
+        "under_way": row.under_way.split(),
+        "quarantined": row.quarantined,
+        "quarantine_error": row.quarantine_error or None,
+        # Kept for clients that read them: an owner needs no heartbeat, its term is in the log.
+        "last_heartbeat_at": None,
+        "replica_id": None,
+        "awaited_state": "interrupted" if row.open_interrupts else None,
+        "awaited_on": row.open_interrupts.partition(" ")[0] or None,
+        "resident": row.resident,
+        "resident_state": resident_state(row) if row.resident else None,
+        "parent_run_id": row.parent_run_id or None,
+        "root_run_id": row.root_run_id,
+        "depth": row.depth,
+        "children": row.children,
+        "parent_context": _object_or_none(row.parent_context),
+        "metadata": _metadata(row.metadata),
+        "continues_run_id": row.continues_run_id or None,
+        "forked_from": (
+            {"run_id": row.forked_from_run_id, "seq": row.forked_from_seq} if row.forked_from_run_id else None
+        ),
+        "imported_from": row.imported_from or None,
+        "definition_sha256": row.definition_sha256 or None,
+        "traceparent": row.traceparent or None,
+        "position": f"run.events/{row.partition}:{row.last_offset}",
+    }
+
+
+def resident_json(row: RunRow) -> dict[str, Any]:
+    """A resident child in their list."""
+    return {
+        "child_run_id": row.run_id,
+        "agent_id": row.agent_id,
+        "agent": row.agent,
+        "parent_agent_id": row.parent_agent_id,
+        "tenant_id": row.tenant,
+        "state": resident_state(row),
+        "idle_ttl_seconds": row.idle_ttl_s,
+        "last_used_at": rfc3339(row.last_event_at_ms),
+    }
+
+
+def resident_state(row: RunRow) -> str:
+    """running, awaiting_input, completed, failed, cancelled or closed."""
+    if row.status == "running":
+        return "awaiting_input" if row.parked else "running"
+    return "closed" if row.stop_reason == "closed" else row.status
+
+
+def usage_json(row: RunRow) -> dict[str, Any]:
+    """Tokens of a run so far."""
+    return {
+        "input_tokens": row.input_tokens,
+        "output_tokens": row.output_tokens,
+        "cache_creation_input_tokens": row.cache_creation_input_tokens,
+        "cache_read_input_tokens": row.cache_read_input_tokens,
+        "model": row.model,
+        "provider": row.provider,
+        "max_context_tokens": row.max_context_tokens,
+    }
+
+
+def context_json(row: RunRow) -> dict[str, Any] | None:
+    """How full the context is, as it was counted; None before the first answer, and when a provider counts nothing."""
+    if not row.max_context_tokens or not row.context_tokens:
+        return None
+    used_pct = round(100 * row.context_tokens / row.max_context_tokens, 1)
+    return {"used_tokens": row.context_tokens, "max_tokens": row.max_context_tokens, "used_pct": used_pct}
+
+
+def frame_json(row: TranscriptRow) -> dict[str, Any]:
+    """A stored frame. The event and the payload go out byte for byte as they were stored."""
+    shown: dict[str, Any] = {
+        "seq": row.seq,
+        "run_id": row.run_id,
+        "ts_ns": row.ts_ns,
+        "type": row.type,
+        "event": orjson.Fragment(row.event),
+    }
+    if row.payload is not None:
+        shown["payload"] = orjson.Fragment(row.payload)
+    return shown
+
+
+def interrupt_json(row: InterruptRow) -> dict[str, Any]:
+    """A question to a person, or a notice."""
+    return {
+        "interrupt_id": row.interrupt_id,
+        "run_id": row.run_id,
+        "session_id": row.session_id,
+        "agent_id": row.agent_id,
+        "agent": row.agent,
+        "tenant_id": row.tenant,
+        "user_id": row.user_id,
+        "tool_use_id": row.call_id,
+        "kind": row.kind,
+        "status": row.status,
+        "question": row.question,
+        "options": orjson.loads(row.options or "[]"),
+        "context": row.context or None,
+        "priority": row.priority,
+        "created_at": _time(row.created_at_ms),
+        "expires_at": _time(row.expires_at_ms),
+        "resolved_at": _time(row.ended_at_ms),
+        "answer": row.answer,
+        "resolved_by": row.resolved_by,
+    }
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else rfc3339(at_ms)
+
+
+def session_json(session_id: str, newest: RunRow) -> dict[str, Any]:
+    """A session, told from its newest run."""
+    return {
+        "id": session_id,
+        "session_id": session_id,
+        "tenant_id": newest.tenant,
+        "user_id": newest.user_id,
+        "user_tier": newest.user_tier or None,
+        "agent": newest.agent,
+        "last_run_id": newest.run_id,
+        "last_agent_id": newest.agent_id,
+        "status": newest.status,
+        "last_event_at": rfc3339(newest.last_event_at_ms),
+    }
+
+
+def event_json(view: EventView) -> dict[str, Any]:
+    """A record of the log."""
+    return {
+        "position": f"{view.topic.removeprefix('loom.')}/{view.partition}:{view.offset}",
+        "topic": view.topic,
+        "partition": view.partition,
+        "offset": view.offset,
+        "term": view.term,
+        "seq": view.seq,
+        "run_id": view.run_id,
+        "tenant_id": view.tenant,
+        "type": view.type,
+        "at": rfc3339(view.at_ms),
+        "cause_id": view.cause_id or None,
+        "cause_offset": None if view.cause_offset < 0 else view.cause_offset,
+        "stale": view.stale,
+        "payload": view.payload,
+    }
+
+
+def _object_or_none(text: str) -> orjson.Fragment | None:
+    return None if text == "{}" else orjson.Fragment(text)
+
+
+def _metadata(text: str) -> dict[str, Any] | None:
+    """The caller's object; its values were kept as JSON texts."""
+    return None if text == "{}" else {name: _value(value) for name, value in orjson.loads(text).items()}
+
+
+def _value(text: str) -> Any:
+    """What the caller gave; a text that is no JSON is what is shown of erased content."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text

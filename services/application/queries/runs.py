@@ -1,0 +1,330 @@
+"""Reads of runs: one by id or handle, lists, transcripts, and the stream of a run from anywhere in it.
+
+Every read is confined to what its caller may see, and what is not seen is answered as if it were not there. A read
+waits shortly for the read models to pass what this process has seen. A read of one thing that then finds nothing
+although they are behind says not_yet and not not_found, because the two mean different things to whoever retries.
+
+Before: a transport. After: projection.py.
+"""
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass, replace
+
+import orjson
+
+from loomlog.connectors.crypto.content_encryption import key_ids_in
+from loomlog.projections.run_queries import AtWork, RunFilter
+from loomlog.projections.runs import RunRow
+from loomlog.projections.tables import EVERY_TENANT, BadPlace, Scope
+from loomlog.projections.transcript import TranscriptRow
+from loomlog.schemas.generated.run_events import RunStarted
+from loomlog.schemas.ids import ID_PATTERN
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import Declined, bad_request
+from loomlog.services.application.queries.read_models import Projection, scope_of
+from loomlog.services.application.queries.read_your_writes import Barrier, not_yet
+from loomlog.services.application.runs.run_target import Addressee, Target
+from loomlog.services.application.streaming.items import Piece
+from loomlog.services.application.streaming.run_stream import RunStream, Sources, resumed_stream
+from loomlog.services.core.access.decide import Caller, Owner, reach, sees
+from loomlog.services.core.access.scopes import ADMIN, RUNS_READ
+from loomlog.services.core.run.lifecycle.fork import is_hearsay
+from loomlog.services.core.subjects import Erasure
+
+CURSOR = re.compile(r"[A-Za-z0-9_-]*\Z")
+CURSOR_MAX = 1_024
+"""Characters; the longest we give out has two ids and a number."""
+OUR_NAMES = ("s_", "a_")
+"""How sessions and handles begin that are named after the run they began with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunList:
+    """A page of runs, newest first; `next` is empty at the end."""
+
+    rows: tuple[RunRow, ...]
+    next: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """Frames of a session in order, with the newest run of it; `next` is empty at the end."""
+
+    session_id: str
+    newest: RunRow
+    rows: tuple[TranscriptRow, ...]
+    next: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHead:
+    """What a further run of a session has to know of it."""
+
+    owner: Owner
+    agent: str
+    user_tier: str
+    newest: RunRow | None
+    """None when only the hub knows the session yet."""
+
+
+class Reads:
+    """Everything that is asked about runs."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._projection: Projection = sources.projection
+        self._barrier: Barrier = sources.barrier
+
+    async def run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
+        """The run of that id. Raises Declined(not_found)."""
+        demand(caller, RUNS_READ)
+        return await self._sources.content.row(await self.visible_run(caller, run_id, position=position))
+
+    async def visible_run(self, caller: Caller, run_id: str, *, position: str = "") -> RunRow:
+        """As `run`, for use cases that have demanded another right."""
+        _check_known("not_found", "run", run_id)
+        lag = await self._wait(position, self._sources.partition_of(run_id))
+        row = await self._projection.run(scope_of(reach(caller)), run_id)
+        return _seen(caller, row, lag, "not_found", f"there is no run {run_id}")
+
+    async def run_to_go_on_with(self, caller: Caller, run_id: str) -> RunRow:
+        """As `visible_run`, for one whose conversation is to be gone on with. Raises Declined(content_erased)."""
+        row = await self.visible_run(caller, run_id)
+        await self._check_not_erased(row)
+        return row
+
+    async def run_to_order(self, caller: Caller, run_id: str) -> Target:
+        """The run that an order is for. Raises Declined(not_found).
+
+        A run that is live as far as this process has read needs no row when it knows whose it is (addressee.py), and
+        otherwise any row that says the same, however old. So an order to a run under way does not wait for the read
+        models.
+        """
+        _check_known("not_found", "run", run_id)
+        known = self._under_way(caller, run_id)
+        if known is not None:
+            return known
+        row = await self._projection.run(scope_of(reach(caller)), run_id)
+        if row is not None and row.status == "running":
+            return self._learned(_seen(caller, row, 0, "not_found", f"there is no run {run_id}"))
+        return await self.visible_run(caller, run_id)
+
+    async def handle_to_order(self, caller: Caller, agent_id: str) -> Target:
+        """As `run_to_order`, by the handle; only one that we gave is a name of one run. Raises unknown_agent_id."""
+        _check_known("unknown_agent_id", "run with the handle", agent_id)
+        known = self._under_way(caller, f"r_{agent_id.removeprefix('a_')}")
+        if known is not None and known.agent_id == agent_id:
+            return known
+        row = await self._of_handle(caller, agent_id)
+        if row is not None and row.status == "running" and agent_id == f"a_{row.run_id.removeprefix('r_')}":
+            return self._learned(
+                _seen(caller, row, 0, "unknown_agent_id", f"there is no run with the handle {agent_id}")
+            )
+        return await self.row_of_handle(caller, agent_id)
+
+    def _under_way(self, caller: Caller, run_id: str) -> Addressee | None:
+        """A run of which this process knows that it is live, if the caller sees it."""
+        known = self._sources.hub.live_runs.get(run_id)
+        if known is None or not sees(caller, Owner(tenant=known.tenant, user_id=known.user_id)):
+            return None
+        return known
+
+    def _learned(self, row: RunRow) -> RunRow:
+        self._sources.hub.learn(Addressee.of(row))
+        return row
+
+    async def agent(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
+        """The run the caller means by that handle. Raises Declined(unknown_agent_id)."""
+        demand(caller, RUNS_READ)
+        return await self._sources.content.row(await self.row_of_handle(caller, agent_id, position=position))
+
+    async def row_of_handle(self, caller: Caller, agent_id: str, *, position: str = "") -> RunRow:
+        """As `agent`, for use cases that have demanded another right."""
+        _check_known("unknown_agent_id", "run with the handle", agent_id)
+        # A handle of ours tells its partition; a chosen one may have been used anywhere.
+        lag = await self._wait(position, self._sources.partition_of(agent_id) if agent_id.startswith("a_") else None)
+        row = await self._of_handle(caller, agent_id)
+        return _seen(caller, row, lag, "unknown_agent_id", f"there is no run with the handle {agent_id}")
+
+    async def _of_handle(self, caller: Caller, agent_id: str) -> RunRow | None:
+        """Of the runs the caller may reach his own tenant's before others', a live one before one that has ended."""
+        scope = await self._scope_of_name(caller, agent_id)
+        home = caller.tenant if scope is EVERY_TENANT else ""
+        return await self._projection.run_of_handle(scope, agent_id, user_id=reach(caller).user_id or "", home=home)
+
+    async def runs(
+        self, caller: Caller, wanted: RunFilter, *, tenant: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
+    ) -> RunList:
+        """Runs, newest first. `tenant` narrows the list of an administrator. Raises Declined(bad_request)."""
+        demand(caller, RUNS_READ)
+        allowed = reach(caller)
+        if allowed.tenant is None and tenant:
+            allowed = replace(allowed, tenant=tenant)
+        elif tenant and tenant != allowed.tenant:
+            return RunList(rows=(), next="")
+        if allowed.user_id is not None:
+            if wanted.user_id not in ("", allowed.user_id):
+                return RunList(rows=(), next="")
+            wanted = replace(wanted, user_id=allowed.user_id)
+        _check_cursor(after)
+        await self._barrier.own_writes(None)
+        try:
+            page = await self._projection.runs(
+                scope_of(allowed), wanted, limit=max(1, min(limit, limits.LIST_MAX)), after=after
+            )
+        except BadPlace as error:
+            raise bad_request(f"cursor: {error}") from error
+        return RunList(rows=await self._sources.content.rows(page.rows), next=page.next)
+
+    async def at_work(self, caller: Caller) -> list[AtWork]:
+        """How many runs are at work, for an administrator."""
+        demand(caller, ADMIN)
+        await self._barrier.own_writes(None)
+        return await self._projection.at_work(EVERY_TENANT)
+
+    async def transcript(
+        self,
+        caller: Caller,
+        session_id: str,
+        *,
+        position: str = "",
+        limit: int = limits.TRANSCRIPT_MAX,
+        after: str = "",
+    ) -> Transcript:
+        """The stored frames of a session. Raises Declined(not_found)."""
+        demand(caller, RUNS_READ)
+        _check_known("not_found", "session", session_id)
+        _check_cursor(after)
+        lag = await self._wait(position, self._sources.partition_of(session_id))
+        found = await self._newest_of(caller, session_id)
+        newest = _seen(caller, found, lag, "not_found", f"there is no session {session_id}")
+        try:
+            page = await self._projection.transcript(
+                newest.tenant, session_id, limit=max(1, min(limit, limits.TRANSCRIPT_MAX)), after=after
+            )
+        except BadPlace as error:
+            raise bad_request(f"cursor: {error}") from error
+        rows = await self._sources.content.transcript(page.rows)
+        return Transcript(session_id=session_id, newest=newest, rows=rows, next=page.next)
+
+    async def stream(self, caller: Caller, run_id: str, *, after: int = -1, position: str = "") -> RunStream:
+        """The frames of a run after the place `after`, then what happens; ids first. Raises Declined(not_found)."""
+        demand(caller, RUNS_READ)
+        _check_known("not_found", "run", run_id)
+        lag = await self._wait(position, self._sources.partition_of(run_id))
+        row = await self._projection.run(scope_of(reach(caller)), run_id)
+        if row is None and (started := self._started(caller, run_id)) is not None:
+            tenant, event = started
+            return self._stream(tenant, run_id, event.session_id, event.agent_id, after)
+        row = _seen(caller, row, lag, "not_found", f"there is no run {run_id}")
+        return self._stream(row.tenant, run_id, row.session_id, row.agent_id, after)
+
+    async def session(self, caller: Caller, session_id: str) -> SessionHead:
+        """What a further run of the session needs. Raises Declined: not_found, content_erased."""
+        _check_known("not_found", "session", session_id)
+        lag = await self._barrier.own_writes(self._sources.partition_of(session_id))
+        newest = await self._newest_of(caller, session_id)
+        if newest is None and (started := self._started(caller, f"r_{session_id[2:]}")) is not None:
+            tenant, event = started
+            owner = Owner(tenant=tenant, user_id=event.user_id, is_hearsay=is_hearsay(event))
+            return SessionHead(owner=owner, agent=event.definition.name, user_tier=event.user_tier, newest=None)
+        row = _seen(caller, newest, lag, "not_found", f"there is no session {session_id}")
+        await self._check_not_erased(row)
+        return SessionHead(owner=owner_of(row), agent=row.agent, user_tier=row.user_tier, newest=row)
+
+    async def events_of_session(self, tenant: str, session_id: str) -> int:
+        """How many events its latest runs have together."""
+        page = await self._projection.runs(tenant, RunFilter(session_id=session_id), limit=limits.LIST_MAX)
+        return sum(row.last_seq for row in page.rows)
+
+    async def _check_not_erased(self, row: RunRow) -> None:
+        """Raises Declined(content_erased) when what the run began with is: it would go on with no words."""
+        erasure = await self.erasure_of(row)
+        if erasure is not None:
+            raise Declined(
+                "content_erased",
+                f"nobody can go on with {row.run_id}: what was said in it is erased (erasure "
+                f"{erasure.record.erasure_id}); start a new run",
+            )
+
+    async def erasure_of(self, row: RunRow) -> Erasure | None:
+        """The erasure that took a key of what the run began with.
+
+        Or the first one since its subject began it, when it has no key: it lies in clear, and is not to be used.
+        """
+        keys = self._sources.content.keys
+        if keys is None or not (erasures := keys.table.erasures_of(row.tenant, row.user_id)):
+            return None
+        frames = await self._projection.frames(row.tenant, row.run_id, from_seq=-1, limit=limits.REPLAY_PAGE)
+        key_ids = {key_id for frame in frames for key_id in key_ids_in(f"{frame.event} {frame.payload or ''}")}
+        if not key_ids:
+            return next((one for one in erasures if row.started_at_ms <= one.record.at_ms), None)
+        found = (keys.table.erasure_of(key_id, row.tenant) for key_id in key_ids)
+        return next((erasure for erasure in found if erasure is not None), None)
+
+    async def _newest_of(self, caller: Caller, session_id: str) -> RunRow | None:
+        scope = await self._scope_of_name(caller, session_id)
+        page = await self._projection.runs(scope, RunFilter(session_id=session_id), limit=1)
+        return page.rows[0] if page.rows else None
+
+    async def _scope_of_name(self, caller: Caller, name: str) -> Scope:
+        """Where the caller means a session or a handle to be. A name that we gave belongs to the tenant of the run that
+        began with it, whatever a run of another tenant says it is called."""
+        scope = scope_of(reach(caller))
+        if scope is not EVERY_TENANT:
+            return scope
+        began = await self._projection.place(EVERY_TENANT, f"r_{name[2:]}") if name.startswith(OUR_NAMES) else None
+        return scope if began is None else began.tenant
+
+    def _started(self, caller: Caller, run_id: str) -> tuple[str, RunStarted] | None:
+        """Tenant and first event of a run which the hub has from its beginning, if the caller may see it."""
+        recent = self._sources.hub.recent(run_id)
+        if not recent or recent[0].raw.seq != 1:
+            return None
+        tenant, event = recent[0].envelope.tenant, recent[0].record
+        if not isinstance(event, RunStarted) or not sees(caller, Owner(tenant=tenant, user_id=event.user_id)):
+            return None
+        return tenant, event
+
+    def _stream(self, tenant: str, run_id: str, session_id: str, agent_id: str, after: int) -> RunStream:
+        ids = {"agent_id": agent_id, "run_id": run_id, "session_id": session_id}
+        head = [Piece(None, "agent", orjson.dumps(ids))]
+        return resumed_stream(self._sources, run_id, scope=tenant, head=head, after=after)
+
+    async def _wait(self, position: str, partition: int | None) -> int:
+        if position:
+            await self._barrier.passed(position)
+        return await self._barrier.own_writes(partition)
+
+
+def owner_of(row: RunRow) -> Owner:
+    """Whose a run is, for whoever goes on with it."""
+    return Owner(tenant=row.tenant, user_id=row.user_id, is_hearsay=bool(row.told_events) and not row.restored)
+
+
+def _seen(caller: Caller, row: RunRow | None, lag: int, code: str, message: str) -> RunRow:
+    if row is not None and sees(caller, Owner(tenant=row.tenant, user_id=row.user_id)):
+        return row
+    if row is None and lag:
+        raise not_yet(f"{message} in the read models, which are behind", lag)
+    raise Declined(code, message)
+
+
+def _check_known(code: str, what: str, any_id: str) -> None:
+    """An id that nothing can have is answered like one that nothing has."""
+    if not ID_PATTERN.match(any_id):
+        raise Declined(code, f"there is no {what} {any_id[:140]}")
+
+
+def _check_cursor(cursor: str) -> None:
+    if len(cursor) > CURSOR_MAX or not CURSOR.match(cursor):
+        raise bad_request("cursor is not a place this list gave out: use `next` of an earlier answer")
+    try:
+        parts = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise bad_request("cursor is not a place this list gave out: use `next` of an earlier answer") from error
+    if not parts.replace("\n", "").isprintable():
+        raise bad_request("cursor is not a place this list gave out: use `next` of an earlier answer")

@@ -1,0 +1,244 @@
+"""Many runs in one request: started at once, and either waited for (join) or left to themselves (detach).
+
+Each run answers for itself, in the place it was asked for: one that is refused or fails harms no other. A join that has
+waited long enough cancels what is left and says so. Whoever leaves cancels nothing.
+
+Under one Idempotency-Key each run has a key of its own, so the same batch again joins the same runs. The hash of the
+whole batch is part of each of its requests, and the first of them begins alone: of another batch under the same key it
+is refused, and with it the batch, before anything of it has begun.
+
+Before: a transport. After: runs.py, once for each run, and its stream to the end.
+"""
+
+import asyncio
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import Declined, bad_request
+from loomlog.services.application.runs.control import Control
+from loomlog.services.application.runs.requests import RunRequest, checked, request_digest
+from loomlog.services.application.runs.start import Accepted, Runs
+from loomlog.services.application.streaming.items import Piece
+from loomlog.services.application.streaming.run_stream import RunStream, Sources
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import RUNS_CREATE
+
+TIMED_OUT = "batch timeout"
+"""Why a join cancels what it no longer waits for."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What became of one run of a batch. Ids are empty when it was refused.
+
+    `status` is completed, failed, cancelled, running (detached, or nobody has taken it up yet) or awaiting_input (an
+    interactive run that stands still).
+    """
+
+    status: str
+    agent_id: str = ""
+    run_id: str = ""
+    session_id: str = ""
+    stop_reason: str = ""
+    final_text: str = ""
+    usage: dict[str, Any] | None = None
+    error: str = ""
+    error_code: str = ""
+    limits: list[Any] = field(default_factory=list)
+    parent_context: dict[str, str] = field(default_factory=dict)
+    position: str = ""
+
+
+class Batches:
+    """The use cases. Both raise Declined for what is wrong with the batch as a whole."""
+
+    def __init__(self, sources: Sources, runs: Runs, control: Control) -> None:
+        self._sources = sources
+        self._runs = runs
+        self._control = control
+
+    async def join(
+        self, caller: Caller, requests: Sequence[RunRequest], *, key: str = "", timeout_ms: int = 0
+    ) -> list[Outcome]:
+        """The outcomes, in the order of the requests; `timeout_ms` 0 is the longest wait there is."""
+        wanted = _checked(caller, requests, key)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + min(timeout_ms or limits.BATCH_WAIT_MS, limits.BATCH_WAIT_MS) / 1000
+        begun = await self._first_begun(caller, wanted)
+        return await asyncio.gather(
+            *(self._joined(caller, one, deadline, begun.get(place)) for place, one in enumerate(wanted))
+        )
+
+    async def detach(self, caller: Caller, requests: Sequence[RunRequest], *, key: str = "") -> list[Outcome]:
+        """The ids, once every start is decided."""
+        wanted = _checked(caller, requests, key)
+        begun = await self._first_begun(caller, wanted)
+        return await asyncio.gather(
+            *(self._detached(caller, one, begun.get(place)) for place, one in enumerate(wanted))
+        )
+
+    async def _first_begun(self, caller: Caller, wanted: Sequence[RunRequest]) -> dict[int, Accepted | Declined]:
+        """Starts under the key of the batch, by place, up to the first that is not refused.
+
+        Raises Declined when the key was that of another batch (idempotency_key_reused), or that of one of which nobody
+        can tell that any more (content_erased).
+        """
+        begun: dict[int, Accepted | Declined] = {}
+        for place, request in enumerate(wanted):
+            if request.batch_sha256:
+                begun[place] = found = await self._begin(caller, request)
+                if isinstance(found, Declined) and found.code in ("idempotency_key_reused", "content_erased"):
+                    raise found
+                if isinstance(found, Accepted) or found.code == "run_pending":
+                    break
+        return begun
+
+    async def _begin(self, caller: Caller, request: RunRequest) -> Accepted | Declined:
+        try:
+            return await self._runs.start(caller, request)
+        except Declined as declined:
+            return declined
+
+    async def _detached(self, caller: Caller, request: RunRequest, begun: Accepted | Declined | None) -> Outcome:
+        accepted = begun or await self._begin(caller, request)
+        if isinstance(accepted, Declined):
+            return _declined(accepted, request)
+        accepted.stream.close()
+        return _begun(accepted, request)
+
+    async def _joined(
+        self, caller: Caller, request: RunRequest, deadline: float, begun: Accepted | Declined | None
+    ) -> Outcome:
+        accepted = begun or await self._begin(caller, request)
+        if isinstance(accepted, Declined):
+            return _declined(accepted, request)
+        outcome = _begun(accepted, request)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._follow(accepted.stream, outcome)
+        except TimeoutError:
+            await self._cut_short(caller, outcome)
+        except Declined as declined:
+            outcome.error, outcome.error_code = declined.message, declined.code
+        finally:
+            accepted.stream.close()
+        partition = self._sources.partition_of(outcome.run_id)
+        outcome.position = self._sources.barrier.token(partition, self._sources.hub.position(partition))
+        return outcome
+
+    async def _follow(self, stream: RunStream, outcome: Outcome) -> None:
+        """Until the run is over or stands still."""
+        told = Told(outcome)
+        while (pieces := await stream.next()) is not None:
+            for piece in pieces:
+                told.take(piece)
+            if outcome.status == "awaiting_input":
+                return
+        if outcome.status == "running":
+            outcome.error = f"the stream of the run ended early ({stream.ended_because}); follow it under its id"
+
+    async def _cut_short(self, caller: Caller, outcome: Outcome) -> None:
+        try:
+            stopped = await self._control.cancel_run(caller, outcome.run_id, TIMED_OUT)
+        except Declined as declined:
+            # The cancel is in the log, or the run has not been seen by the read models yet: it is not waited for.
+            outcome.error, outcome.error_code = declined.message, declined.code
+            outcome.status = "cancelled" if declined.code == "cancel_pending" else outcome.status
+            return
+        outcome.status, outcome.stop_reason = stopped.status, stopped.reason
+        outcome.error = outcome.error or ("" if stopped.status == "completed" else stopped.reason)
+
+
+class Told:
+    """What the frames of a run say of it."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._is_new_turn = True
+
+    def take(self, piece: Piece) -> None:
+        outcome = self._outcome
+        match piece.type:
+            case "text":
+                said = orjson.loads(piece.data).get("text", "")
+                outcome.final_text = said if self._is_new_turn else outcome.final_text + said
+                self._is_new_turn = False
+            case "usage" | "retry":
+                self._is_new_turn = True
+            case "limit":
+                outcome.limits.append(orjson.loads(piece.data)["limit"])
+            case "awaiting_input":
+                outcome.status = outcome.stop_reason = "awaiting_input"
+            case "done":
+                done = orjson.loads(piece.data)
+                outcome.stop_reason = done["stop_reason"]
+                outcome.status = "cancelled" if outcome.stop_reason == "cancelled" else "completed"
+                outcome.usage = done.get("usage")
+            case "error":
+                outcome.status, outcome.error = "failed", orjson.loads(piece.data).get("error", "")
+
+
+def _checked(caller: Caller, requests: Sequence[RunRequest], key: str) -> list[RunRequest]:
+    """The requests as they are started: always new sessions, and under the key of the batch if it has one."""
+    demand(caller, RUNS_CREATE)
+    if not 1 <= len(requests) <= limits.BATCH_SPAWNS_MAX:
+        raise bad_request(f"spawns: {len(requests)} of them, expected 1 to {limits.BATCH_SPAWNS_MAX}")
+    return _keyed([replace(request, session_id="") for request in requests], key)
+
+
+def _begun(accepted: Accepted, request: RunRequest) -> Outcome:
+    return Outcome(
+        status="running",
+        agent_id=accepted.agent_id,
+        run_id=accepted.run_id,
+        session_id=accepted.session_id,
+        parent_context=dict(request.parent_context),
+        position=accepted.position,
+    )
+
+
+def _declined(declined: Declined, request: RunRequest) -> Outcome:
+    """Refused; or accepted, when nobody has taken it up yet: then it has its ids and will run."""
+    details = declined.details
+    is_pending = declined.code == "run_pending"
+    return Outcome(
+        status="running" if is_pending else "failed",
+        agent_id=str(details.get("agent_id", "")),
+        run_id=str(details.get("run_id", "")) if is_pending else "",
+        session_id=str(details.get("session_id", "")),
+        # The code in words first: clients of a batch look for it there.
+        error=f"{declined.code.replace('_', ' ')}: {declined.message}",
+        error_code=declined.code,
+        parent_context=dict(request.parent_context),
+        position=str(details.get("position", "")),
+    )
+
+
+def _keyed(requests: list[RunRequest], key: str) -> list[RunRequest]:
+    """The requests under one Idempotency-Key: each under a key of its own, unless it brings one."""
+    if not key:
+        return requests
+    said = [(request.idempotency_key, _digest(request)) for request in requests]
+    batch_sha256 = hashlib.sha256(orjson.dumps(said)).hexdigest()
+    number = itertools.count()
+    return [
+        request
+        if request.idempotency_key
+        else replace(request, idempotency_key=f"{key}.{next(number)}", batch_sha256=batch_sha256)
+        for request in requests
+    ]
+
+
+def _digest(request: RunRequest) -> str:
+    """Of one that cannot be started, why."""
+    try:
+        return request_digest(checked(request))
+    except Declined as declined:
+        return declined.message

@@ -1,0 +1,148 @@
+"""One order to many runs: those of a filter, previewed first, then page by page, each with its own outcome.
+
+Nothing is atomic here, on purpose: each run gets its own command and answers for itself. What had happened already (it
+was paused, it has ended) is `unchanged`; what went wrong is `failed` with its code, and does not keep others from it.
+
+Before: a transport. After: control.py, once for each run.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from loomlog.projections.runs import RunRow
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import Declined, bad_request
+from loomlog.services.application.queries.runs import Reads
+from loomlog.services.application.runs.control import Control
+from loomlog.services.application.runs.requests import checked_reason
+from loomlog.services.application.runs.run_filter import Where, parsed
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import ADMIN
+
+ACTIONS = ("pause", "resume", "cancel", "quarantine", "release")
+COUNTED_PAGES_MAX = 40
+"""Pages a preview looks at: 20,000 live runs, as many as are counted anywhere."""
+SHOWN_MAX = 20
+"""Runs a preview shows."""
+PAGE = 50
+AT_ONCE = 25
+"""Two rounds of waiting a page when nobody answers: 10 s, less than clients wait for an answer."""
+UNCHANGED = frozenset({"not_found", "already_pausing", "not_paused", "already_quarantined", "not_quarantined"})
+"""Codes that say that there was nothing left to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """How many runs an order would reach now, and the newest of them; `more`: they were not counted to the end."""
+
+    matched: int
+    more: bool
+    first: tuple[RunRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of the order for one run. `outcome` is changed, unchanged or failed."""
+
+    run_id: str
+    outcome: str
+    position: str = ""
+    code: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A page of results; `next` is where to go on, empty at the end."""
+
+    results: tuple[Result, ...]
+    next: str
+
+
+class Bulk:
+    """The use cases of operators over many runs. Everything raises Declined."""
+
+    def __init__(self, reads: Reads, control: Control, *, clock_ms: Callable[[], int]) -> None:
+        self._reads = reads
+        self._control = control
+        self._clock_ms = clock_ms
+
+    async def preview(self, caller: Caller, action: str, where: str, *, after: str = "") -> Preview:
+        """What `act` would reach, page after page, from `after` on. Changes nothing."""
+        wanted = self._checked(caller, action, where)
+        matched = 0
+        first: list[RunRow] = []
+        for _ in range(COUNTED_PAGES_MAX):
+            rows, after = await self._page(caller, action, wanted, limits.LIST_MAX, after)
+            matched += len(rows)
+            first += rows[: SHOWN_MAX - len(first)]
+            if not after:
+                break
+        return Preview(matched=matched, more=bool(after), first=tuple(first))
+
+    async def act(self, caller: Caller, action: str, where: str, reason: str, *, after: str = "") -> Done:
+        """The order to the next page of runs; `after` is `next` of the page before."""
+        wanted = self._checked(caller, action, where)
+        reason = checked_reason(reason)
+        rows, left = await self._page(caller, action, wanted, PAGE, after)
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def one(row: RunRow) -> Result:
+            async with places:
+                return await self._one(caller, action, row, reason)
+
+        return Done(results=tuple(await asyncio.gather(*map(one, rows))), next=left)
+
+    def _checked(self, caller: Caller, action: str, where: str) -> Where:
+        demand(caller, ADMIN)
+        if action not in ACTIONS:
+            raise bad_request(f"action is {action[:60]!r}: expected one of {', '.join(ACTIONS)}")
+        return parsed(where)
+
+    async def _page(
+        self, caller: Caller, action: str, wanted: Where, limit: int, after: str
+    ) -> tuple[list[RunRow], str]:
+        """The runs of a page that the filter means and the order can change, and where the next page begins."""
+        narrowed = wanted.run_filter(self._clock_ms())
+        page = await self._reads.runs(caller, narrowed, tenant=wanted.tenant, limit=limit, after=after)
+        return [row for row in page.rows if wanted.matches(row) and can_change(action, row)], page.next
+
+    async def _one(self, caller: Caller, action: str, row: RunRow, reason: str) -> Result:
+        try:
+            position, changed = await self._ordered(caller, action, row.run_id, reason)
+        except Declined as declined:
+            outcome = "unchanged" if declined.code in UNCHANGED else "failed"
+            return Result(run_id=row.run_id, outcome=outcome, code=declined.code, error=declined.message)
+        return Result(run_id=row.run_id, outcome="changed" if changed else "unchanged", position=position)
+
+    async def _ordered(self, caller: Caller, action: str, run_id: str, reason: str) -> tuple[str, bool]:
+        """The position of what was written, and whether the order changed the run."""
+        control = self._control
+        if action == "cancel":
+            stopped = await control.cancel_run(caller, run_id, reason)
+            return stopped.position, stopped.cancelled
+        match action:
+            case "pause":
+                found = await control.pause(caller, run_id, reason)
+            case "resume":
+                found = await control.resume(caller, run_id)
+            case "quarantine":
+                found = await control.quarantine(caller, run_id, reason)
+            case _:
+                found = await control.release(caller, run_id, reason)
+        return found.position, True
+
+
+def can_change(action: str, row: RunRow) -> bool:
+    """Whether the order can change a live run, as far as its row tells."""
+    match action:
+        case "release":
+            return row.quarantined
+        case "pause" | "quarantine":
+            return not row.quarantined
+        case "resume":
+            return row.pause_requested and not row.quarantined
+        case _:
+            return True

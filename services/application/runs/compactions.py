@@ -1,0 +1,294 @@
+"""Making conversations shorter, and giving a session to another agent.
+
+    a parked run       CompactRun: it is summarised and parks again                              applied: live
+    a run that is over a seed in its session, from which the session's next run starts           applied: marker
+    another agent      a seed in a session of its own, beside the run whose conversation it holds (replay)
+
+All of them are decided by the owner of the run and are in the log before the summary is asked for; here its end is
+waited for. Whoever is told that it takes too long has lost nothing: it goes on.
+
+Before: a transport. After: control.py for orders, runs.py for seeds; services/core/run/conversation/compaction.py
+decides.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from loomlog.projections.frames.other_events import COMPACTION_FAILED
+from loomlog.projections.runs import RunRow
+from loomlog.schemas.generated.run_commands import CompactRun, ForkRun, StartRun
+from loomlog.schemas.generated.run_events import CommandRefused, CompactionFailed, CompactionRequested, ContextCompacted
+from loomlog.schemas.generated.values import CommandEnvelope, RunPosition
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import RETRY_LATER_S, Declined, bad_request, refused
+from loomlog.services.application.queries.runs import Reads, owner_of
+from loomlog.services.application.runs.control import Control, over
+from loomlog.services.application.runs.requests import AGENT_NAME, RunRequest, checked_reason
+from loomlog.services.application.runs.run_ids import names_of_continuation, names_of_fork
+from loomlog.services.application.runs.start import Accepted, Launch, Runs
+from loomlog.services.application.streaming.items import EventItem
+from loomlog.services.application.streaming.run_stream import RunStream
+from loomlog.services.core.access.decide import Caller, identity
+from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from loomlog.services.core.run.conversation.compaction import BUSY, COMPACT, COPY, NO_GAIN, NOTHING
+
+LIVE, MARKER, NOOP = "live", "marker", "noop"
+"""What a compaction was applied to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What became of a compaction. `applied` is live, marker or noop; tokens are estimates."""
+
+    run_id: str
+    applied: str
+    before_tokens: int = 0
+    after_tokens: int = 0
+    position: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """A session that goes on with another's conversation. Its events are shared, `events` says how many they are."""
+
+    session_id: str
+    seed_run_id: str
+    events: int
+    compacted: bool
+    position: str
+
+
+class Compactions:
+    """The use cases. `clock_ms` and `fresh_token` bring time and randomness in."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        control: Control,
+        reads: Reads,
+        *,
+        clock_ms: Callable[[], int],
+        fresh_token: Callable[[], str],
+        wait_s: float = limits.COMPACTION_WAIT_S,
+    ) -> None:
+        self._runs = runs
+        self._control = control
+        self._reads = reads
+        self._clock_ms = clock_ms
+        self._fresh_token = fresh_token
+        self._wait_s = wait_s
+
+    async def compact(self, caller: Caller, run_id: str, reason: str = "") -> Compacted:
+        """Replace the older part of a conversation by a summary.
+
+        Raises Declined: not_found, content_erased, run_busy, agent_gone, compaction_failed, compact_pending.
+        """
+        demand(caller, RUNS_CREATE)
+        reason = checked_reason(reason)
+        row = await self._reads.visible_run(caller, run_id)
+        return await (self._live(caller, row, reason) if row.status == "running" else self._marker(caller, row))
+
+    async def replay(self, caller: Caller, session_id: str, agent: str, *, compress: bool = False) -> Copied:
+        """A new session of that agent with the conversation of this one, as it is or in a summary.
+
+        Raises Declined: not_found, content_erased, agent_gone, empty_source, bad_fork_point, compaction_failed,
+        compact_pending.
+        """
+        demand(caller, RUNS_CREATE)
+        demand(caller, RUNS_READ)  # the new session tells all that this one has said
+        if not AGENT_NAME.match(agent):
+            raise bad_request("agent is required: the name of the agent that goes on with the session")
+        head = await self._reads.session(caller, session_id)
+        origin = head.newest
+        if origin is None:
+            raise Declined("session_busy", f"session_busy: the session {session_id} has just begun; wait for its run")
+        events = await self._reads.events_of_session(origin.tenant, session_id)
+        who = identity(caller, user_id="", session=owner_of(origin))
+        names = names_of_fork(
+            fresh=self._fresh_token(),
+            origin=origin.run_id,
+            tenant=who.tenant,
+            subject=who.subject,
+            agent_id="",
+            idempotency_key="",
+        )
+
+        def command(whole: RunRequest) -> ForkRun:
+            return ForkRun(
+                envelope=self._envelope(names.run_id, who.tenant, who.subject),
+                origin_run_id=origin.run_id,
+                user_id=who.user_id,
+                at_seq=origin.last_seq,
+                run_id=names.run_id,
+                agent_id=names.agent_id,
+                agent=agent,
+                interactive=False,
+                seed=COMPACT if compress else COPY,
+            )
+
+        request = RunRequest(agent=agent)
+        accepted, told = await self._seeded(
+            Launch(caller=caller, request=request, who=who, names=names, digest="", command=command)
+        )
+        return Copied(
+            session_id=accepted.session_id,
+            seed_run_id=accepted.run_id,
+            events=events,
+            compacted=told is not None,
+            position=accepted.position,
+        )
+
+    # --- a run that waits --------------------------------------------------------------------------------------------
+
+    async def _live(self, caller: Caller, row: RunRow, reason: str) -> Compacted:
+        def command(envelope: CommandEnvelope) -> CompactRun:
+            return CompactRun(envelope=envelope, run_id=row.run_id, reason=reason)
+
+        item = await self._control.settled(
+            caller, row, command, _Settled(), pending="compact_pending", wait_s=self._wait_s
+        )
+        position, event = self._control.position(item), item.record
+        match event:
+            case CommandRefused(code=code) if code == NOTHING:
+                return Compacted(run_id=row.run_id, applied=NOOP, position=position)
+            case CommandRefused():
+                raise refused(event.code, event.message)
+            case CompactionFailed(kind=kind) if kind == NO_GAIN:
+                return Compacted(run_id=row.run_id, applied=NOOP, position=position)
+            case CompactionFailed():
+                raise _failed(row.run_id, event.message or event.kind)
+            case ContextCompacted():
+                return Compacted(
+                    run_id=row.run_id,
+                    applied=LIVE,
+                    before_tokens=event.before_tokens,
+                    after_tokens=event.after_tokens,
+                    position=position,
+                )
+            case _:
+                raise over(row.run_id)
+
+    # --- seeds -------------------------------------------------------------------------------------------------------
+
+    async def _marker(self, caller: Caller, row: RunRow) -> Compacted:
+        """A seed at the end of the session: its next run starts from the summary."""
+        head = await self._reads.session(caller, row.session_id)
+        newest = head.newest or row
+        who = identity(caller, user_id="", session=head.owner)
+        names = names_of_continuation(
+            fresh=self._fresh_token(),
+            session_id=row.session_id,
+            tenant=who.tenant,
+            subject=who.subject,
+            agent_id="",
+            idempotency_key="",
+        )
+
+        def command(whole: RunRequest) -> StartRun:
+            return StartRun(
+                envelope=self._envelope(names.run_id, who.tenant, who.subject),
+                agent=newest.agent,
+                run_id=names.run_id,
+                session_id=row.session_id,
+                agent_id=names.agent_id,
+                user_id=who.user_id,
+                user_tier=newest.user_tier,
+                continues=RunPosition(
+                    run_id=newest.run_id, first_offset=newest.first_offset, last_offset=newest.last_offset
+                )
+                if newest.status != "running"
+                else None,
+                seed=COMPACT,
+            )
+
+        request = RunRequest(agent=newest.agent, session_id=row.session_id)
+        launch = Launch(caller=caller, request=request, who=who, names=names, digest="", command=command)
+        try:
+            accepted, told = await self._seeded(launch)
+        except Declined as declined:
+            if declined.code == NOTHING:
+                return Compacted(run_id=row.run_id, applied=NOOP)
+            if declined.code == "session_busy":
+                raise Declined(BUSY, f"{BUSY}: {declined.message}") from declined
+            raise
+        if told is None:
+            return Compacted(run_id=row.run_id, applied=NOOP, position=accepted.position)
+        before, after = told
+        return Compacted(
+            run_id=row.run_id,
+            applied=MARKER,
+            before_tokens=before,
+            after_tokens=after,
+            position=accepted.position,
+        )
+
+    async def _seeded(self, launch: Launch) -> tuple[Accepted, tuple[int, int] | None]:
+        """The seed, at its end, and the tokens before and after when it was summarised."""
+        try:
+            accepted = await self._runs.launch(launch)
+        except Declined as declined:
+            if declined.code == "unknown_agent":
+                raise Declined("agent_gone", f"agent_gone: {declined.message}") from declined
+            raise
+        try:
+            async with asyncio.timeout(self._wait_s):
+                return accepted, await _end_of(accepted.stream, accepted.run_id)
+        except TimeoutError:
+            raise Declined(
+                "compact_pending",
+                f"no summary within {self._wait_s:g} s; the run {accepted.run_id} goes on making it: follow it",
+                retry_after_s=RETRY_LATER_S,
+                details={"run_id": accepted.run_id, "session_id": accepted.session_id, "position": accepted.position},
+            ) from None
+        finally:
+            accepted.stream.close()
+
+    def _envelope(self, command_id: str, tenant: str, subject: str) -> CommandEnvelope:
+        # One start for one run id, so the run id is the command's id too.
+        return CommandEnvelope(command_id=command_id, tenant=tenant, subject=subject, issued_at_ms=self._clock_ms())
+
+
+class _Settled:
+    """Whether an event settles the compaction that its command began: a refusal, or its end."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def __call__(self, item: EventItem, command_id: str) -> bool:
+        match item.record:
+            case CompactionRequested(number=number):
+                if item.envelope.cause_id == command_id:
+                    self._number = number
+                return False
+            case ContextCompacted(number=number) | CompactionFailed(number=number):
+                return number == self._number
+            case _:
+                # The same command twice in the log: the second is refused, and the first goes on.
+                return not self._number and item.envelope.cause_id == command_id
+
+
+async def _end_of(stream: RunStream, run_id: str) -> tuple[int, int] | None:
+    """Reads the stream of a seed to its end. Raises Declined(compaction_failed)."""
+    found: tuple[int, int] | None = None
+    failed: dict[str, Any] = {}
+    while (pieces := await stream.next()) is not None:
+        for piece in pieces:
+            if piece.type == "context_compaction":
+                told = orjson.loads(piece.data)["context_compaction"]
+                found = told["before_tokens"], told["after_tokens"]
+            elif piece.type == COMPACTION_FAILED:
+                failed = orjson.loads(piece.data)
+    if failed and failed["compaction_failed"]["kind"] != NO_GAIN:
+        raise _failed(run_id, str(failed["error"]))
+    return found
+
+
+def _failed(run_id: str, why: str) -> Declined:
+    return Declined(
+        "compaction_failed", f"the conversation of {run_id} could not be summarised, it is as it was: {why}"
+    )

@@ -1,0 +1,233 @@
+"""Forking a run: a new one that shares its events up to a seq, and may be another agent from there.
+
+Whoever may read a run may fork it; the fork belongs to the same tenant and user. Of a run that was imported the user is
+hearsay, so its fork is the caller's. The owner of the partition reads the prefix and decides whether the place is fit;
+here only the request itself is looked at. A field that nobody knows is refused with the nearest one that exists: a
+misspelt override would quietly change nothing.
+
+Before: a transport. After: runs.py launches it like any other run.
+"""
+
+import difflib
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import orjson
+
+from loomlog.connectors.crypto.content_encryption import has_tokens
+from loomlog.projections.runs import RunRow
+from loomlog.schemas.codec import Record
+from loomlog.schemas.generated.run_commands import ForkRun
+from loomlog.schemas.generated.values import CommandEnvelope, DefinitionOverrides, Sampling, Segment
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import bad_request
+from loomlog.services.application.queries.runs import Reads, owner_of
+from loomlog.services.application.runs.requests import AGENT_NAME, RunRequest, checked, checked_sampling
+from loomlog.services.application.runs.run_ids import RunNames, names_of_fork
+from loomlog.services.application.runs.start import Accepted, Launch, Runs
+from loomlog.services.core.access.decide import Caller, Identity, identity
+from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from loomlog.services.core.run.limits import ITERATIONS_BACKSTOP, RETRY_ATTEMPTS_MAX
+
+EFFORTS = ("", "low", "medium", "high")
+DEFINITION_TEXT_MAX = 64
+"""Characters: a SHA-256 in hex, or `current`."""
+PLACEHOLDER = "x"
+"""Stands for the text of a fork that brings none while the rest of its request is checked."""
+TEXTS = ("provider", "model", "effort", "system_prompt")
+NUMBERS = {"max_tokens": 2**31 - 1, "max_iterations": ITERATIONS_BACKSTOP, "retry_attempts": RETRY_ATTEMPTS_MAX}
+"""Whole numbers from 0 to this."""
+SAMPLING = tuple(entry.name for entry in fields(Sampling))
+WHOLE_SAMPLING = ("top_k", "seed")
+OVERRIDES = (*TEXTS, "tools", *NUMBERS, *SAMPLING)
+"""What a fork may change of its definition. Volumes and hosts are the operator's to give."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkRequest:
+    """A fork as it is asked for. Empty text and None mean that nothing was said."""
+
+    at_seq: int
+    agent: str = ""
+    definition: str = ""
+    overrides: Mapping[str, Any] | None = None
+    """By the names of OVERRIDES."""
+    prompt: str = ""
+    segments: tuple[Segment, ...] = ()
+    agent_id: str = ""
+    interactive: bool | None = None
+    idempotency_key: str = ""
+    user_bearer: str = field(default="", repr=False)
+    user_credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The fork's own: those of its origin are not inherited."""
+    traceparent: str = ""
+
+
+class Forks:
+    """The use case. `clock_ms` and `fresh_token` bring time and randomness in."""
+
+    def __init__(
+        self, runs: Runs, reads: Reads, *, clock_ms: Callable[[], int], fresh_token: Callable[[], str]
+    ) -> None:
+        self._runs = runs
+        self._reads = reads
+        self._clock_ms = clock_ms
+        self._fresh_token = fresh_token
+
+    async def fork(self, caller: Caller, run_id: str, request: ForkRequest) -> Accepted:
+        """A new run that shares the events 1 to at_seq. Raises Declined: not_found, content_erased, bad_fork_point,
+        bad_request.
+        """
+        demand(caller, RUNS_CREATE)
+        demand(caller, RUNS_READ)  # a fork tells all that its origin has said
+        overrides = overrides_of(request.overrides or {})
+        plain = _checked(request)
+        row = await self._reads.run_to_go_on_with(caller, run_id)
+        if not 1 <= request.at_seq <= row.last_seq:
+            raise bad_request(f"at is {request.at_seq}: {run_id} has the events 1 to {row.last_seq}")
+        who = identity(caller, user_id="", session=owner_of(row))
+        names = names_of_fork(
+            fresh=self._fresh_token(),
+            origin=run_id,
+            tenant=who.tenant,
+            subject=who.subject,
+            agent_id=request.agent_id,
+            idempotency_key=request.idempotency_key,
+        )
+        digest = _digest(request, run_id) if request.idempotency_key else ""
+
+        def command(whole: RunRequest) -> Record:
+            return self._command(request, whole, row, who, names, overrides, digest)
+
+        return await self._runs.launch(
+            Launch(caller=caller, request=plain, who=who, names=names, digest=digest, command=command)
+        )
+
+    def _command(
+        self,
+        request: ForkRequest,
+        whole: RunRequest,
+        row: RunRow,
+        who: Identity,
+        names: RunNames,
+        overrides: DefinitionOverrides | None,
+        digest: str,
+    ) -> ForkRun:
+        return ForkRun(
+            envelope=CommandEnvelope(
+                # One fork for one run id, so the run id is the command's id too.
+                command_id=names.run_id,
+                tenant=who.tenant,
+                subject=who.subject,
+                issued_at_ms=self._clock_ms(),
+            ),
+            origin_run_id=row.run_id,
+            user_id=who.user_id,
+            at_seq=request.at_seq,
+            run_id=names.run_id,
+            agent_id=names.agent_id,
+            agent=request.agent,
+            definition=request.definition,
+            overrides=overrides,
+            segments=whole.segments,
+            interactive=request.interactive,
+            idempotency_key=request.idempotency_key,
+            request_sha256=digest,
+            credentials=tuple(sorted(whole.credentials)),
+        )
+
+
+def overrides_of(given: Mapping[str, Any]) -> DefinitionOverrides | None:
+    """Overrides by name, checked; None when there are none. Raises Declined, naming the field and the nearest one."""
+    for name in given:
+        if name not in OVERRIDES:
+            near = difflib.get_close_matches(name, OVERRIDES, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(OVERRIDES)}"
+            raise bad_request(f"overrides: there is no field {name[:80]!r}; {hint}")
+    said = {name: value for name, value in given.items() if value is not None}
+    if not said:
+        return None
+    for name in TEXTS:
+        if name in said:
+            _check_text(name, said[name])
+    for name, most in NUMBERS.items():
+        if name in said and (type(said[name]) is not int or not 0 <= said[name] <= most):
+            raise bad_request(f"overrides.{name} is {str(said[name])[:60]}: expected a whole number from 0 to {most}")
+    sampling = {name: _sampling_value(name, said[name]) for name in SAMPLING if name in said}
+    return DefinitionOverrides(
+        **{name: said[name] for name in (*TEXTS, *NUMBERS) if name in said},
+        tools=_names_of("tools", said["tools"]) if "tools" in said else None,
+        sampling=checked_sampling(Sampling(**sampling)) if sampling else None,
+    )
+
+
+def _check_text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise bad_request(f"overrides.{name} is {str(value)[:60]}: expected a text")
+    if has_tokens(value):
+        raise bad_request(f"overrides.{name} holds a token of encrypted content, which would be opened for a model")
+    if name == "effort" and value not in EFFORTS:
+        raise bad_request(f"overrides.effort is {value[:60]!r}: expected low, medium, high or an empty text")
+    if name in ("provider", "model") and not (0 < len(value) <= limits.NAME_BYTES_MAX and value.isprintable()):
+        raise bad_request(f"overrides.{name}: expected 1 to {limits.NAME_BYTES_MAX} printable characters")
+    if len(value.encode()) > limits.INLINE_BYTES:
+        raise bad_request(f"overrides.{name}: at most {limits.INLINE_BYTES} bytes")
+
+
+def _sampling_value(name: str, value: Any) -> Any:
+    if name == "stop":
+        return _names_of(name, value)
+    wanted = (int,) if name in WHOLE_SAMPLING else (int, float)
+    if isinstance(value, bool) or not isinstance(value, wanted):
+        kind = "a whole number" if name in WHOLE_SAMPLING else "a number"
+        raise bad_request(f"overrides.{name} is {str(value)[:60]}: expected {kind}")
+    return value if name in WHOLE_SAMPLING else float(value)
+
+
+def _names_of(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise bad_request(f"overrides.{name}: expected a list of texts")
+    if len(value) > limits.NAMES_MAX or any(not 0 < len(one.encode()) <= limits.NAME_BYTES_MAX for one in value):
+        raise bad_request(
+            f"overrides.{name}: at most {limits.NAMES_MAX} entries of 1 to {limits.NAME_BYTES_MAX} bytes each"
+        )
+    return tuple(value)
+
+
+def _checked(request: ForkRequest) -> RunRequest:
+    """The parts a fork has in common with a start, checked like those."""
+    if request.agent and not AGENT_NAME.match(request.agent):
+        raise bad_request(f"agent is {request.agent[:60]!r}: expected the name of an agent")
+    if len(request.definition) > DEFINITION_TEXT_MAX or not request.definition.isascii():
+        raise bad_request("definition: expected current, or the beginning of a definition's SHA-256")
+    has_text = bool(request.prompt or request.segments)
+    plain = checked(
+        RunRequest(
+            prompt=request.prompt if has_text else PLACEHOLDER,
+            segments=request.segments,
+            agent_id=request.agent_id,
+            idempotency_key=request.idempotency_key,
+            user_bearer=request.user_bearer,
+            user_credentials=request.user_credentials,
+            traceparent=request.traceparent,
+        )
+    )
+    return plain if has_text else replace(plain, segments=())
+
+
+def _digest(request: ForkRequest, run_id: str) -> str:
+    whole = {
+        "fork": run_id,
+        "at": request.at_seq,
+        "agent": request.agent,
+        "definition": request.definition,
+        "overrides": dict(request.overrides or {}),
+        "prompt": request.prompt,
+        "segments": [segment.to_avro() for segment in request.segments],
+        "agent_id": request.agent_id,
+        "interactive": request.interactive,
+    }
+    return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -1,0 +1,236 @@
+"""Questions of runs to people, and the end of a turn: what a person says to a run besides the next text.
+
+Lists come from the read models, within what the caller may see: its tenant, and of an isolated caller its own runs. An
+answer is an order like any other (control.py): in the log first, then decided by the owner of the run, who alone can
+tell whether the question still waits. What the read models know to have ended already is refused without troubling it.
+
+Before: a transport. After: control.py, reads.py.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from loomlog.projections.interrupts import PENDING, STATUSES, InterruptFilter, InterruptRow
+from loomlog.projections.runs import RunRow
+from loomlog.projections.tables import BadPlace
+from loomlog.schemas.generated.run_commands import CancelTurn, ResolveInterruption
+from loomlog.schemas.generated.run_events import (
+    CommandRefused,
+    InterruptionClosed,
+    ModelCallRequested,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunPaused,
+)
+from loomlog.schemas.ids import ID_PATTERN
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import Declined, bad_request, refused
+from loomlog.services.application.queries.read_models import scope_of
+from loomlog.services.application.queries.read_your_writes import not_yet
+from loomlog.services.application.queries.runs import Reads
+from loomlog.services.application.runs.control import Control, over
+from loomlog.services.application.runs.requests import checked_reason
+from loomlog.services.application.streaming.items import EventItem
+from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.core.access.decide import Caller, Reach, reach
+from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+
+ANSWER, DECLINED = "answer", "declined"
+"""What a person can do with a question."""
+KINDS = ("question",)
+TURN_ENDS = (RunParked, RunPaused, ModelCallRequested, RunCompleted)
+"""Events that can be the last of a stopped turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What a person says to a question. `resolved_by` names that person; empty: the caller."""
+
+    kind: str = "question"
+    disposition: str = ANSWER
+    answer: str = ""
+    resolved_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A question that does not wait any more. The time is in UTC milliseconds."""
+
+    interrupt_id: str
+    status: str
+    resolved_at_ms: int
+    position: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStopped:
+    """A turn that was stopped; `parked` is false when the run goes on at once, or has had its last turn."""
+
+    run_id: str
+    parked: bool
+    position: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptList:
+    """A page of interrupts, newest first; `next` is empty at the end, `total` counts all pages."""
+
+    rows: tuple[InterruptRow, ...]
+    next: str
+    total: int
+
+
+class Interrupts:
+    """The use cases. Everything raises Declined."""
+
+    def __init__(self, sources: Sources, reads: Reads, control: Control) -> None:
+        self._sources = sources
+        self._reads = reads
+        self._control = control
+
+    # --- lists -------------------------------------------------------------------------------------------------------
+
+    async def of_run(self, caller: Caller, run_id: str, *, status: str = "", position: str = "") -> InterruptList:
+        """Those of a run. Raises not_found."""
+        demand(caller, RUNS_READ)
+        row = await self._reads.visible_run(caller, run_id, position=position)
+        wanted = InterruptFilter(run_id=run_id, statuses=statuses_of(status))
+        return await self._listed(Reach(tenant=row.tenant, user_id=None), wanted, limit=limits.LIST_MAX)
+
+    async def of_all(
+        self, caller: Caller, *, user_id: str = "", status: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
+    ) -> InterruptList:
+        """Those the caller may see, of one user if given."""
+        demand(caller, RUNS_READ)
+        allowed = reach(caller)
+        wanted = InterruptFilter(user_id=user_id, statuses=statuses_of(status))
+        if allowed.user_id is not None:
+            if user_id not in ("", allowed.user_id):
+                return InterruptList(rows=(), next="", total=0)
+            wanted = replace(wanted, user_id=allowed.user_id)
+        await self._sources.barrier.own_writes(None)
+        return await self._listed(allowed, wanted, limit=limit, after=after)
+
+    async def _listed(self, allowed: Reach, wanted: InterruptFilter, *, limit: int, after: str = "") -> InterruptList:
+        try:
+            page = await self._sources.projection.interrupts(
+                scope_of(allowed), wanted, limit=max(1, min(limit, limits.LIST_MAX)), after=after
+            )
+        except BadPlace as error:
+            raise bad_request(f"cursor: {error}") from error
+        rows = await self._sources.content.interrupts(page.rows)
+        return InterruptList(rows=rows, next=page.next, total=page.total)
+
+    # --- orders ------------------------------------------------------------------------------------------------------
+
+    async def resolve(self, caller: Caller, run_id: str, interrupt_id: str, response: Response) -> Settled:
+        """Answer or decline a question.
+
+        Raises not_found, invalid_answer, interrupt_closed, interrupt_expired, resolve_pending.
+        """
+        demand(caller, RUNS_CREATE)
+        check_response(response)
+        row = await self._reads.visible_run(caller, run_id)
+        await self._check_waits(row.tenant, run_id, interrupt_id, is_live=row.status == "running")
+        envelope = self._control.envelope(caller, row)
+        seal = await self._sources.content.seal(row.tenant, row.user_id)
+        command = ResolveInterruption(
+            envelope=envelope,
+            run_id=run_id,
+            interrupt_id=interrupt_id,
+            disposition=response.disposition,
+            answer=response.answer if seal is None else seal(response.answer, False),
+            resolved_by=checked_reason(response.resolved_by)[: limits.NAME_BYTES_MAX],
+        )
+        item = await self._control.ordered(row, command)
+        if item is None:
+            why = await self._control.undecided("resolve_pending", row, "the answer is in the log and reaches the run")
+            raise await self._too_late(row, interrupt_id) if why.code == "not_found" else why
+        event = item.record
+        if isinstance(event, CommandRefused):
+            raise refused(event.code, event.message)
+        if not isinstance(event, InterruptionClosed):
+            raise await self._too_late(row, interrupt_id)
+        if event.interrupt_id != interrupt_id or event.status not in ("resolved", DECLINED):
+            raise _ended(interrupt_id, event.status)
+        return Settled(
+            interrupt_id=interrupt_id,
+            status=event.status,
+            resolved_at_ms=item.envelope.at_ms,
+            position=self._control.position(item),
+        )
+
+    async def cancel_turn(self, caller: Caller, run_id: str, reason: str = "") -> TurnStopped:
+        """Stop the turn under way of an interactive run. Raises not_found, not_interactive, not_mid_turn,
+        cancel_pending.
+        """
+        demand(caller, RUNS_CREATE)
+        reason = checked_reason(reason)
+        row = await self._control.running(caller, run_id)
+        command = CancelTurn(envelope=self._control.envelope(caller, row), run_id=run_id, reason=reason)
+        is_it = partial(_ends_turn, command_id=command.envelope.command_id)
+        item = await self._control.ordered(row, command, is_it)
+        if item is None:
+            raise await self._control.undecided("cancel_pending", row, "the cancel is in the log and takes effect")
+        event = item.record
+        if isinstance(event, CommandRefused):
+            raise refused(event.code, event.message)
+        if item.envelope.cause_id != command.envelope.command_id:
+            raise over(run_id)
+        return TurnStopped(run_id=run_id, parked=isinstance(event, RunParked), position=self._control.position(item))
+
+    async def _too_late(self, row: RunRow, interrupt_id: str) -> Declined:
+        """The run has ended since it was looked at, mostly because another answer was first: the question knows."""
+        await self._check_waits(row.tenant, row.run_id, interrupt_id, is_live=False)
+        return over(row.run_id)
+
+    async def _check_waits(self, tenant: str, run_id: str, interrupt_id: str, *, is_live: bool) -> None:
+        """Raises Declined when the read models know that the question has ended, or that there is none."""
+        unknown = Declined("not_found", f"the run {run_id} has no interrupt {interrupt_id[:140]}")
+        if not ID_PATTERN.match(interrupt_id):
+            raise unknown
+        lag = await self._sources.barrier.own_writes(self._sources.partition_of(run_id))
+        found = await self._sources.projection.interrupt(tenant, run_id, interrupt_id)
+        if found is not None and found.status != PENDING:
+            raise _ended(interrupt_id, found.status or "")
+        if found is None and not is_live:
+            raise not_yet(unknown.message, lag) if lag else unknown
+
+
+def check_response(response: Response) -> None:
+    """Raises Declined(invalid_answer) for what makes no sense by itself."""
+    if response.kind not in KINDS:
+        raise Declined("invalid_answer", f"kind is {response.kind[:60]!r}: expected question")
+    if response.disposition not in (ANSWER, DECLINED):
+        raise Declined("invalid_answer", f"disposition is {response.disposition[:60]!r}: expected answer or declined")
+    if response.disposition == DECLINED and response.answer:
+        raise Declined("invalid_answer", "answer: whoever declines gives none")
+    if response.disposition == ANSWER and not response.answer:
+        raise Declined("invalid_answer", "answer is missing: expected what the person says")
+    if len(response.answer.encode(errors="replace")) > limits.ANSWER_BYTES_MAX:
+        raise Declined("payload_too_large", f"answer: at most {limits.ANSWER_BYTES_MAX} bytes")
+
+
+def statuses_of(text: str) -> frozenset[str]:
+    """`all`, or some of the statuses with commas between; pending when nothing is said. Raises Declined."""
+    if text == "all":
+        return frozenset()
+    found = frozenset(part.strip() for part in (text or PENDING).split(","))
+    if not found <= set(STATUSES):
+        raise bad_request(f"status is {text[:60]!r}: expected all, or some of {', '.join(STATUSES)}")
+    return found
+
+
+def _ended(interrupt_id: str, status: str) -> Declined:
+    code = "interrupt_expired" if status == "timed_out" else "interrupt_closed"
+    return Declined(code, f"the question {interrupt_id} is {status} already")
+
+
+def _ends_turn(item: EventItem, command_id: str) -> bool:
+    """The last word about a turn that was to be stopped: of the order itself, or of the end of the run."""
+    if item.envelope.cause_id == command_id:
+        return isinstance(item.record, (*TURN_ENDS, CommandRefused))
+    return isinstance(item.record, RunCompleted | RunFailed | RunCancelled)

@@ -1,0 +1,377 @@
+"""What can be asked about runs, as values, and whether a request makes sense by itself.
+
+A transport fills in a RunRequest; types are right then (its own edge saw to that), `checked` looks at the rest: ids,
+sizes, roles, images, sampling. What needs the configuration or the log (does the agent exist, is the session busy) is
+not decided here but by the owner of the run.
+
+The two credentials are secrets: runs.py puts their values outside the log, and only their names go on from here.
+
+Before: a transport. After: runs.py.
+"""
+
+import base64
+import binascii
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from loomlog.connectors.crypto.content_encryption import TOKEN, has_tokens
+from loomlog.connectors.tools.references import BEARER as BEARER_NAME
+from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
+from loomlog.schemas.ids import ID_PATTERN
+from loomlog.services.application import limits
+from loomlog.services.application.errors import Declined, bad_request
+from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
+
+AGENT_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*\Z")
+CREDENTIAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+DEFAULT_CREDENTIAL = "default"
+BEARER = re.compile(r"[A-Za-z0-9._\-+/=]{16,512}\Z")
+IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}\Z")
+"""Visible ASCII: what a header can carry."""
+TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")
+"""W3C trace context, version 00."""
+ROLES = ("system", "user")
+BLOCK_TYPES = ("trusted-text", "untrusted-block", "image")
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+SHORT_IMAGE_TYPES = {"png": "image/png", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
+"""Names existing clients use for the same."""
+FILTERS = ("drop", "keep")
+"""Of web search results outside allowed_hosts; the first is the default."""
+PARENT_CONTEXT = (
+    "root_agent_run_id",
+    "function_key",
+    "tier_at_run",
+    "board_scope",
+    "board_chunk_id",
+    "board_document_id",
+)
+"""Keys of parent_context (runtime parity 1.1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """A run as it is asked for. Empty text and None mean that nothing was said."""
+
+    agent: str = ""
+    prompt: str = ""
+    segments: tuple[Segment, ...] = ()
+    session_id: str = ""
+    agent_id: str = ""
+    user_id: str = ""
+    user_tier: str = ""
+    tools: tuple[str, ...] | None = None
+    allowed_hosts: tuple[str, ...] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    parent_context: Mapping[str, str] = field(default_factory=dict)
+    interactive: bool = False
+    run_timeout_s: int = 0
+    """Seconds of work after which the run fails; 0 leaves it to the agent."""
+    sampling: Sampling | None = None
+    compaction: Compaction | None = None
+    web_search_filter: str = ""
+    payload_metadata: Mapping[str, Any] = field(default_factory=dict)
+    """From the body of a trigger, never from a client: the model is shown it as untrusted."""
+    idempotency_key: str = ""
+    batch_sha256: str = ""
+    """Of the batch whose Idempotency-Key it is started under."""
+    user_bearer: str = field(default="", repr=False)
+    user_credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    traceparent: str = ""
+    """Trace context of the caller; one that is not well formed is left out, as the standard says."""
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """All of them by name. The bearer has a name of its own, and is `default` unless something else is."""
+        found = dict(self.user_credentials)
+        if self.user_bearer:
+            found[BEARER_NAME] = self.user_bearer
+            found.setdefault(DEFAULT_CREDENTIAL, self.user_bearer)
+        return found
+
+
+def checked(request: RunRequest) -> RunRequest:
+    """The request in the form in which it is hashed and published. Raises Declined, naming the field."""
+    if request.session_id:
+        check_id("session_id", request.session_id)
+    if request.agent_id:
+        check_id("agent_id", request.agent_id)
+    if request.user_id:
+        check_id("user_id", request.user_id)
+    if request.agent and not AGENT_NAME.match(request.agent):
+        raise bad_request(
+            f"agent is {_shown(request.agent)}: expected 1 to 128 of letters, digits, _ and -, in parts with / between"
+        )
+    if request.idempotency_key and not IDEMPOTENCY_KEY.match(request.idempotency_key):
+        raise bad_request(
+            f"Idempotency-Key: expected 1 to {limits.IDEMPOTENCY_KEY_MAX} visible ASCII characters without spaces"
+        )
+    if request.web_search_filter and request.web_search_filter not in FILTERS:
+        raise bad_request(f"web_search_filter is {_shown(request.web_search_filter)}: expected drop or keep")
+    _check_name("user_tier", request.user_tier)
+    _check_names("tools", request.tools)
+    _check_names("allowed_hosts", request.allowed_hosts)
+    _check_credentials(request)
+    _check_metadata("metadata", request.metadata)
+    _check_metadata("payload_metadata", request.payload_metadata)
+    if request.compaction is not None:
+        checked_compaction(request.compaction)
+    if not 0 <= request.run_timeout_s <= limits.RUN_TIMEOUT_MAX_S:
+        raise bad_request(
+            f"run_timeout_seconds is {request.run_timeout_s}: expected 0 to {limits.RUN_TIMEOUT_MAX_S}; 0 leaves it "
+            "to the agent"
+        )
+    if request.sampling is not None:
+        checked_sampling(request.sampling)
+    return replace(
+        request,
+        segments=_checked_segments(request),
+        prompt="",
+        parent_context=_checked_parent_context(request.parent_context),
+        # Without a list of hosts there is nothing to filter by; with one, what leads elsewhere is left out (parity).
+        web_search_filter="" if request.allowed_hosts is None else request.web_search_filter or FILTERS[0],
+        traceparent=request.traceparent if TRACEPARENT.match(request.traceparent) else "",
+    )
+
+
+def check_id(name: str, value: str) -> None:
+    """Raises Declined when a caller could not have been given, and may not choose, this id."""
+    if not ID_PATTERN.match(value):
+        raise bad_request(f"{name} is {_shown(value)}: expected 1 to 128 of letters, digits, _ and -")
+
+
+def request_digest(request: RunRequest) -> str:
+    """Hex SHA-256 over everything that makes a checked request the same request; the key itself is not part of it."""
+    whole: dict[str, Any] = {
+        "agent": request.agent,
+        "session_id": request.session_id,
+        "agent_id": request.agent_id,
+        "user_id": request.user_id,
+        "user_tier": request.user_tier,
+        "tools": request.tools,
+        "allowed_hosts": request.allowed_hosts,
+        "segments": [segment.to_avro() for segment in request.segments],
+        "metadata": request.metadata,
+        "parent_context": request.parent_context,
+        "interactive": request.interactive,
+        "sampling": None if request.sampling is None else request.sampling.to_avro(),
+        # Left out while nothing is said: requests from before the field keep their hash.
+        **({"run_timeout_s": request.run_timeout_s} if request.run_timeout_s else {}),
+    }
+    # Only when they say something: a key that was used before they were heard still names the same request.
+    if request.compaction is not None:
+        whole["compaction"] = request.compaction.to_avro()
+    if request.web_search_filter not in ("", FILTERS[0]):
+        whole["web_search_filter"] = request.web_search_filter
+    if request.payload_metadata:
+        whole["payload_metadata"] = request.payload_metadata
+    if request.batch_sha256:
+        whole["batch"] = request.batch_sha256
+    return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """A JSON object as the map of JSON texts that a StartRun holds."""
+    return {name: orjson.dumps(value).decode() for name, value in values.items()}
+
+
+# --- segments --------------------------------------------------------------------------------------------------------
+
+
+def _checked_segments(request: RunRequest) -> tuple[Segment, ...]:
+    segments = request.segments
+    if request.prompt:
+        # Beside segments the prompt is one more user text: nothing that was said is lost.
+        block = ContentBlock(type="trusted-text", text=request.prompt)
+        segments = (*segments, Segment(role="user", content=(block,)))
+    if len(segments) > limits.SEGMENTS_MAX:
+        raise bad_request(f"segments: {len(segments)} of them, at most {limits.SEGMENTS_MAX}")
+    if sum(len(segment.content) for segment in segments) > limits.BLOCKS_MAX:
+        raise bad_request(f"segments: at most {limits.BLOCKS_MAX} content blocks, all together")
+    if not any(_says_something(block) for segment in segments if segment.role == "user" for block in segment.content):
+        raise bad_request("the run has no input: give prompt, or a segment with role user and content")
+    return tuple(
+        Segment(
+            role=segment.role,
+            content=tuple(
+                _checked_block(block, segment.role, f"segments[{number}].content[{place}]")
+                for place, block in enumerate(segment.content)
+            ),
+        )
+        for number, segment in enumerate(_with_known_roles(segments))
+    )
+
+
+def _says_something(block: ContentBlock) -> bool:
+    """White space alone is nothing to answer, and some providers refuse a message of it."""
+    return block.type == "image" or bool(block.text.strip())
+
+
+def _with_known_roles(segments: Sequence[Segment]) -> Sequence[Segment]:
+    for number, segment in enumerate(segments):
+        if segment.role not in ROLES:
+            raise bad_request(f"segments[{number}].role is {_shown(segment.role)}: expected system or user")
+    return segments
+
+
+def _checked_block(block: ContentBlock, role: str, where: str) -> ContentBlock:
+    if block.type not in BLOCK_TYPES:
+        raise bad_request(f"{where}.type is {_shown(block.type)}: expected {', '.join(BLOCK_TYPES)}")
+    if block.type == "image":
+        return _checked_image(block, role, where)
+    if block.data or block.media_type:
+        raise bad_request(f"{where}: data and media_type belong to blocks of type image")
+    if block.kind and block.type != "untrusted-block":
+        raise bad_request(f"{where}.kind belongs to blocks of type untrusted-block")
+    _check_name(f"{where}.kind", block.kind)
+    return block
+
+
+def _checked_image(block: ContentBlock, role: str, where: str) -> ContentBlock:
+    if role != "user":
+        raise bad_request(f"{where}: images belong in segments with role user")
+    media_type = SHORT_IMAGE_TYPES.get(block.media_type, block.media_type)
+    if media_type not in IMAGE_TYPES:
+        raise bad_request(f"{where}.media_type is {_shown(block.media_type)}: expected {', '.join(IMAGE_TYPES)}")
+    if block.text or block.kind:
+        raise bad_request(f"{where}: an image has no text and no kind")
+    try:
+        raw = base64.b64decode(block.data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise bad_request(f"{where}.data is not base64: {error}") from error
+    if not raw:
+        raise bad_request(f"{where}.data is empty: expected an image in base64")
+    return replace(block, media_type=media_type)
+
+
+# --- the rest --------------------------------------------------------------------------------------------------------
+
+
+def _check_names(name: str, values: tuple[str, ...] | None) -> None:
+    if values is None:
+        return
+    if len(values) > limits.NAMES_MAX:
+        raise bad_request(f"{name}: {len(values)} entries, at most {limits.NAMES_MAX}")
+    for place, value in enumerate(values):
+        if not value:
+            raise bad_request(f"{name}[{place}] is empty")
+        _check_name(f"{name}[{place}]", value)
+
+
+def _check_name(name: str, value: str) -> None:
+    if len(value.encode()) > limits.NAME_BYTES_MAX:
+        raise bad_request(f"{name}: at most {limits.NAME_BYTES_MAX} bytes")
+    if not value.isprintable():
+        raise bad_request(f"{name} is {_shown(value)}: expected printable characters")
+    if has_tokens(value):
+        raise bad_request(f"{name} is {_shown(value)}: a token of encrypted content is no name")
+
+
+def _check_credentials(request: RunRequest) -> None:
+    if len(request.user_credentials) > limits.CREDENTIALS_MAX:
+        raise bad_request(f"user_credentials: {len(request.user_credentials)}, at most {limits.CREDENTIALS_MAX}")
+    for name in request.user_credentials:
+        if not CREDENTIAL_NAME.match(name):
+            raise bad_request(f"user_credentials: name {_shown(name)}: expected 1 to 64 of letters, digits, _ and -")
+    # The values are secrets: messages never repeat them.
+    for value in request.user_credentials.values():
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise bad_request("user_credentials: a value holds half of a surrogate pair")
+        if not value or len(value) > limits.CREDENTIAL_CHARACTERS_MAX:
+            raise bad_request(
+                f"user_credentials: a value is empty or longer than {limits.CREDENTIAL_CHARACTERS_MAX} characters"
+            )
+    if request.user_bearer and not BEARER.match(request.user_bearer):
+        raise bad_request("user_bearer: expected 16 to 512 of letters, digits and . _ - + / =")
+
+
+def _check_metadata(what: str, metadata: Mapping[str, Any]) -> None:
+    if len(metadata) > limits.METADATA_KEYS_MAX:
+        raise bad_request(f"{what}: {len(metadata)} keys, at most {limits.METADATA_KEYS_MAX}")
+    for name in metadata:
+        _check_name(f"{what}: a key", name)
+    try:
+        size = len(orjson.dumps(metadata))
+    except orjson.JSONEncodeError as error:
+        raise bad_request(f"{what} is nested too deeply or holds a number of more than 64 bits: {error}") from error
+    if size > limits.METADATA_BYTES_MAX:
+        raise bad_request(f"{what}: {size} bytes, at most {limits.METADATA_BYTES_MAX}")
+
+
+def _checked_parent_context(context: Mapping[str, str]) -> Mapping[str, str]:
+    """What is empty is absent, and when everything is, nothing was said."""
+    for name, value in context.items():
+        if name not in PARENT_CONTEXT:
+            raise bad_request(f"parent_context: there is no {_shown(name)}; expected {', '.join(PARENT_CONTEXT)}")
+        if len(value.encode()) > limits.PARENT_CONTEXT_VALUE_BYTES:
+            raise bad_request(f"parent_context.{name}: at most {limits.PARENT_CONTEXT_VALUE_BYTES} bytes")
+    return {name: value for name, value in context.items() if value}
+
+
+def checked_compaction(compaction: Compaction) -> Compaction:
+    """Wishes about compaction within their bounds. Raises Declined."""
+    bounds: tuple[tuple[str, int | None, int, int], ...] = (
+        ("target_percentage", compaction.target_percentage, *TARGET_PCT),
+        ("keep_last_n", compaction.keep_last_n, 0, KEEP_LAST_MAX),
+        ("autocompact_at_pct", compaction.autocompact_at_pct, *AUTO_PCT),
+    )
+    for name, value, least, most in bounds:
+        if value is not None and not least <= value <= most:
+            raise bad_request(f"compaction.{name} is {value}: expected {least} to {most}")
+    _check_name("compaction.model", compaction.model)
+    return compaction
+
+
+def checked_sampling(sampling: Sampling) -> Sampling:
+    """Sampling wishes within their bounds. Raises Declined."""
+    bounds: tuple[tuple[str, float | None, float, float], ...] = (
+        ("temperature", sampling.temperature, 0, 2),
+        ("top_p", sampling.top_p, 0, 1),
+        ("top_k", sampling.top_k, 1, 2**31 - 1),
+        ("frequency_penalty", sampling.frequency_penalty, -2, 2),
+        ("presence_penalty", sampling.presence_penalty, -2, 2),
+        ("seed", sampling.seed, -(2**63), 2**63 - 1),
+    )
+    for name, value, least, most in bounds:
+        if value is not None and not (math.isfinite(value) and least <= value <= most):
+            raise bad_request(f"sampling.{name} is {value}: expected {least} to {most}")
+    if len(sampling.stop) > limits.STOPS_MAX:
+        raise bad_request(f"sampling.stop: {len(sampling.stop)} strings, at most {limits.STOPS_MAX}")
+    for place, stop in enumerate(sampling.stop):
+        if not stop or len(stop.encode()) > limits.NAME_BYTES_MAX:
+            raise bad_request(f"sampling.stop[{place}]: expected 1 to {limits.NAME_BYTES_MAX} bytes")
+    return sampling
+
+
+def checked_input(text: str) -> str:
+    """A user text for a run under way. Raises Declined."""
+    if not text.strip():
+        raise Declined("empty_text", "text is empty: expected what the user says")
+    if len(text.encode()) > limits.INPUT_BYTES_MAX:
+        raise Declined("payload_too_large", f"text: at most {limits.INPUT_BYTES_MAX} bytes")
+    return text
+
+
+def checked_result(result: str, *, done: bool) -> None:
+    """What somebody says that a call gave. Raises Declined."""
+    if result and not done:
+        raise bad_request("result: only a call that is done has one; leave it out, the call is made again")
+    if len(result.encode()) > limits.RESULT_BYTES_MAX:
+        raise Declined("payload_too_large", f"result: at most {limits.RESULT_BYTES_MAX} bytes")
+
+
+def checked_reason(reason: str) -> str:
+    """A reason of a cancel. Control characters go, because read models keep it as plain text, and so do tokens of
+    encrypted content, which would be opened for whoever is shown the reason; the rest is kept."""
+    kept = TOKEN.sub("", "".join(character if character.isprintable() else " " for character in reason)).strip()
+    return kept[: limits.REASON_CHARACTERS_MAX]
+
+
+def _shown(text: str) -> str:
+    """A text of the caller's in a message: short, on one line."""
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -1,0 +1,106 @@
+"""Which runs an order in bulk means: `agent=helper,tenant=acme,status=paused,older_than=10m`. Pure.
+
+Keys with commas between, all of which must hold. One that nobody knows is refused with the nearest one that exists: a
+misspelt key would otherwise mean more runs than was meant, and an empty filter would mean all of them.
+
+Before: bulk.py. After: projections/runs.py narrows by what it has columns for, `matches` by the rest.
+"""
+
+import difflib
+import re
+from dataclasses import dataclass
+
+from loomlog.projections.run_queries import RunFilter
+from loomlog.projections.runs import RunRow, is_paused
+from loomlog.services.application import limits
+from loomlog.services.application.errors import bad_request
+
+NAMES = ("agent", "agent_id", "tenant", "user_id", "session_id")
+"""Keys whose value is compared as it is."""
+AGES = ("older_than", "newer_than")
+"""Keys whose value is a time since the run started."""
+KEYS = (*NAMES, "status", *AGES)
+STATUSES = ("running", "paused", "parked", "quarantined")
+"""What a live run can be; running is any of them."""
+AGE = re.compile(r"([0-9]{1,9})(s|m|h|d)\Z")
+UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """A filter over live runs; what is empty does not narrow. Ages in milliseconds since the start, 0 = any."""
+
+    agent: str = ""
+    agent_id: str = ""
+    tenant: str = ""
+    user_id: str = ""
+    session_id: str = ""
+    status: str = "running"
+    older_than_ms: int = 0
+    newer_than_ms: int = 0
+
+    def run_filter(self, now_ms: int) -> RunFilter:
+        """The part of it that the read models narrow by, apart from the tenant."""
+        return RunFilter(
+            statuses=frozenset({"running"}),
+            agent=self.agent,
+            agent_id=self.agent_id,
+            user_id=self.user_id,
+            session_id=self.session_id,
+            since_ms=now_ms - self.newer_than_ms if self.newer_than_ms else 0,
+            until_ms=now_ms - self.older_than_ms if self.older_than_ms else 0,
+        )
+
+    def matches(self, row: RunRow) -> bool:
+        """Whether a live run is in the state that was asked for."""
+        match self.status:
+            case "paused":
+                return is_paused(row)
+            case "parked":
+                return row.parked
+            case "quarantined":
+                return row.quarantined
+            case _:
+                return True
+
+
+def parsed(text: str) -> Where:
+    """The filter. Raises Declined(bad_request) that names the part that is wrong and what is expected."""
+    if not text.strip():
+        raise bad_request("where is empty: say which runs, for example status=running for every live one")
+    if len(text) > limits.WHERE_CHARACTERS_MAX:
+        raise bad_request(f"where has more than {limits.WHERE_CHARACTERS_MAX} characters")
+    found: dict[str, str | int] = {}
+    seen: set[str] = set()
+    for part in text.split(","):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if key not in KEYS:
+            raise bad_request(f"where: {_unknown(key)}; expected {', '.join(KEYS)}")
+        if not equals or not value:
+            raise bad_request(f"where: {key} has no value, expected {key}=...")
+        if key in seen:
+            raise bad_request(f"where: {key} is said twice, and all of it must hold")
+        seen.add(key)
+        if key in AGES:
+            found[f"{key}_ms"] = _age_ms(key, value)
+        else:
+            found[key] = _status(value) if key == "status" else value
+    return Where(**found)  # type: ignore[arg-type]  # the keys and their types are those of KEYS
+
+
+def _unknown(key: str) -> str:
+    near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.4)
+    return f"{key[:60]!r} is not known" + (f", did you mean {near[0]}?" if near else "")
+
+
+def _status(value: str) -> str:
+    if value not in STATUSES:
+        raise bad_request(f"where: status is {value[:60]!r}, expected one of {', '.join(STATUSES)}: only live runs")
+    return value
+
+
+def _age_ms(key: str, value: str) -> int:
+    found = AGE.match(value)
+    if found is None or not int(found[1]):
+        raise bad_request(f"where: {key} is {value[:60]!r}, expected a time such as 90s, 10m, 2h or 7d")
+    return int(found[1]) * UNIT_MS[found[2]]

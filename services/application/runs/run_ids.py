@@ -1,0 +1,60 @@
+"""The ids of a new run, and with them the partition whose owner decides about it (schemas/ids.py).
+
+    plain                      r_<fresh>                    with the runs that begin when it does (placing.py)
+    chosen handle              r_<hash of the handle>-<fresh>   equal handles meet, so the owner can refuse the second
+    Idempotency-Key            r_<hash of the key>          the same key is the same run, whoever asks and whenever
+    continuation               r_<the session's>-<fresh>    the runs of a session share a partition
+    continuation with a key    r_<the session's>-<hash of the key>
+    fork                       as a continuation, under the key of its origin, in a session of its own
+
+The session of a new run is s_ and its handle, when none was chosen, a_ with the same rest, so that each leads to the
+others without a look-up. Time and randomness come in, nothing is drawn here.
+"""
+
+from dataclasses import dataclass
+
+from loomlog.schemas.ids import hashed_token, partition_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNames:
+    """Ids of a run; `key` is the record key of its commands."""
+
+    run_id: str
+    session_id: str
+    agent_id: str
+    key: str
+
+
+def names_of_run(*, fresh: str, tenant: str, subject: str, agent_id: str, idempotency_key: str) -> RunNames:
+    """The ids of a run in a session of its own."""
+    if idempotency_key:
+        token = hashed_token("idempotency", tenant, subject, idempotency_key)
+    elif agent_id:
+        token = f"{hashed_token('handle', tenant, agent_id)}-{fresh}"
+    else:
+        token = fresh
+    return _names(token, f"s_{token}", agent_id)
+
+
+def names_of_continuation(
+    *, fresh: str, session_id: str, tenant: str, subject: str, agent_id: str, idempotency_key: str
+) -> RunNames:
+    """The ids of a further run of a session."""
+    rest = hashed_token("idempotency", tenant, subject, idempotency_key) if idempotency_key else fresh
+    return _names(f"{partition_key(session_id)}-{rest}", session_id, agent_id)
+
+
+def names_of_fork(
+    *, fresh: str, origin: str, tenant: str, subject: str, agent_id: str, idempotency_key: str
+) -> RunNames:
+    """The ids of a fork: beside its origin, whose events it is folded from."""
+    rest = hashed_token("idempotency", tenant, subject, idempotency_key) if idempotency_key else fresh
+    token = f"{partition_key(origin)}-{rest}"
+    return _names(token, f"s_{token}", agent_id)
+
+
+def _names(token: str, session_id: str, agent_id: str) -> RunNames:
+    return RunNames(
+        run_id=f"r_{token}", session_id=session_id, agent_id=agent_id or f"a_{token}", key=partition_key(f"r_{token}")
+    )

@@ -1,0 +1,462 @@
+"""Starting runs: a new one, a further one of a session, and the same one again under its Idempotency-Key.
+
+    checked, authorised   nothing wrong with the request and its sender
+    named                 the ids, and with them the partition whose owner decides (names.py)
+    kept                  the credentials it brings, if any, are sealed outside the log (storage/run_credentials.py)
+    published             StartRun is in the log: from here on the run will start, whatever happens to this process
+    decided               RunStarted or RunRefused came by on the hub
+
+The owner of the partition decides everything that depends on what is live: busy sessions, handles in use, bounds. Only
+what it cannot see from its partition is looked up here first. An idempotent repetition causes no second event, so its
+run is looked for in the read models as well, before and while waiting.
+
+No answer in time is not a failure: the command is durable and the run starts when an owner is there. The caller is told
+so, with all ids (`run_pending`).
+
+Before: a transport. After: publisher.py, hub.py, follow.py.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import orjson
+
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.storage.run_credentials import RunCredentials
+from loomlog.projections.runs import RunRow
+from loomlog.schemas.codec import Record
+from loomlog.schemas.generated.run_commands import ForkRun, StartRun
+from loomlog.schemas.generated.run_events import RunRefused, RunStarted
+from loomlog.schemas.generated.values import CommandEnvelope, RunPosition
+from loomlog.schemas.ids import partition_key
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.command_publisher import Publisher
+from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, Declined, away, bad_request, refused
+from loomlog.services.application.payloads import offloaded
+from loomlog.services.application.queries.runs import Reads
+from loomlog.services.application.runs.requests import RunRequest, checked, request_digest, texts_of
+from loomlog.services.application.runs.run_ids import RunNames, names_of_continuation, names_of_run
+from loomlog.services.application.runs.run_target import Addressee
+from loomlog.services.application.streaming.items import EventItem, Item, Piece
+from loomlog.services.application.streaming.run_stream import RunStream, Sources, fresh_stream, resumed_stream
+from loomlog.services.application.streaming.subscription import Subscription
+from loomlog.services.core.access.decide import Caller, Identity, Owner, identity, sees
+from loomlog.services.core.access.scopes import RUNS_CREATE
+from loomlog.services.stream.encryption.content_fields import sealed_segments, sealed_untrusted, sealed_values
+from loomlog.services.stream.encryption.subject_keys import Seal
+
+HANDLE_IN_USE = "agent_id_in_use"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A run that was accepted. `stream` is open: read it to its end, or close it."""
+
+    run_id: str
+    session_id: str
+    agent_id: str
+    position: str
+    """Of its first event."""
+    repeated: bool
+    """It existed before: the request was sent again under its Idempotency-Key."""
+    stream: RunStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A run about to be started. `command` makes another order than StartRun of the request, for a fork."""
+
+    caller: Caller
+    request: RunRequest
+    who: Identity
+    names: RunNames
+    digest: str
+    continues: RunPosition | None = None
+    command: Callable[[RunRequest], Record] | None = None
+    seal: Seal | None = None
+    """Encrypts what the request says; None when content is not encrypted."""
+
+
+class Runs:
+    """The use cases that start runs. `clock_ms` and `fresh_token` bring time and randomness in."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        reads: Reads,
+        publisher: Publisher,
+        *,
+        clock_ms: Callable[[], int],
+        fresh_token: Callable[[], str],
+        decision_wait_s: float = limits.DECISION_WAIT_S,
+        admit: Callable[[str, str], None] = lambda tenant, agent: None,
+        credentials: RunCredentials | None = None,
+        books_offset: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`credentials` None: requests that bring some are refused. `books_offset`: behind the newest limit on spending
+        that this process has told anybody of, or has read."""
+        self._books_offset = books_offset
+        self._credentials = credentials
+        self._sources = sources
+        self._reads = reads
+        self._publisher = publisher
+        self._blobs: Blobs = sources.blobs
+        self._clock_ms = clock_ms
+        self._fresh_token = fresh_token
+        self._decision_wait_s = decision_wait_s
+        self.undecided = 0
+        """Starts of this process that are in the log and wait for their owner, mostly for a place."""
+        self._admit = admit
+
+    async def start(self, caller: Caller, request: RunRequest) -> Accepted:
+        """A new run; with a session_id a further run of that session, by the agent of the request."""
+        demand(caller, RUNS_CREATE)
+        request = checked(request)
+        if not request.agent:
+            raise bad_request("agent is required: the name of the agent to run")
+        if request.session_id:
+            return await self._continue(caller, request)
+        who = identity(caller, user_id=request.user_id)
+        fresh = self._fresh_token()
+        if not (request.idempotency_key or request.agent_id):  # whose hash says where the run lies
+            fresh = self._publisher.placed(fresh, self._clock_ms())
+        names = names_of_run(
+            fresh=fresh,
+            tenant=who.tenant,
+            subject=who.subject,
+            agent_id=request.agent_id,
+            idempotency_key=request.idempotency_key,
+        )
+        return await self.launch(Launch(caller=caller, request=request, who=who, names=names, digest=_digest(request)))
+
+    async def continue_session(self, caller: Caller, session_id: str, request: RunRequest) -> Accepted:
+        """A further run of a session, by the session's agent unless the request names one."""
+        demand(caller, RUNS_CREATE)
+        return await self._continue(caller, checked(replace(request, session_id=session_id)))
+
+    async def _continue(self, caller: Caller, request: RunRequest) -> Accepted:
+        head = await self._reads.session(caller, request.session_id)
+        who = identity(caller, user_id=request.user_id, session=head.owner)
+        names = names_of_continuation(
+            fresh=self._fresh_token(),
+            session_id=request.session_id,
+            tenant=who.tenant,
+            subject=who.subject,
+            agent_id=request.agent_id,
+            idempotency_key=request.idempotency_key,
+        )
+        digest = _digest(request)
+        request = replace(request, agent=request.agent or head.agent, user_tier=request.user_tier or head.user_tier)
+        return await self.launch(
+            Launch(
+                caller=caller,
+                request=request,
+                who=who,
+                names=names,
+                digest=digest,
+                continues=_position_of(head.newest),
+            )
+        )
+
+    # --- launching ---------------------------------------------------------------------------------------------------
+
+    async def launch(self, launch: Launch) -> Accepted:
+        """Publishes the order and waits for what its owner decides. Raises Declined."""
+        content, who = self._sources.content, launch.who
+        if content.keys is not None:
+            await self._check_not_erased(launch)
+            launch = replace(
+                launch,
+                seal=await content.seal(who.tenant, who.user_id),
+                digest=await content.digest(who.tenant, who.user_id, launch.digest),
+            )
+        request, names = launch.request, launch.names
+        if request.idempotency_key and (earlier := await self._earlier(launch, wait=True)) is not None:
+            return earlier
+        self._admit(launch.who.tenant, request.agent)
+        if request.agent_id:
+            await self._check_handle(launch)
+        is_known = bool(request.idempotency_key and self._sources.hub.recent(names.run_id))
+        subscription = self._sources.hub.subscribe(names.run_id, previews=True)
+        try:
+            if not is_known:
+                await self._keep_credentials(launch)
+                whole = await self._stored(request, launch.seal)
+                command = self._command(whole, launch) if launch.command is None else launch.command(whole)
+                if isinstance(command, StartRun | ForkRun):
+                    digest = launch.digest if launch.seal is not None else command.request_sha256
+                    command = replace(
+                        command,
+                        request_sha256=digest,
+                        books_offset=self._books_offset(),
+                        operator_key_restricted=launch.who.operator_key_restricted,
+                    )
+                await self._publisher.publish(names.key, names.run_id, command, traceparent=request.traceparent)
+            self.undecided += 1
+            try:
+                return await self._decided(launch, subscription, repeated=is_known)
+            finally:
+                self.undecided -= 1
+        except BaseException:
+            subscription.close()
+            raise
+
+    async def _check_not_erased(self, launch: Launch) -> None:
+        """Before its subject is given a fresh key, under which no digest of before can be compared.
+
+        Raises Declined(content_erased) when the run that the request started is erased.
+        """
+        keys, who, run_id = self._sources.content.keys, launch.who, launch.names.run_id
+        if keys is None or not launch.digest or not keys.table.erasures_of(who.tenant, who.user_id):
+            return
+        try:
+            await self._sources.barrier.own_writes(self._sources.partition_of(run_id))
+            row = await self._sources.projection.run(who.tenant, run_id)
+            erasure = None if row is None else await self._reads.erasure_of(row)
+        except Declined as declined:
+            if declined.code != "projection_unavailable":
+                raise
+            return  # as when nothing is known of an earlier run
+        if erasure is not None:
+            raise Declined(
+                "content_erased",
+                f"this Idempotency-Key started {run_id}, and what was said in it is erased (erasure "
+                f"{erasure.record.erasure_id}); use a new key to ask again",
+                details={"run_id": run_id},
+            )
+
+    async def _keep_credentials(self, launch: Launch) -> None:
+        """Before the order is in the log: from then on an owner may need them. Raises Declined."""
+        given = launch.request.credentials
+        if not given:
+            return
+        if self._credentials is None:
+            raise Declined(
+                "credentials_off",
+                "user_bearer and user_credentials cannot be kept here: the operator has set no LOOMLOG_SECRET_KEY to "
+                "seal them with",
+            )
+        try:
+            await self._credentials.put(launch.who.tenant, launch.names.run_id, given)
+        except OutsideError as error:
+            raise away("credentials", error) from error
+
+    async def _forget_credentials(self, launch: Launch) -> None:
+        """Of a run that was refused. What stays when the store is away goes when its time is over."""
+        if launch.request.credentials and self._credentials is not None:
+            with contextlib.suppress(OutsideError):
+                await self._credentials.delete([launch.names.run_id])
+
+    async def _stored(self, request: RunRequest, seal: Seal | None) -> RunRequest:
+        """The request as the log holds it: encrypted, and large payloads in the blob store. Raises Declined."""
+        if seal is None:
+            return replace(request, segments=await offloaded(request.segments, self._blobs))
+        segments = sealed_segments(request.segments, seal)
+        return replace(
+            request,
+            segments=await offloaded(segments, self._blobs),
+            parent_context=sealed_values(request.parent_context, seal),
+        )
+
+    def _command(self, request: RunRequest, launch: Launch) -> StartRun:
+        metadata, payload = texts_of(request.metadata), texts_of(request.payload_metadata)
+        return StartRun(
+            envelope=CommandEnvelope(
+                # One start for one run id, so the run id is the command's id too.
+                command_id=launch.names.run_id,
+                tenant=launch.who.tenant,
+                subject=launch.who.subject,
+                issued_at_ms=self._clock_ms(),
+            ),
+            agent=request.agent,
+            segments=request.segments,
+            run_id=launch.names.run_id,
+            # Only a session to go on with is named; a new one follows from the run id.
+            session_id=request.session_id,
+            agent_id=launch.names.agent_id,
+            user_id=launch.who.user_id,
+            user_tier=request.user_tier,
+            tools=request.tools,
+            allowed_hosts=request.allowed_hosts,
+            metadata=metadata if launch.seal is None else sealed_values(metadata, launch.seal),
+            parent_context=request.parent_context,
+            interactive=request.interactive,
+            run_timeout_s=request.run_timeout_s,
+            sampling=request.sampling,
+            compaction=request.compaction,
+            web_search_filter=request.web_search_filter,
+            payload_metadata=payload if launch.seal is None else sealed_untrusted(payload, launch.seal),
+            idempotency_key=request.idempotency_key,
+            request_sha256=launch.digest,
+            continues=launch.continues,
+            credentials=tuple(sorted(request.credentials)),
+        )
+
+    async def _decided(self, launch: Launch, subscription: Subscription, *, repeated: bool) -> Accepted:
+        """Waits for the first event of the run."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._decision_wait_s
+        items: list[Item] = []
+        look = bool(launch.request.idempotency_key)
+        while (left := deadline - clock()) > 0:
+            taken = await subscription.take(min(left, limits.DECISION_LOOK_S) if look else left)
+            items += taken
+            first = next((item for item in items if isinstance(item, EventItem)), None)
+            if first is not None:
+                subscription.give_back(items)
+                if isinstance(first.record, RunRefused):
+                    await self._forget_credentials(launch)
+                    if first.record.code == HANDLE_IN_USE:
+                        raise _in_use(launch, await self._holder(launch))
+                return self._answered(launch, subscription, first, repeated=repeated)
+            if look and not taken and (earlier := await self._earlier(launch, wait=False)) is not None:
+                subscription.close()
+                return earlier
+            if subscription.closed:
+                break
+        raise self._pending(launch)
+
+    def _answered(self, launch: Launch, subscription: Subscription, first: EventItem, *, repeated: bool) -> Accepted:
+        event = first.record
+        if isinstance(event, RunRefused):
+            raise refused(event.code, event.message, event.limit, about=event.about, cap=event.cap)
+        if isinstance(event, RunStarted):
+            _check_digest(event.request_sha256, launch)
+            self._sources.hub.learn(
+                Addressee(
+                    run_id=launch.names.run_id,
+                    tenant=launch.who.tenant,
+                    user_id=event.user_id,
+                    agent_id=event.agent_id,
+                )
+            )
+        head, scope = self._head(launch), launch.who.tenant
+        if first.raw.seq == 1:
+            stream = fresh_stream(self._sources, subscription, scope=scope, head=head)
+        else:
+            # A repetition of a run whose beginning the hub has let go of already.
+            subscription.close()
+            stream = resumed_stream(self._sources, launch.names.run_id, scope=scope, head=head)
+        return Accepted(
+            run_id=launch.names.run_id,
+            session_id=launch.names.session_id,
+            agent_id=launch.names.agent_id,
+            position=self._sources.barrier.token(first.partition, first.raw.offset),
+            repeated=repeated,
+            stream=stream,
+        )
+
+    def _head(self, launch: Launch) -> list[Piece]:
+        names = launch.names
+        ids = {
+            "agent_id": names.agent_id,
+            "run_id": names.run_id,
+            "session_id": names.session_id,
+            "parent_agent_id": None,
+            "parent_context": launch.request.parent_context or None,
+        }
+        return [
+            Piece(None, "session", orjson.dumps({"type": "session", "text": names.session_id})),
+            Piece(None, "agent", orjson.dumps(ids)),
+        ]
+
+    def _pending(self, launch: Launch) -> Declined:
+        names = launch.names
+        partition = self._publisher.partition_of(names.key)
+        return Declined(
+            "run_pending",
+            f"the run {names.run_id} is accepted and in the log, but no runtime has taken it up within "
+            f"{self._decision_wait_s:g} s; it starts as soon as one is up. Follow it under its ids, start no other",
+            retry_after_s=RETRY_LATER_S,
+            details={
+                "run_id": names.run_id,
+                "session_id": names.session_id,
+                "agent_id": names.agent_id,
+                "position": self._sources.barrier.token(partition, self._sources.hub.position(partition)),
+            },
+        )
+
+    # --- what the owner cannot see -----------------------------------------------------------------------------------
+
+    async def _earlier(self, launch: Launch, *, wait: bool) -> Accepted | None:
+        """The run an idempotent request started before, from the read models. None also when they are away: the
+        owner recognises a repetition in any case, only the answer to it may then be run_pending.
+        """
+        run_id, tenant = launch.names.run_id, launch.who.tenant
+        try:
+            if wait:
+                await self._sources.barrier.own_writes(self._sources.partition_of(partition_key(run_id)))
+            row = await self._sources.projection.run(tenant, run_id)
+            place = None if row is not None else await self._sources.projection.place(tenant, run_id)
+        except Declined as declined:
+            if declined.code != "projection_unavailable":
+                raise
+            return None
+        if row is not None:
+            _check_digest(row.request_sha256, launch)
+            names = replace(launch.names, agent_id=row.agent_id, session_id=row.session_id)
+            found = replace(launch, names=names)
+            return Accepted(
+                run_id=run_id,
+                session_id=row.session_id,
+                agent_id=row.agent_id,
+                position=self._sources.barrier.token(row.partition, row.first_offset),
+                repeated=True,
+                stream=resumed_stream(self._sources, run_id, scope=tenant, head=self._head(found)),
+            )
+        if place is not None and place.status == "refused" and place.ended_at_ms is not None:
+            raise refused(
+                place.reason,
+                f"{place.reason}: the first request with this Idempotency-Key was refused; use a new key to ask again",
+            )
+        return None
+
+    async def _check_handle(self, launch: Launch) -> None:
+        """Raises Declined when the handle is live in another partition; in its own the owner decides."""
+        row = await self._holder(launch)
+        if row is not None and row.partition != self._publisher.partition_of(launch.names.key):
+            raise _in_use(launch, row)
+
+    async def _holder(self, launch: Launch) -> RunRow | None:
+        """The live run that has the handle, as the read models know it; None also when they are away."""
+        try:
+            await self._sources.barrier.own_writes(None)
+            row = await self._sources.projection.run_of_handle(launch.who.tenant, launch.names.agent_id)
+        except Declined as declined:
+            if declined.code != "projection_unavailable":
+                raise
+            return None
+        return row if row is not None and row.status == "running" else None
+
+
+def _in_use(launch: Launch, holder: RunRow | None) -> Declined:
+    """The run that has the handle is named to those who may see it."""
+    said, instead = "a live run", "choose another"
+    if holder is not None and sees(launch.caller, Owner(tenant=holder.tenant, user_id=holder.user_id)):
+        said, instead = f"the live run {holder.run_id}", "choose another or cancel it"
+    message = f"{HANDLE_IN_USE}: {said} has the handle {launch.names.agent_id}; {instead}"
+    return Declined(HANDLE_IN_USE, message, retry_after_s=RETRY_SOON_S)
+
+
+def _digest(request: RunRequest) -> str:
+    return request_digest(request) if request.idempotency_key else ""
+
+
+def _check_digest(found: str, launch: Launch) -> None:
+    if launch.digest and found != launch.digest:
+        raise Declined(
+            "idempotency_key_reused",
+            f"this Idempotency-Key started {launch.names.run_id} with another request; use a new key for a new request",
+            details={"run_id": launch.names.run_id},
+        )
+
+
+def _position_of(row: RunRow | None) -> RunPosition | None:
+    """The hint for the owner where the session's last run lies; of a run that is live there is no last event yet."""
+    if row is None or row.status == "running":
+        return None
+    return RunPosition(run_id=row.run_id, first_offset=row.first_offset, last_offset=row.last_offset)

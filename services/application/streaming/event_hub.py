@@ -1,0 +1,282 @@
+"""The one reader of a process: every event and every preview passes here once, whoever waits for it.
+
+A group-less tail over all partitions of the events topic, through the one reading rule (schemas.reader: terms), and one
+over the topic of previews. A record costs a peek and two look-ups; it is decoded when a subscriber of its run wants it
+and not otherwise. Everything goes through the ring as well, so that a subscriber which comes a moment late, or before
+the read models are there, misses nothing.
+
+The hub starts where the projections stand (offset and term of their cursor), so it never reads the whole log, and what
+lies before is in the read models. `position` tells how far it is; single reads wait until the projections have passed
+it, and so a caller reads its own writes.
+
+Not chosen: a consumer or a group for each client (brokers remember groups), decoding for everybody (nine tenths of the
+records of a busy system have no reader here). A record nobody could read is counted and passed by: the run's owner and
+the projector report it, and a stream that meets it ends with the reason.
+
+Before: the owners' appends. After: decision.py, follow.py; barrier.py asks for positions.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import LogRecord, LogTail
+from loomlog.schemas.codec import FRAME_BYTES, Codec, Undecodable, read_text
+from loomlog.schemas.generated.run_events import (
+    InterruptionOpened,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunQuarantined,
+    RunStarted,
+)
+from loomlog.schemas.generated.stream_records import ModelDelta
+from loomlog.schemas.reader import TermReader
+from loomlog.services.application import limits
+from loomlog.services.application.runs.run_target import Addressee
+from loomlog.services.application.streaming.items import DeltaItem, EventItem, Item, item_of, kept_event
+from loomlog.services.application.streaming.recent_events import Ring
+from loomlog.services.application.streaming.subscription import STOPPING, Subscription
+
+log = logging.getLogger(__name__)
+
+EVERY_RUN = "*"
+"""Under which those listen who want to hear of every run; no run can have that id."""
+ENDINGS = frozenset({RunCompleted.SCHEMA, RunFailed.SCHEMA, RunCancelled.SCHEMA})
+URGENT = ENDINGS | {RunParked.SCHEMA, RunQuarantined.SCHEMA, InterruptionOpened.SCHEMA}
+"""Events on which a client acts; those who gather (follow.py) are given them at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where the hub begins in a partition, and the term in force there."""
+
+    next_offset: int = 0
+    term: int = -1
+
+
+class Hub:
+    """Subscriptions by run, over the tails of one process."""
+
+    def __init__(
+        self,
+        codec: Codec,
+        starts: Mapping[int, Start],
+        *,
+        live_runs: Iterable[str] = (),
+        ring: Ring | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.live_runs: dict[str, Addressee | None] = dict.fromkeys(live_runs)
+        """Runs that have started and not ended, of all processes; with whose they are where that was learned."""
+        self.events = 0
+        self.previews = 0
+        self.unreadable = 0
+        self.newest_ms = 0
+        """Time of the newest event that was seen."""
+        self._codec = codec
+        self._clock = clock
+        self._ring = ring if ring is not None else Ring()
+        self._readers = {
+            partition: TermReader(codec=codec, term=start.term, next_offset=start.next_offset)
+            for partition, start in starts.items()
+        }
+        self._subscriptions: dict[str, list[Subscription]] = {}
+        self._touched: set[Subscription] = set()
+        self._start_ids = codec.ids_of(frozenset({RunStarted.SCHEMA}))
+        self._ending_ids = codec.ids_of(ENDINGS)
+        self._state_ids = self._start_ids | self._ending_ids
+        self._urgent_ids = codec.ids_of(URGENT)
+        self._preview_ids = codec.ids_of(frozenset({ModelDelta.SCHEMA}))
+        self._stopping = False
+        self._listened_to = asyncio.Event()
+
+    # --- subscribers -------------------------------------------------------------------------------------------------
+
+    @property
+    def subscribers(self) -> int:
+        return sum(map(len, self._subscriptions.values()))
+
+    @property
+    def stale(self) -> int:
+        """Records of owners that had lost their partition."""
+        return sum(reader.stale for reader in self._readers.values())
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._ring.bytes
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        return sorted(self._readers)
+
+    def subscribe(self, run_id: str, *, previews: bool = False) -> Subscription:
+        """A queue of what happens to the run; it begins with what the ring still has. Close it when you leave."""
+        recent: list[Item] = self._recent(run_id) if previews else list(self.recent(run_id))
+        subscription = Subscription(run_id, wants_previews=previews, recent=recent, forget=self._forget)
+        if self._stopping:
+            subscription.close(STOPPING)
+        if not subscription.closed:
+            self._subscriptions.setdefault(run_id, []).append(subscription)
+            self._listened_to.set()
+        return subscription
+
+    def subscribe_to_states(self) -> Subscription:
+        """A queue of the first and the last event of every run, from now on. Close it when you leave."""
+        subscription = Subscription(EVERY_RUN, wants_previews=False, forget=self._forget)
+        if self._stopping:
+            subscription.close(STOPPING)
+        else:
+            self._subscriptions.setdefault(EVERY_RUN, []).append(subscription)
+            self._listened_to.set()
+        return subscription
+
+    def recent(self, run_id: str) -> list[EventItem]:
+        """The events of a run that the ring still has, oldest first."""
+        return [item for item in self._recent(run_id) if isinstance(item, EventItem)]
+
+    def _recent(self, run_id: str) -> list[Item]:
+        return [item_of(run_id, kept, self._codec) for kept in self._ring.of(run_id)]
+
+    def learn(self, run: Addressee) -> None:
+        """Remember whose a run is while it lives."""
+        if run.run_id in self.live_runs:
+            self.live_runs[run.run_id] = run
+
+    def position(self, partition: int) -> int:
+        """Offset after the last event that was read."""
+        return self._readers[partition].next_offset
+
+    def term(self, partition: int) -> int:
+        """The term in force there, as far as this process has read."""
+        return self._readers[partition].term
+
+    def stop(self) -> None:
+        """Closes every subscription: the process is about to end and its clients come back to another."""
+        self._stopping = True
+        for subscriptions in list(self._subscriptions.values()):
+            for subscription in list(subscriptions):
+                subscription.close(STOPPING)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def run(self, events: LogTail, previews: LogTail) -> None:
+        """Reads both topics until cancelled. The tails begin where `starts` says, and at the end."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow(events, self.take_events))
+            group.create_task(self._follow(previews, self.take_previews))
+
+    async def _follow(self, tail: LogTail, take: Callable[[int, Sequence[LogRecord]], None]) -> None:
+        is_away = False
+        while True:
+            try:
+                polled = await tail.poll(timeout_s=limits.POLL_S, max_records=limits.POLL_RECORDS_MAX)
+            except Transient as error:
+                if not is_away:
+                    log.warning("the tail of %s waits for the broker: %s", tail.topic, error)
+                is_away = True
+                await asyncio.sleep(limits.TAIL_PAUSE_S)
+                continue
+            if is_away:
+                is_away = False
+                log.info("the tail of %s goes on", tail.topic)
+            for partition, records in polled.items():
+                take(partition, records)
+            self._ring.age_out(self._clock())
+            self.wake()
+            # One that is behind goes on at once.
+            if polled and sum(map(len, polled.values())) < limits.POLL_RECORDS_MAX:
+                await self._rest_unheard()
+
+    async def _rest_unheard(self) -> None:
+        """Until somebody subscribes, at most UNHEARD_REST_S; not at all when somebody has."""
+        if self._subscriptions:
+            return
+        self._listened_to.clear()
+        try:
+            async with asyncio.timeout(limits.UNHEARD_REST_S):
+                await self._listened_to.wait()
+        except TimeoutError:
+            pass
+
+    def take_events(self, partition: int, records: Sequence[LogRecord]) -> None:
+        """Records of the events topic, in offset order. Call `wake` after the last partition of a poll."""
+        reader = self._readers[partition]
+        now = self._clock()
+        for record in records:
+            try:
+                raw = reader.read(record.offset, record.value)
+            except Undecodable:
+                self.unreadable += 1
+                continue
+            if raw is None:
+                continue
+            self.events += 1
+            if raw.schema_id in self._start_ids:
+                self.live_runs.setdefault(raw.aggregate)
+            elif raw.schema_id in self._ending_ids:
+                self.live_runs.pop(raw.aggregate, None)
+            self._ring.add(raw.aggregate, kept_event(raw, partition), now)
+            of_run = self._subscriptions.get(raw.aggregate, ())
+            of_every_run = self._subscriptions.get(EVERY_RUN, ()) if raw.schema_id in self._state_ids else ()
+            if of_run or of_every_run:
+                item = EventItem(raw, partition, self._codec)
+                self._hand_out(item, of_run, urgent=raw.schema_id in self._urgent_ids)
+                self._hand_out(item, of_every_run, urgent=True)
+        if records:
+            self.newest_ms = max(self.newest_ms, records[-1].timestamp)
+
+    def take_previews(self, partition: int, records: Sequence[LogRecord]) -> None:
+        """Records of the topic of previews."""
+        now = self._clock()
+        for record in records:
+            run_id = self._preview_of(record.value)
+            if run_id is None:
+                self.unreadable += 1
+                continue
+            self.previews += 1
+            assert record.value is not None
+            self._ring.add(run_id, (partition, record.value), now)
+            wanting = [one for one in self._subscriptions.get(run_id, ()) if one.wants_previews]
+            if wanting:
+                self._hand_out(DeltaItem(record.value, partition, self._codec), wanting)
+
+    def wake(self) -> None:
+        """Wakes every subscriber that was given something, once."""
+        touched, self._touched = self._touched, set()
+        for subscription in touched:
+            subscription.wake()
+
+    def _hand_out(self, item: Item, subscriptions: Iterable[Subscription], *, urgent: bool = False) -> None:
+        for subscription in subscriptions:
+            subscription.put(item, urgent=urgent)
+            self._touched.add(subscription)
+
+    def _preview_of(self, value: bytes | None) -> str | None:
+        """The run a preview is of. Its first two fields are the term and the run id."""
+        if value is None or len(value) <= FRAME_BYTES or value[0] != 0:
+            return None
+        if int.from_bytes(value[1:FRAME_BYTES], "big") not in self._preview_ids:
+            return None
+        at = FRAME_BYTES
+        try:
+            while value[at] >= 0x80:  # the bytes of a number but its last have the high bit
+                at += 1
+            return read_text(value, at + 1)[0]
+        except (IndexError, UnicodeDecodeError, Undecodable):
+            return None
+
+    def _forget(self, subscription: Subscription) -> None:
+        found = self._subscriptions.get(subscription.run_id)
+        if found is None or subscription not in found:
+            return
+        # A new list, because the hub may be going through the old one.
+        kept = [other for other in found if other is not subscription]
+        if kept:
+            self._subscriptions[subscription.run_id] = kept
+        else:
+            del self._subscriptions[subscription.run_id]

@@ -1,0 +1,167 @@
+"""What the hub hands to its subscribers: an accepted event or a preview, decoded and encoded at most once.
+
+All subscribers of a run get the same item, so the work of the first serves the others: the decoded record, the frames
+and their JSON bytes. That is sound because the frames of an event depend on the events before it only, and those are
+the same for everybody.
+
+Once they are handed out nothing but their subscribers holds them. What is kept for those who come late are the plain
+values of `Kept`, from which items are made again: decoded, the events of half a minute would be hundreds of thousands
+of objects, and the garbage collector stopped the process for up to a second when it walked through them.
+
+Before: hub.py makes them. After: merge.py turns them into what one client is sent.
+"""
+
+from typing import NamedTuple
+
+import orjson
+
+from loomlog.connectors.crypto.content_encryption import MARK
+from loomlog.projections.frames.frame import Frame, FrameMemory
+from loomlog.projections.frames.frames import frames
+from loomlog.projections.frames.output import stream_frame
+from loomlog.schemas.codec import Codec, local_codec, read_envelope
+from loomlog.schemas.generated.run_events import Event
+from loomlog.schemas.generated.stream_records import ModelDelta
+from loomlog.schemas.generated.values import BlobRef, Envelope
+from loomlog.schemas.reader import RawEvent
+
+
+class Piece(NamedTuple):
+    """A frame as it goes to a client. `seq` is None for a preview, which cannot be resumed at.
+
+    With `blob` set the text of the frame has still to be loaded, and `skip` characters of it were sent already.
+    """
+
+    seq: int | None
+    type: str
+    data: bytes
+    blob: BlobRef | None = None
+    skip: int = 0
+
+
+class EventItem:
+    """An accepted event of a run."""
+
+    __slots__ = ("_codec", "_envelope", "_frames", "_memory", "_pieces", "_record", "partition", "raw")
+
+    def __init__(self, raw: RawEvent, partition: int, codec: Codec | None = None) -> None:
+        self.raw = raw
+        self.partition = partition
+        self._codec = codec
+        self._record: Event | None = None
+        self._envelope: Envelope | None = None
+        self._frames: list[Frame] = []
+        self._pieces: list[Piece] | None = None
+        self._memory: FrameMemory | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.raw.value)
+
+    @property
+    def sealed_text(self) -> str:
+        """The record as text, in which tokens can be found; empty when it has none."""
+        return _tokens_in(self.raw.value)
+
+    @property
+    def record(self) -> Event:
+        """The event. Raises Undecodable."""
+        return self._decoded()[1]
+
+    @property
+    def envelope(self) -> Envelope:
+        """The envelope alone; cheaper than the record when that is not needed."""
+        if self._envelope is None:
+            self._envelope = read_envelope(self.raw.value)[0]
+        return self._envelope
+
+    def frames(self, memory: FrameMemory) -> tuple[list[Frame], list[Piece], FrameMemory]:
+        """The live frames, the same as they go out, and the memory for the next event. Raises Undecodable."""
+        if self._pieces is None or self._memory is None:
+            envelope, record = self._decoded()
+            found, self._memory = frames(memory, envelope, record)
+            self._frames = [frame for frame in found if frame.live]
+            self._pieces = [piece_of(frame) for frame in self._frames]
+        return self._frames, self._pieces, self._memory
+
+    def _decoded(self) -> tuple[Envelope, Event]:
+        if self._record is None or self._envelope is None:
+            decoded = self.raw.decode(self._codec)
+            assert decoded.envelope is not None, "an events topic holds events only"
+            self._record, self._envelope = decoded.record, decoded.envelope
+        return self._envelope, self._record
+
+
+class DeltaItem:
+    """A preview of a model turn."""
+
+    __slots__ = ("_codec", "_delta", "_piece", "partition", "value")
+
+    def __init__(self, value: bytes, partition: int, codec: Codec | None = None) -> None:
+        self.value = value
+        self.partition = partition
+        self._codec = codec
+        self._delta: ModelDelta | None = None
+        self._piece: Piece | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.value)
+
+    @property
+    def sealed_text(self) -> str:
+        """As of an event."""
+        return _tokens_in(self.value)
+
+    @property
+    def delta(self) -> ModelDelta:
+        """The preview. Raises Undecodable."""
+        if self._delta is None:
+            found = (self._codec or local_codec()).decode(self.value).record
+            assert isinstance(found, ModelDelta), f"{type(found).__name__} on the topic of previews"
+            self._delta = found
+        return self._delta
+
+    def piece(self) -> Piece:
+        """The whole preview as a frame."""
+        if self._piece is None:
+            self._piece = preview_piece(self.delta.text, thinking=self.delta.thinking)
+        return self._piece
+
+
+Item = EventItem | DeltaItem
+
+Kept = tuple[int, bytes] | tuple[int, bytes, int, int, int, int]
+"""An item as it is kept: partition and record; of an event also offset, schema id, term and seq. A tuple of plain
+values is looked at by the garbage collector once and never again."""
+
+
+def kept_event(raw: RawEvent, partition: int) -> Kept:
+    """An event to be kept under its run."""
+    return partition, raw.value, raw.offset, raw.schema_id, raw.term, raw.seq
+
+
+def item_of(run_id: str, kept: Kept, codec: Codec | None) -> Item:
+    """The item again, nothing of it decoded."""
+    if len(kept) == 2:
+        partition, value = kept
+        return DeltaItem(value, partition, codec)
+    partition, value, offset, schema_id, term, seq = kept
+    return EventItem(RawEvent(offset, schema_id, term, seq, run_id, value), partition, codec)
+
+
+def _tokens_in(value: bytes) -> str:
+    # Tokens are ASCII, and Avro writes texts as they are.
+    return value.decode("latin-1") if MARK.encode() in value else ""
+
+
+def piece_of(frame: Frame) -> Piece:
+    """A frame of an event as it goes out."""
+    made = stream_frame(frame)
+    return Piece(made.seq, made.type, made.data.encode(), made.blob)
+
+
+def preview_piece(text: str, *, thinking: bool) -> Piece:
+    """A frame with characters of a turn that is not in the log yet."""
+    kind = "thinking" if thinking else "text"
+    return Piece(None, kind, orjson.dumps({"type": kind, "text": text}))

@@ -1,0 +1,203 @@
+"""Events and previews of one run become the frames of one client. Pure: items in, pieces out.
+
+Previews show a model turn while it streams; its event brings the whole turn. What a client is sent must be the turn's
+text, once: of a turn whose previews were shown only the rest is sent when the event arrives, counted in characters of
+that attempt. The two come over different topics in any order, so:
+
+    a preview of the open attempt       is sent, from the character that comes next; one after a hole is left out
+    a preview of a later attempt        waits for the event that opens it, which is already in the log
+    any other preview                   is left out: its turn is in the log, its attempt failed, or its owner was fenced
+    a new attempt                       begins the text again, after the `retry` frame that announces it
+
+Events must come dense; a hole (the subscriber joined later than the read models reach) is `Missed`, and the stream goes
+back to the read models. The state of the previews lives through that, so that no character is sent twice.
+
+Before: subscription.py. After: follow.py.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import orjson
+
+from loomlog.projections.frames.frame import Frame, FrameMemory
+from loomlog.schemas.generated.run_events import ModelCallFailed, ModelCallRequested, ModelReplied, TurnCancelled
+from loomlog.services.application.content import Content
+from loomlog.services.application.limits import HELD_PREVIEWS_MAX
+from loomlog.services.application.streaming.items import DeltaItem, EventItem, Piece, piece_of, preview_piece
+
+ENDINGS = frozenset({"done", "error"})
+"""Frames after which a run sends no more."""
+
+
+class Missed(Exception):
+    """An event lies between the last one that was sent and this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Opens encrypted content for a client that may see what one tenant has."""
+
+    content: Content
+    tenant: str
+
+    def text(self, text: str) -> str:
+        return self.content.text(text, self.tenant)
+
+    def frame(self, frame: Frame) -> Frame:
+        return self.content.frame(frame, self.tenant)
+
+
+class Previews:
+    """How much of the turn under way a client has seen."""
+
+    __slots__ = ("_attempt", "_held", "_open", "_opening", "_sent")
+
+    def __init__(self, opening: Opening | None = None) -> None:
+        self._opening = opening
+        self._attempt = (0, 0)
+        """Turn and attempt of the newest model call."""
+        self._open = False
+        self._sent = {"text": 0, "thinking": 0}
+        self._held: list[DeltaItem] = []
+
+    def joined(self, recent: Iterable[EventItem], last_event: int) -> None:
+        """The client joins after event `last_event`; `recent` events are at hand.
+
+        If the event that opened the turn is not among them, nothing tells which attempt is under way: the turn is then
+        shown when it is in the log, without previews.
+        """
+        # Those that waited come again with the new subscription, or their hole is filled when the turn is in the log.
+        self._held.clear()
+        for item in reversed([item for item in recent if item.raw.seq <= last_event]):
+            match item.record:
+                case ModelCallRequested(turn=turn, attempt=attempt):
+                    self.requested(turn, attempt)
+                    return
+                case (
+                    ModelReplied(turn=turn, attempt=attempt)
+                    | ModelCallFailed(turn=turn, attempt=attempt)
+                    | TurnCancelled(turn=turn, attempt=attempt)
+                ) if attempt > 0:
+                    self._attempt = (turn, attempt)
+                    self.over()
+                    return
+                case _:
+                    pass
+
+    def requested(self, turn: int, attempt: int) -> list[Piece]:
+        """A model call begins; the previews that waited for it."""
+        if (turn, attempt) != self._attempt:
+            self._attempt = (turn, attempt)
+            self._sent = {"text": 0, "thinking": 0}
+        self._open = True
+        held, self._held = self._held, []
+        return [piece for item in held for piece in self.shown(item)]
+
+    def over(self) -> None:
+        """The model call has returned or failed; what still comes of its previews is late."""
+        self._open = False
+
+    def shown(self, item: DeltaItem) -> list[Piece]:
+        """What of a preview is sent now."""
+        delta = item.delta
+        attempt = (delta.turn, delta.attempt)
+        if attempt > self._attempt:
+            if len(self._held) < HELD_PREVIEWS_MAX:
+                self._held.append(item)
+            return []
+        if attempt < self._attempt or not self._open:
+            return []
+        channel = "thinking" if delta.thinking else "text"
+        sent = self._sent[channel]
+        # Places are counted in characters of what was said, not of its token.
+        text = delta.text if self._opening is None else self._opening.text(delta.text)
+        fresh = text[sent - delta.start :] if delta.start <= sent else ""
+        if not fresh:
+            return []
+        self._sent[channel] = sent + len(fresh)
+        whole = fresh == delta.text
+        return [item.piece() if whole else preview_piece(fresh, thinking=delta.thinking)]
+
+    def rest(self, piece: Piece, text: Callable[[], str]) -> Piece | None:
+        """A frame of the log without the characters that were sent as previews; None when nothing is left of it."""
+        if piece.type in ("retry", "usage", "turn_cancelled"):
+            # The first frame of an attempt and the last of a turn: what was open is over, what follows is another text.
+            self._open = False
+            self._sent = {"text": 0, "thinking": 0}
+        sent = self._sent.get(piece.type, 0)
+        if not sent:
+            return piece
+        self._sent[piece.type] = 0
+        if piece.blob is not None:
+            return piece._replace(skip=sent)
+        left = text()[sent:]
+        return piece._replace(data=orjson.dumps({"type": piece.type, "text": left})) if left else None
+
+
+class Merge:
+    """The stream of one client from a given event on.
+
+    `memory` and `next_event` belong together: the memory after all events before that one. Frames up to `after` were
+    sent already. `term_of` gives the term in force in a partition.
+    """
+
+    __slots__ = ("_memory", "_next_event", "_opening", "_previews", "_term_of", "after", "ended")
+
+    def __init__(
+        self,
+        *,
+        term_of: Callable[[int], int],
+        memory: FrameMemory | None = None,
+        next_event: int = 1,
+        after: int = -1,
+        previews: Previews | None = None,
+        opening: Opening | None = None,
+    ) -> None:
+        self._opening = opening
+        self.after = after
+        self.ended = False
+        self._term_of = term_of
+        self._memory = memory if memory is not None else FrameMemory()
+        self._next_event = next_event
+        self._previews = previews if previews is not None else Previews()
+
+    def take(self, item: EventItem | DeltaItem) -> list[Piece]:
+        """The pieces an item gives. Raises Missed, and Undecodable for an event nobody can read."""
+        if isinstance(item, DeltaItem):
+            return [] if item.delta.term < self._term_of(item.partition) else self._previews.shown(item)
+        return self._event(item)
+
+    def _event(self, item: EventItem) -> list[Piece]:
+        seq = item.raw.seq
+        if seq < self._next_event:
+            return []  # the read models had it
+        if seq > self._next_event:
+            raise Missed(f"event {seq} of {item.raw.aggregate} came, {self._next_event} was next")
+        frames, pieces, self._memory = item.frames(self._memory)
+        if self._opening is not None and pieces:
+            # The item keeps the tokens: it is shared, and outlives an erasure.
+            frames = [self._opening.frame(frame) for frame in frames]
+            pieces = [piece_of(frame) for frame in frames]
+        self._next_event = seq + 1
+        found = [
+            kept
+            for frame, piece in zip(frames, pieces, strict=True)
+            if frame.seq > self.after and (kept := self._previews.rest(piece, _text_of(frame))) is not None
+        ]
+        if pieces:
+            self.after = max(self.after, frames[-1].seq)
+            self.ended = pieces[-1].type in ENDINGS
+        record = item.record
+        match record:
+            case ModelCallRequested():
+                found += self._previews.requested(record.turn, record.attempt)
+            case ModelReplied() | ModelCallFailed() | TurnCancelled():
+                self._previews.over()
+            case _:
+                pass
+        return found
+
+
+def _text_of(frame: Frame) -> Callable[[], str]:
+    return lambda: str(frame.event["text"])

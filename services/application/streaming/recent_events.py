@@ -1,0 +1,56 @@
+"""The last moments of the log by run, bounded by bytes and by age, for subscribers that come late.
+
+Somebody who begins to follow a run finds here what the read models do not have yet, and the previews of a turn that is
+under way. Oldest out first, whatever run it is of; what is gone is in the read models.
+"""
+
+from collections import deque
+
+from loomlog.services.application.limits import ITEM_OVERHEAD_BYTES, RING_AGE_MAX_S, RING_BYTES_MAX
+from loomlog.services.application.streaming.items import Kept
+
+
+class Ring:
+    """Items in the order they came. Times are monotonic seconds."""
+
+    __slots__ = ("_age_s", "_max_bytes", "_order", "_runs", "bytes")
+
+    def __init__(self, *, max_bytes: int = RING_BYTES_MAX, age_s: float = RING_AGE_MAX_S) -> None:
+        self._max_bytes = max_bytes
+        self._age_s = age_s
+        self._runs: dict[str, list[Kept]] = {}
+        self._order: deque[tuple[float, str, int]] = deque()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def add(self, run_id: str, kept: Kept, now: float) -> None:
+        size = len(kept[1]) + ITEM_OVERHEAD_BYTES
+        found = self._runs.get(run_id)
+        if found is None:
+            self._runs[run_id] = [kept]
+        else:
+            found.append(kept)
+        self._order.append((now, run_id, size))
+        self.bytes += size
+        while self.bytes > self._max_bytes:
+            self._drop_oldest()
+
+    def of(self, run_id: str) -> list[Kept]:
+        """What is kept of a run, oldest first."""
+        return list(self._runs.get(run_id, ()))
+
+    def age_out(self, now: float) -> None:
+        """Lets go of what is older than the bound."""
+        while self._order and now - self._order[0][0] > self._age_s:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        _, run_id, size = self._order.popleft()
+        self.bytes -= size
+        kept = self._runs[run_id]
+        if len(kept) == 1:
+            del self._runs[run_id]
+        else:
+            del kept[0]

@@ -1,0 +1,219 @@
+"""The states of a user's runs as they change: a stream for whoever shows a list of them.
+
+    stream_open   what is filtered for, at once
+    run_state     a run has started or ended; nothing is told of what happened before
+
+One queue of the hub gets the first and the last event of every run; they are decoded for those who listen only. The end
+of a run does not say whose it is, so the live runs of the user are read once, after the queue is open, and from then on
+every start is seen. The stream ends after LIFETIME_S, and its client opens another.
+
+Before: a transport. After: hub.py, projections/runs.py.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.run_queries import PAGE_MAX, RunFilter
+from loomlog.projections.runs import CANCELLED, RunRow
+from loomlog.projections.tables import Scope
+from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunStarted
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.queries.read_models import scope_of
+from loomlog.services.application.streaming.items import EventItem, Piece
+from loomlog.services.application.streaming.run_stream import BEHIND, ENDED, Sources
+from loomlog.services.application.streaming.subscription import LEFT, SLOW, Subscription
+from loomlog.services.core.access.decide import Caller, reach
+from loomlog.services.core.access.scopes import RUNS_READ
+
+KEEPALIVE_S = 25
+"""Silence after which a sign of life is sent (parity: reference surfaces 0.7)."""
+LIFETIME_S = 30 * 60.0
+"""How long one stream lasts (parity: surfaces 1.2)."""
+LIVE_RUNS_MAX = 20_000
+"""Live runs of one user that are known at the start; more belong to no list anybody reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What the end of a run is told with."""
+
+    agent: str
+    agent_id: str
+    parent_agent_id: str
+    parent_context: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateFilter:
+    """Whose runs, and which changes; what is empty does not narrow. `tenant` is for administrators."""
+
+    user_id: str
+    statuses: frozenset[str] = frozenset()
+    agent: str = ""
+    tenant: str = ""
+
+
+class RunStates:
+    """Makes such streams."""
+
+    def __init__(self, sources: Sources, *, lifetime_s: float = LIFETIME_S, keepalive_s: float = KEEPALIVE_S) -> None:
+        self._sources = sources
+        self._lifetime_s = lifetime_s
+        self._keepalive_s = keepalive_s
+
+    def follow(self, caller: Caller, wanted: StateFilter) -> "StateStream":
+        """What the caller may see of it: of a foreign tenant or user, nothing. Raises Declined(insufficient_scope)."""
+        demand(caller, RUNS_READ)
+        allowed = reach(caller)
+        if allowed.tenant is None and wanted.tenant:
+            allowed = replace(allowed, tenant=wanted.tenant)
+        sees_any = wanted.tenant in ("", allowed.tenant) and allowed.user_id in (None, wanted.user_id)
+        return StateStream(
+            self._sources,
+            self._sources.hub.subscribe_to_states(),
+            scope=scope_of(allowed),
+            wanted=wanted,
+            sees_any=sees_any,
+            lifetime_s=self._lifetime_s,
+            keepalive_s=self._keepalive_s,
+        )
+
+
+class StateStream:
+    """One client's view; `next` and `close` as of follow.RunStream."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        subscription: Subscription,
+        *,
+        scope: Scope,
+        wanted: StateFilter,
+        sees_any: bool,
+        lifetime_s: float,
+        keepalive_s: float,
+    ) -> None:
+        self.ended_because = ""
+        self._sources = sources
+        self._subscription = subscription
+        self._scope = scope
+        self._wanted = wanted
+        self._sees_any = sees_any
+        self._keepalive_s = keepalive_s
+        self._clock = asyncio.get_running_loop().time
+        self._ends_at = self._clock() + lifetime_s
+        self._is_open = False
+        self._known: dict[str, Watched] | None = None
+
+    async def next(self) -> list[Piece] | None:
+        """Pieces, [] for a sign of life, None at the end. Raises Declined when the read models are away."""
+        if not self._is_open:
+            self._is_open = True
+            return [self._opening()]
+        if self._known is None:
+            self._known = await self._live()
+        deadline = self._clock() + self._keepalive_s
+        while not self.ended_because:
+            left = min(deadline, self._ends_at) - self._clock()
+            if left <= 0:
+                if self._clock() < self._ends_at:
+                    return []
+                self.close(ENDED)
+                break
+            items = await self._subscription.take(left)
+            pieces = [piece for item in items if isinstance(item, EventItem) for piece in await self._told(item)]
+            if pieces:
+                return pieces
+            if self._subscription.closed:
+                self.close(BEHIND if self._subscription.closed == SLOW else self._subscription.closed)
+        return None
+
+    def close(self, reason: str = LEFT) -> None:
+        """Ends the stream; a `next` that waits returns."""
+        self.ended_because = self.ended_because or reason
+        self._subscription.close(reason)
+
+    def _opening(self) -> Piece:
+        said = {
+            "user_id": self._wanted.user_id,
+            "filter_status": sorted(self._wanted.statuses),
+            "filter_agent": self._wanted.agent,
+            "keepalive_interval": KEEPALIVE_S,
+        }
+        return Piece(None, "stream_open", orjson.dumps(said))
+
+    async def _live(self) -> dict[str, Watched]:
+        found: dict[str, Watched] = {}
+        if not self._sees_any:
+            return found
+        await self._sources.barrier.own_writes(None)
+        wanted = RunFilter(user_id=self._wanted.user_id, agent=self._wanted.agent, statuses=frozenset({"running"}))
+        after = ""
+        while len(found) < LIVE_RUNS_MAX:
+            page = await self._sources.projection.runs(self._scope, wanted, limit=PAGE_MAX, after=after)
+            found |= {row.run_id: _watched(row) for row in page.rows}
+            after = page.next
+            if not after:
+                break
+        return found
+
+    async def _told(self, item: EventItem) -> list[Piece]:
+        assert self._known is not None
+        run_id, event = item.raw.aggregate, item.record
+        match event:
+            case RunStarted() if self._is_wanted(item, event):
+                run = self._known[run_id] = Watched(
+                    agent=event.definition.name,
+                    agent_id=event.agent_id,
+                    parent_agent_id=event.parent_agent_id,
+                    parent_context=event.parent_context,
+                )
+                return await self._state(item, run, "running")
+            case RunCompleted() if (known := self._known.pop(run_id, None)) is not None:
+                return await self._state(item, known, "completed", stop_reason=event.stop_reason)
+            case RunFailed() if (known := self._known.pop(run_id, None)) is not None:
+                return await self._state(item, known, "failed", error=event.error)
+            case RunCancelled() if (known := self._known.pop(run_id, None)) is not None:
+                return await self._state(item, known, "cancelled", stop_reason=event.reason or CANCELLED)
+            case _:
+                return []
+
+    def _is_wanted(self, item: EventItem, event: RunStarted) -> bool:
+        if not self._sees_any or event.imported_from is not None:
+            return False
+        if isinstance(self._scope, str) and item.envelope.tenant != self._scope:
+            return False
+        return event.user_id == self._wanted.user_id and self._wanted.agent in ("", event.definition.name)
+
+    async def _state(
+        self, item: EventItem, run: Watched, status: str, *, stop_reason: str = "", error: str = ""
+    ) -> list[Piece]:
+        if self._wanted.statuses and status not in self._wanted.statuses:
+            return []
+        said = {
+            "run_id": item.raw.aggregate,
+            "agent_id": run.agent_id,
+            "agent": run.agent,
+            "user_id": self._wanted.user_id,
+            "parent_agent_id": run.parent_agent_id or None,
+            "status": status,
+            "stop_reason": stop_reason or None,
+            "error": error or None,
+            "ts": rfc3339(item.envelope.at_ms),
+            "parent_context": dict(run.parent_context) or None,
+        }
+        return [Piece(None, "run_state", orjson.dumps(await self._sources.content.shown(said, item.envelope.tenant)))]
+
+
+def _watched(row: RunRow) -> Watched:
+    return Watched(
+        agent=row.agent,
+        agent_id=row.agent_id,
+        parent_agent_id=row.parent_agent_id,
+        parent_context=orjson.loads(row.parent_context),
+    )

@@ -1,0 +1,248 @@
+"""The stream of one run for one client: what is stored, then what happens, without a hole and without a repetition.
+
+A fresh run is followed from its first event, which the hub has: no read model is asked, and a run costs nothing but its
+events. Any other stream first subscribes, then reads what is stored (waiting shortly for the read models to pass what
+this process has seen), then goes on with what the subscription has gathered. A stream that fell behind, or finds a hole
+between the two, does the same again from the last frame it sent. So the read models may be late, and a client slow,
+and neither loses anything.
+
+`next` gives the pieces to send, [] when it is time to show that the connection lives, None at the end. `close` ends it
+from outside; the run goes on, whoever listens.
+
+Before: runs.py (a fresh run), reads.py (any other). After: a transport writes the pieces.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.protocols import Blobs
+from loomlog.projections.frames.frame import FrameMemory
+from loomlog.projections.frames.output import replay_frames, text_place
+from loomlog.projections.runs import RunRow
+from loomlog.projections.tables import Scope
+from loomlog.projections.transcript import TranscriptRow
+from loomlog.schemas.codec import Undecodable
+from loomlog.services.application import limits
+from loomlog.services.application.content import IN_CLEAR, Content
+from loomlog.services.application.queries.read_models import Projection
+from loomlog.services.application.queries.read_your_writes import Barrier
+from loomlog.services.application.streaming.event_hub import Hub
+from loomlog.services.application.streaming.items import Item, Piece
+from loomlog.services.application.streaming.merge import ENDINGS, Merge, Missed, Opening, Previews
+from loomlog.services.application.streaming.subscription import LEFT, SLOW, Subscription
+
+ENDED = "ended"
+BEHIND = "behind"
+UNREADABLE = "unreadable"
+SAID = frozenset({"text", "thinking", "tool_call"})
+"""Frames of what a model says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What streams and reads are made from. `partition_of` gives the partition of any id of a run family."""
+
+    hub: Hub
+    projection: Projection
+    barrier: Barrier
+    blobs: Blobs
+    partition_of: Callable[[str], int]
+    keepalive_s: float
+    content: Content = IN_CLEAR
+
+
+class RunStream:
+    """One client's view of one run; make it with `fresh_stream` or `resumed_stream`."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        subscription: Subscription,
+        *,
+        scope: Scope,
+        head: Sequence[Piece] = (),
+        after: int = -1,
+        from_first_event: bool = False,
+    ) -> None:
+        self.ended_because = ""
+        """Empty while there is more; ENDED when the run is over; else why the client has to come again."""
+        self._sources = sources
+        self._subscription = subscription
+        self._scope = scope
+        self._head = list(head)
+        self._after = after
+        # What is shown belongs to one run, so to one tenant; nothing is opened for a stream over all of them.
+        self._tenant = scope if isinstance(scope, str) else ""
+        content = sources.content if sources.content.keys is not None else None
+        self._opening = None if content is None else Opening(content, self._tenant)
+        self._previews = Previews(self._opening)
+        self._merge = self._merging() if from_first_event else None
+        self._stored: tuple[RunRow, FrameMemory] | None = None
+        self._has_spoken = False
+        """Something a model said was sent. Until then nothing is gathered: how soon an answer begins is noticed."""
+        self._catch_ups = 0
+        self._clock = asyncio.get_running_loop().time
+        self._last_sent = self._clock()
+
+    async def next(self) -> list[Piece] | None:
+        """See the module. Raises Declined when the read models are needed and away."""
+        while not self.ended_because:
+            pieces = await (self._catch_up() if self._merge is None else self._listen(self._merge))
+            if pieces is not None:
+                return await self._sent(pieces)
+        return await self._sent([]) if self._head else None
+
+    def close(self, reason: str = LEFT) -> None:
+        """Ends the stream; a `next` that waits returns."""
+        self.ended_because = self.ended_because or reason
+        self._subscription.close(reason)
+
+    async def _sent(self, pieces: list[Piece]) -> list[Piece]:
+        self._last_sent = self._clock()
+        if self._head:
+            pieces, self._head = [*self._head, *pieces], []
+        self._has_spoken = self._has_spoken or any(piece.type in SAID for piece in pieces)
+        for index, piece in enumerate(pieces):
+            if piece.blob is not None:
+                pieces[index] = await self._with_text(piece)
+        return pieces
+
+    # --- live --------------------------------------------------------------------------------------------------------
+
+    async def _listen(self, merge: Merge) -> list[Piece] | None:
+        """Pieces of what has happened, [] for a sign of life, None when there is nothing to show of it."""
+        # The ids do not wait for anything; what is queued already goes along with them.
+        silent = self._clock() - self._last_sent
+        left = 0.0 if self._head else self._sources.keepalive_s - silent
+        gather_s = limits.GATHER_S - silent if self._has_spoken else 0.0
+        items = await self._subscription.take(left, gather_s=gather_s)
+        if items:
+            if self._opening is not None:
+                await self._sources.content.know([item.sealed_text for item in items])
+            return self._merged(merge, items)
+        if self._subscription.closed == SLOW:
+            self._fall_back(merge)
+            return None
+        if self._subscription.closed:
+            self.close(self._subscription.closed)
+            return None
+        is_silent = self._clock() - self._last_sent >= self._sources.keepalive_s
+        return [] if is_silent or self._head else None
+
+    def _merged(self, merge: Merge, items: Sequence[Item]) -> list[Piece] | None:
+        pieces: list[Piece] = []
+        for item in items:
+            try:
+                pieces += merge.take(item)
+            except Missed:
+                self._fall_back(merge)
+                break
+            except Undecodable:
+                self.close(UNREADABLE)
+                break
+            if merge.ended:
+                self.close(ENDED)
+                break
+        return pieces or None
+
+    def _fall_back(self, merge: Merge) -> None:
+        self._after = merge.after
+        self._merge = None
+
+    # --- stored ------------------------------------------------------------------------------------------------------
+
+    async def _catch_up(self) -> list[Piece] | None:
+        """The next page of what is stored; after the last one the stream is live, or the run is over."""
+        if self._stored is None:
+            await self._begin_again()
+            return None
+        row, memory = self._stored
+        rows = await self._sources.projection.frames(
+            self._scope, row.run_id, from_seq=self._after, limit=limits.REPLAY_PAGE
+        )
+        pieces = self._pieces_of(await self._sources.content.transcript(rows))
+        if rows:
+            self._after = rows[-1].seq
+        if pieces and pieces[-1].type in ENDINGS:
+            self.close(ENDED)
+        elif len(rows) < limits.REPLAY_PAGE:
+            if row.status != "running":
+                self.close(ENDED)
+            else:
+                self._go_live(row, memory)
+        return pieces or None
+
+    async def _begin_again(self) -> None:
+        run_id = self._subscription.run_id
+        self._catch_ups += 1
+        if self._catch_ups > limits.CATCH_UPS_MAX:
+            self.close(BEHIND)
+            return
+        if self._catch_ups > 1:
+            await asyncio.sleep(limits.CATCH_UP_PAUSE_S)
+            if self.ended_because:
+                return
+            # The new subscription begins before the rows are read, so nothing can fall between.
+            self._subscription.close()
+            self._subscription = self._sources.hub.subscribe(run_id, previews=True)
+        await self._sources.barrier.own_writes(self._sources.partition_of(run_id))
+        self._stored = await self._sources.projection.follow_from(self._scope, run_id)
+        if self._stored is None:
+            recent = self._sources.hub.recent(run_id)
+            if recent and recent[0].raw.seq == 1:
+                # The read models do not have the run yet, the hub has all of it.
+                self._merge = self._merging(after=self._after)
+
+    def _go_live(self, row: RunRow, memory: FrameMemory) -> None:
+        self._stored = None
+        self._previews.joined(self._sources.hub.recent(row.run_id), row.last_seq)
+        self._merge = self._merging(memory=memory, next_event=row.last_seq + 1, after=self._after)
+
+    def _merging(self, **more: Any) -> Merge:
+        return Merge(term_of=self._sources.hub.term, previews=self._previews, opening=self._opening, **more)
+
+    def _pieces_of(self, rows: Sequence[TranscriptRow]) -> list[Piece]:
+        pieces = []
+        for frame in replay_frames(rows):
+            piece = Piece(frame.seq, frame.type, frame.data.encode(), frame.blob)
+            kept = self._previews.rest(piece, _text_of(piece))
+            if kept is not None:
+                pieces.append(kept)
+        return pieces
+
+    async def _with_text(self, piece: Piece) -> Piece:
+        """The piece with the text its blob holds; when that cannot be had it says so and keeps the reference."""
+        assert piece.blob is not None
+        event = orjson.loads(piece.data)
+        try:
+            text = (await self._sources.blobs.get(piece.blob)).decode()
+            await self._sources.content.know(text)
+            text_place(event)["text"] = self._sources.content.text(text, self._tenant)[piece.skip :]
+        except OutsideError as error:
+            event["text_unavailable"] = error.kind
+        else:
+            event.pop("text_blob", None)
+        return piece._replace(data=orjson.dumps(event), blob=None)
+
+
+def _text_of(piece: Piece) -> Callable[[], str]:
+    return lambda: str(orjson.loads(piece.data)["text"])
+
+
+def fresh_stream(
+    sources: Sources, subscription: Subscription, *, scope: Scope, head: Sequence[Piece] = ()
+) -> RunStream:
+    """The stream of a run whose first event is in the subscription or still to come."""
+    return RunStream(sources, subscription, scope=scope, head=head, from_first_event=True)
+
+
+def resumed_stream(
+    sources: Sources, run_id: str, *, scope: Scope, head: Sequence[Piece] = (), after: int = -1
+) -> RunStream:
+    """The stream of a run from the frame after `after`; -1 is from the beginning."""
+    return RunStream(sources, sources.hub.subscribe(run_id, previews=True), scope=scope, head=head, after=after)

@@ -1,0 +1,134 @@
+"""One subscriber's bounded queue of what happens to one run.
+
+`put` never waits and never blocks the hub: when the subscriber is too slow the queue is emptied and closed with the
+reason, and the subscriber goes on from the read models. One batch of records wakes it once, and a subscriber that
+gathers is woken for an urgent item at once and for all others together when its time is over.
+
+Before: hub.py puts. After: decision.py waits for one event, follow.py for all of them.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from loomlog.services.application.limits import QUEUE_BYTES_MAX, QUEUE_ITEMS_MAX
+from loomlog.services.application.streaming.items import Item
+
+SLOW = "slow"
+STOPPING = "stopping"
+LEFT = "left"
+
+
+class Subscription:
+    """What is put is taken in the same order. `closed` says why nothing more will come; empty while it is open."""
+
+    __slots__ = (
+        "_bytes",
+        "_forget",
+        "_gather_until",
+        "_held",
+        "_items",
+        "_put",
+        "_timer",
+        "_urgent",
+        "_waiter",
+        "closed",
+        "run_id",
+        "wants_previews",
+    )
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        wants_previews: bool,
+        recent: Iterable[Item] = (),
+        forget: Callable[["Subscription"], None] = lambda subscription: None,
+    ) -> None:
+        self.run_id = run_id
+        self.wants_previews = wants_previews
+        self.closed = ""
+        # What the ring has is bounded there; only what comes on top of it tells who is slow.
+        self._items: list[Item] = list(recent)
+        self._put = 0
+        self._bytes = 0
+        # What happened before is wanted at once.
+        self._urgent = bool(self._items)
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._gather_until = 0.0
+        """Monotonic; items wait until then unless one of them is urgent."""
+        self._held = False
+        """Items wait for that moment, and the timer is set to it."""
+        self._forget = forget
+
+    def put(self, item: Item, *, urgent: bool = False) -> None:
+        """Queue an item; call `wake` when the batch is through. An urgent one is not gathered."""
+        if self.closed:
+            return
+        self._items.append(item)
+        self._urgent = self._urgent or urgent
+        self._put += 1
+        self._bytes += item.size
+        if self._put > QUEUE_ITEMS_MAX or self._bytes > QUEUE_BYTES_MAX:
+            self.close(SLOW)
+
+    def give_back(self, items: list[Item]) -> None:
+        """Items that were taken and not used; they are the next to be taken."""
+        if not self.closed or self.closed == STOPPING:
+            self._items[:0] = items
+            self._urgent = True
+
+    def wake(self) -> None:
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        loop = waiter.get_loop()
+        if self._urgent or self.closed or loop.time() >= self._gather_until:
+            waiter.set_result(None)
+        elif not self._held:
+            self._held = True
+            self._arm(loop.call_at(self._gather_until, _expire, waiter))
+
+    async def take(self, timeout_s: float, *, gather_s: float = 0.0) -> list[Item]:
+        """Everything that is queued; waits for the first of it, at most `timeout_s`. Empty when nothing came.
+
+        With `gather_s` it gives nothing before that time has passed, except when something urgent is queued.
+        """
+        if timeout_s > 0 and not self.closed and not self._urgent and (not self._items or gather_s > 0):
+            loop = asyncio.get_running_loop()
+            gather_s = min(gather_s, timeout_s)
+            waiter = self._waiter = loop.create_future()
+            self._gather_until = loop.time() + gather_s if gather_s > 0 else 0.0
+            self._held = bool(self._items)
+            self._arm(loop.call_later(gather_s if self._held else timeout_s, _expire, waiter))
+            try:
+                await waiter
+            finally:
+                self._arm(None)
+                self._waiter = None
+        self._urgent = False
+        items, self._items = self._items, []
+        self._put = self._bytes = 0
+        return items
+
+    def _arm(self, timer: asyncio.TimerHandle | None) -> None:
+        """The one timer that ends a wait without being woken."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = timer
+
+    def close(self, reason: str = LEFT) -> None:
+        """Nothing more is queued. A subscriber that was slow or has left also loses what it did not take."""
+        if self.closed:
+            return
+        self.closed = reason
+        if reason != STOPPING:
+            self._items = []
+            self._put = self._bytes = 0
+        self._forget(self)
+        self.wake()
+
+
+def _expire(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)

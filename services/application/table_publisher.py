@@ -1,0 +1,47 @@
+"""A record on one of the small topics that every process reads whole: accepted means acknowledged there.
+
+Hooks, pauses and requests for probes are not commands to a run: nobody decides on them, and everybody who has a board
+obeys. When the log does not answer, the outcome is unknown, and asking again does no harm: a board folds the same wish
+twice to the same table.
+
+Before: hooks.py, pausing.py and probing.py. After: services/stream/global_tables/global_table.py in every process.
+"""
+
+import asyncio
+
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.protocols import LogAppender, Outgoing
+from loomlog.schemas.codec import Codec, Record
+from loomlog.services.application import limits
+from loomlog.services.application.errors import RETRY_SOON_S, Declined
+from loomlog.services.stream.global_tables.global_table import PARTITION, Board
+
+
+class Posting:
+    """Posts to the topic of one board."""
+
+    def __init__(self, board: Board, appender: LogAppender, codec: Codec) -> None:
+        self._board = board
+        self._appender = appender
+        self._codec = codec
+
+    async def post(self, record: Record, *, unknown: str) -> int:
+        """The offset of the record, once it is in the log.
+
+        Raises Declined(log_unavailable); `unknown` is what it says of the outcome, and what to do.
+        """
+        outgoing = Outgoing(key=None, value=self._codec.encode(record))
+        try:
+            async with asyncio.timeout(limits.PUBLISH_WAIT_S):
+                return await self._appender.append(self._board.topic, PARTITION, [outgoing])
+        except (UnknownOutcome, TimeoutError) as error:
+            raise Declined(
+                "log_unavailable", unknown, retry_after_s=RETRY_SOON_S, details={"outcome": "unknown"}
+            ) from error
+
+    async def post_here(self, record: Record, *, shown_at: str) -> str:
+        """The place of the record, once it is in the log and on our own board, which the route `shown_at` tells."""
+        unknown = f"the log did not acknowledge; {shown_at} tells what is so, and asking again does no harm"
+        offset = await self.post(record, unknown=unknown)
+        await self._board.passed(offset, timeout_s=limits.CONTROL_WAIT_S)
+        return f"{self._board.topic.partition('.')[2]}/{PARTITION}:{offset}"

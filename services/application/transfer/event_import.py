@@ -1,0 +1,160 @@
+"""Telling a run again that happened elsewhere: its parts are published, and its owner appends them.
+
+What an import (imports.py, one bundle) and a restore (restoring.py, a state file) have in common. A run that is here
+already is left as it is, so telling it twice adds nothing.
+
+Before: imports.py, restoring.py. After: publisher.py, services/core/run/lifecycle/event_import.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from loomlog.connectors.errors import OutsideError
+from loomlog.projections.runs import RunRow, place_of
+from loomlog.projections.tables import EVERY_TENANT
+from loomlog.schemas.codec import Codec, local_codec
+from loomlog.schemas.generated.run_commands import ImportRun
+from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed, RunRefused, RunRestored
+from loomlog.schemas.generated.values import BlobRef, CommandEnvelope, ImportOrigin
+from loomlog.schemas.ids import partition_key
+from loomlog.services.application import limits
+from loomlog.services.application.command_publisher import Publisher
+from loomlog.services.application.errors import RETRY_LATER_S, Declined, away, refused
+from loomlog.services.application.streaming.items import EventItem
+from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.streaming.subscription import Subscription
+from loomlog.services.stream.archive.bundle import BrokenBundle
+
+OVER = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass(slots=True)
+class Part:
+    """Events that wait to be published together."""
+
+    first_seq: int
+    values: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, value: bytes) -> None:
+        self.values.append(value)
+        self.size += len(value)
+
+
+class Telling:
+    """`clock_ms` brings the time in; `wait_s` is how long the owner of a run has for each of them."""
+
+    def __init__(self, sources: Sources, publisher: Publisher, *, clock_ms: Callable[[], int], wait_s: float) -> None:
+        self._sources = sources
+        self._publisher = publisher
+        self._clock_ms = clock_ms
+        self._wait_s = wait_s
+
+    async def here(
+        self, tenant: str, run_id: str, *, origin: ImportOrigin | None = None, own_writes: bool = True
+    ) -> str:
+        """The position of the newest event of the run here; empty while there is none, or it is being taken in.
+
+        Raises Declined(run_id_taken) when it is another tenant's, or being taken in from elsewhere than `origin`.
+        """
+        if own_writes:
+            await self._sources.barrier.own_writes(self._sources.partition_of(run_id))
+        place = await self._sources.projection.place(EVERY_TENANT, run_id)
+        if place is not None and place.tenant != tenant:
+            raise Declined("run_id_taken", f"there is a run {run_id} here that does not belong to your tenant")
+        if place is None:
+            return ""
+        if place.status == "refused":
+            raise Declined("run_id_taken", f"an import of {run_id} was refused here before ({place.reason})")
+        if place.status not in OVER:
+            row = await self._sources.projection.run(tenant, run_id)
+            if row is None:
+                return ""
+            if row.told_events:
+                if origin is not None and not _is_from(row, origin):
+                    raise Declined(
+                        "run_id_taken",
+                        f"{run_id} is here half taken in, from another file: one of {row.told_events} events of "
+                        f"{row.imported_from}. Send that one again, or cancel the run, which ends it as it is",
+                    )
+                return ""  # an import that was broken off: it can be tried again
+        return self._sources.barrier.token(place.partition, place.last_offset)
+
+    async def keep(self, ref: BlobRef, data: bytes) -> None:
+        """A payload in the blob store. Raises Declined, and BrokenBundle when it is another one than was said."""
+        try:
+            kept = await self._sources.blobs.put(data, ref.media_type)
+        except OutsideError as error:
+            raise away("blobs", error) from error
+        if kept.sha256 != ref.sha256:
+            raise BrokenBundle(f"the payload {ref.sha256} hashes to {kept.sha256}")
+
+    async def send(
+        self, tenant: str, subject: str, run_id: str, origin: ImportOrigin, part: Part, *, continues: bool = False
+    ) -> None:
+        """A part, durable in the commands topic when this returns. Raises Declined."""
+        command_id = f"{run_id}@{part.first_seq}.{origin.bundle_sha256[:16]}"
+        command = ImportRun(
+            envelope=CommandEnvelope(
+                command_id=command_id, tenant=tenant, subject=subject, issued_at_ms=self._clock_ms()
+            ),
+            run_id=run_id,
+            origin=origin,
+            first_seq=part.first_seq,
+            events=tuple(part.values),
+            continues=continues,
+        )
+        await self._publisher.publish(partition_key(run_id), command_id, command)
+
+    def subscribe(self, run_id: str) -> Subscription:
+        """Before the last part is sent, so that its event is not missed."""
+        return self._sources.hub.subscribe(run_id)
+
+    async def ended(self, tenant: str, run_id: str, events: int, subscription: Subscription) -> str:
+        """Waits until the run is told to its end; the position of that. Raises Declined."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._wait_s
+        while (left := deadline - clock()) > 0 and not subscription.closed:
+            for item in await subscription.take(min(left, limits.DECISION_LOOK_S)):
+                if not isinstance(item, EventItem):
+                    continue
+                record = item.record
+                if isinstance(record, RunRefused):
+                    raise refused(record.code, f"{run_id}: {record.message}")
+                is_restored = isinstance(record, RunRestored) and record.events == events
+                if is_restored or isinstance(record, RunCompleted | RunFailed | RunCancelled):
+                    return self._sources.barrier.token(item.partition, item.raw.offset)
+            if position := await self.here(tenant, run_id):
+                return position
+        raise Declined(
+            "import_pending",
+            f"the run {run_id} is in the log to be taken in, but no runtime has done it within {self._wait_s:g} s; "
+            "send the same file again, it adds nothing twice. A run that another file has begun here takes in that "
+            "one only: send it, or cancel the run",
+            retry_after_s=RETRY_LATER_S,
+            details={"run_id": run_id},
+        )
+
+
+def _is_from(row: RunRow, origin: ImportOrigin) -> bool:
+    """As far as its row tells; the owner also compares how it ended."""
+    told = (row.told_events, row.imported_from, row.restored)
+    return told == (origin.events, place_of(origin), origin.restored)
+
+
+def written_here(codec: Codec, value: bytes) -> bytes:
+    """The record as this version writes it, under the envelope it had; `codec` reads what another one wrote."""
+    decoded = codec.decode(value)
+    assert decoded.envelope is not None, "it was folded when the file was checked"
+    return local_codec().encode_event(decoded.envelope, decoded.record)
+
+
+def in_clear_refused(count: int, total: int, file: str, first: str) -> Declined:
+    """Of `total` runs of a bundle or a file so many hold content in clear, and nobody has said that it is wanted."""
+    return Declined(
+        "content_in_clear",
+        f"{count} of the {total} runs of the {file}, {first} first, hold what was said in clear, and content is "
+        "encrypted here: no erasure could take it back. Leave them where they are, or take them in as they are, "
+        "readable for good, with in_clear=1 (--in-clear). Nothing was told",
+    )

@@ -1,0 +1,319 @@
+"""Taking in a run that happened elsewhere, from its bundle.
+
+    checked     the bundle is whole with every payload its events refer to, every run in it folds without drift, no
+                number in it is one that nobody could have written, and where content is encrypted nothing in it is new
+                and in clear, unless that is wanted; nothing is written before that is known
+    named       its runs, sessions and handles are no other tenant's here
+    kept        payloads go to the blob store, where the same bytes are the same blob
+    published   the runs in their order, oldest first, each in parts that fit one append
+    told        the owner has appended the end of each; a run that is here already is left as it is
+
+Runs keep their ids, so the same file again adds nothing. They belong to the caller's tenant, whatever the bundle says.
+Only who operates a tenant may, because the runs name its users. What a bundle says may be anybody's words, its hashes
+prove only that it agrees with itself: so nothing of it is granted here (services/runtime/run/fork_definition.py) or
+counted as spent.
+
+Before: a transport has spooled the file. After: telling.py, and the owner of each partition decides.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO
+
+from loomlog.connectors.crypto.content_encryption import is_part_of_token
+from loomlog.projections.tables import EVERY_TENANT
+from loomlog.schemas.codec import Undecodable, digest
+from loomlog.schemas.generated.run_events import RunStarted
+from loomlog.schemas.generated.values import ImportOrigin
+from loomlog.schemas.ids import ID_PATTERN, partition_key
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.command_publisher import Publisher
+from loomlog.services.application.errors import RETRY_LATER_S, Declined, bad_request
+from loomlog.services.application.queries.runs import OUR_NAMES
+from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.streaming.subscription import Subscription
+from loomlog.services.application.transfer.event_import import Part, Telling, in_clear_refused, written_here
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import TENANT
+from loomlog.services.core.run.lifecycle.import_validation import wrong_value
+from loomlog.services.stream.archive.bundle import BlobPart, BrokenBundle, BundledEvent, BundleReader, Header, blob_refs
+from loomlog.services.stream.archive.bundle_replay import replay_bundle
+from loomlog.services.stream.encryption.content_fields import is_in_clear, payloads_told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedRun:
+    """A run of a bundle, here now. `added` is false when it was here before."""
+
+    run_id: str
+    added: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A bundle that was taken in; its own run is the last. `position` is that of its newest event here."""
+
+    runs: tuple[ImportedRun, ...]
+    position: str
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the first pass learnt of a run: how many events it has, and the first and last of them."""
+
+    first_offset: int
+    tenant: str
+    session_id: str
+    agent_id: str
+    events: int = 0
+    tail_digest: str = ""
+    is_in_clear: bool = False
+    """Anything was said in it in clear."""
+    payloads: set[str] = field(default_factory=set)
+    """Hashes of what it has in the blob store, while that is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    header: Header
+    sha256: str
+    runs: dict[str, _Known]
+
+
+class Imports:
+    """The use case. `clock_ms` brings the time in."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        publisher: Publisher,
+        *,
+        clock_ms: Callable[[], int],
+        wait_s: float = limits.DECISION_WAIT_S,
+    ) -> None:
+        self._sources = sources
+        self._clock_ms = clock_ms
+        self._telling = Telling(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
+        self._busy = 0
+
+    async def take_in(self, caller: Caller, file: IO[bytes], *, in_clear: bool = False) -> Imported:
+        """Everything in the bundle. `file` can be read from its beginning more than once. Raises Declined, also
+        content_in_clear: runs in clear are taken in where content is encrypted only with `in_clear`.
+        """
+        demand(caller, TENANT)
+        if self._busy >= limits.IMPORTS_MAX:
+            raise Declined("backpressure", f"{self._busy} imports are under way here", retry_after_s=RETRY_LATER_S)
+        self._busy += 1
+        try:
+            looks = self._sources.content.keys is not None and not in_clear
+            checked = await asyncio.to_thread(_checked, file, self._clock_ms(), looks_for_clear=looks)
+            wanted = [run.run_id for run in checked.header.runs]
+            here = {run_id: position for run_id in wanted if (position := await self._here(caller, run_id, checked))}
+            missing = [run_id for run_id in wanted if run_id not in here]
+            in_clear_here = [run_id for run_id in missing if checked.runs[run_id].is_in_clear]
+            if in_clear_here:
+                raise in_clear_refused(len(in_clear_here), len(wanted), "bundle", in_clear_here[0])
+            for run_id in missing:
+                await self._check_names(caller, run_id, checked.runs[run_id])
+            if missing:
+                await self._keep_blobs(file)
+                here |= await self._publish(caller, file, checked, frozenset(missing))
+        except BrokenBundle as error:
+            raise bad_request(f"the bundle cannot be taken in: {error}") from error
+        except Undecodable as error:
+            raise bad_request(f"the bundle has a record nobody here can read: {error}") from error
+        finally:
+            self._busy -= 1
+        return Imported(
+            runs=tuple(ImportedRun(run_id=run_id, added=run_id in missing) for run_id in wanted),
+            position=here[wanted[-1]],
+        )
+
+    async def _here(self, caller: Caller, run_id: str, checked: _Checked) -> str:
+        """The position of the newest event of the run here; empty while there is none, or it is being taken in.
+
+        Raises Declined(run_id_taken) when it is another tenant's, or is being taken in from another file.
+        """
+        if not ID_PATTERN.match(run_id):
+            raise bad_request(f"the bundle names a run {run_id[:80]!r}, which is no id")
+        return await self._telling.here(caller.tenant, run_id, origin=_origin(checked, run_id))
+
+    async def _check_names(self, caller: Caller, run_id: str, known: _Known) -> None:
+        """Raises Declined when session or handle are not what they can be, or when one of them or the run itself is
+        named after a run of another tenant here."""
+        for what, name in (("session", known.session_id), ("handle", known.agent_id)):
+            if not ID_PATTERN.match(name):
+                raise bad_request(f"the bundle gives {run_id} the {what} {name[:80]!r}, which is no id")
+            if name.startswith(OUR_NAMES) and not await self._is_free(caller, f"r_{name[2:]}"):
+                raise Declined(
+                    "run_id_taken",
+                    f"the bundle gives {run_id} the {what} {name}, which does not belong to your tenant here",
+                )
+        if not await self._is_free(caller, f"r_{partition_key(run_id)}"):
+            raise Declined("run_id_taken", f"{run_id} is named after a run that does not belong to your tenant here")
+        if partition_key(known.session_id) != partition_key(run_id):
+            raise bad_request(
+                f"the bundle gives {run_id} the session {known.session_id}, whose runs begin with "
+                f"r_{partition_key(known.session_id)}"
+            )
+
+    async def _is_free(self, caller: Caller, run_id: str) -> bool:
+        """Whether no other tenant has a run of that id here."""
+        place = await self._sources.projection.place(EVERY_TENANT, run_id) if ID_PATTERN.match(run_id) else None
+        return place is None or place.tenant == caller.tenant
+
+    async def _keep_blobs(self, file: IO[bytes]) -> None:
+        file.seek(0)
+        gathered = bytearray()
+        for item in BundleReader(file):
+            if isinstance(item, BlobPart):
+                gathered += item.data
+                if item.is_last:
+                    await self._telling.keep(item.ref, bytes(gathered))
+                    gathered.clear()
+
+    async def _publish(
+        self, caller: Caller, file: IO[bytes], checked: _Checked, missing: frozenset[str]
+    ) -> dict[str, str]:
+        """The events of the missing runs in parts, and after each run the wait for its end; where that lies."""
+        done: dict[str, str] = {}
+        file.seek(0)
+        reader = BundleReader(file)
+        part: Part | None = None
+        run_id = ""
+        subscription: Subscription | None = None
+        try:
+            for item in reader:
+                if isinstance(item, BlobPart):
+                    break
+                if item.run_id not in missing:
+                    continue
+                if isinstance(item, BundledEvent):
+                    run_id = item.run_id
+                    subscription = subscription or self._sources.hub.subscribe(run_id)
+                    value = written_here(reader.codec, item.event.value)
+                    if part is not None and part.size + len(value) > limits.IMPORT_PART_BYTES:
+                        await self._send(caller, run_id, checked, part)
+                        part = None
+                    part = part or Part(item.event.seq)
+                    part.add(value)
+                elif part is not None and subscription is not None:
+                    await self._send(caller, run_id, checked, part)
+                    done[run_id] = await self._telling.ended(
+                        caller.tenant, run_id, checked.runs[run_id].events, subscription
+                    )
+                    subscription.close()
+                    part = subscription = None
+        finally:
+            if subscription is not None:
+                subscription.close()
+        return done
+
+    async def _send(self, caller: Caller, run_id: str, checked: _Checked, part: Part) -> None:
+        await self._telling.send(caller.tenant, caller.subject, run_id, _origin(checked, run_id), part)
+
+
+def _origin(checked: _Checked, run_id: str) -> ImportOrigin:
+    known = checked.runs[run_id]
+    return ImportOrigin(
+        topic=checked.header.topic,
+        partition=checked.header.partition,
+        first_offset=known.first_offset,
+        tenant=known.tenant,
+        events=known.events,
+        tail_digest=known.tail_digest,
+        bundle_sha256=checked.sha256,
+    )
+
+
+def _checked(file: IO[bytes], now_ms: int, *, looks_for_clear: bool) -> _Checked:
+    """The first pass: everything is folded and nothing may differ. Raises BrokenBundle."""
+    look = _FirstLook(now_ms, looks_for_clear=looks_for_clear)
+    file.seek(0)
+    found = replay_bundle(file, through_bytes=False, bytes_max=limits.IMPORT_BYTES_MAX, seen=look.seen)
+    if found.drift:
+        more = f" (and {len(found.drift) - 1} more)" if len(found.drift) > 1 else ""
+        raise BrokenBundle(f"its history does not hold: {found.drift[0]}{more}")
+    return _Checked(found.header, look.done(), look.runs)
+
+
+class _FirstLook:
+    """What the first pass sees beside the fold: whose the runs are, their numbers, their payloads, and with
+    `looks_for_clear` whether anything was said in clear."""
+
+    def __init__(self, now_ms: int, *, looks_for_clear: bool) -> None:
+        self.runs: dict[str, _Known] = {}
+        self._now_ms = now_ms
+        self._looks_for_clear = looks_for_clear
+        self._reader: BundleReader | None = None
+        self._wanted: set[tuple[str, int]] = set()
+        """Hash and size of each payload that events refer to."""
+        self._sizes: dict[str, int] = {}
+        self._hash = hashlib.sha256()
+        self._size = 0
+
+    def seen(self, item: BundledEvent | BlobPart, reader: BundleReader) -> None:
+        """The next item. Raises BrokenBundle."""
+        self._reader = reader
+        if isinstance(item, BlobPart):
+            self._payload(item)
+        else:
+            self._event(item, reader)
+
+    def done(self) -> str:
+        """The hash of the bundle, when all payloads were in it. Raises BrokenBundle."""
+        for sha256, size in sorted(self._wanted):
+            if sha256 not in self._sizes:
+                raise BrokenBundle(f"its events refer to the payload {sha256}, which is not in it")
+            if size != self._sizes[sha256]:
+                raise BrokenBundle(f"its events give the payload {sha256} {size} bytes; it has {self._sizes[sha256]}")
+        assert self._reader is not None, "a bundle without events does not hold"
+        return self._reader.sha256
+
+    def _event(self, item: BundledEvent, reader: BundleReader) -> None:
+        decoded = reader.codec.decode(item.event.value)
+        record, envelope = decoded.record, decoded.envelope
+        if envelope is None:
+            raise BrokenBundle(f"event {item.event.seq} of {item.run_id} has no envelope")
+        wrong = wrong_value(record, envelope.at_ms, self._now_ms)
+        if wrong:
+            raise BrokenBundle(f"event {item.event.seq} of {item.run_id} cannot be: {wrong}")
+        if len(item.event.value) > limits.IMPORT_EVENT_BYTES_MAX:
+            raise BrokenBundle(
+                f"event {item.event.seq} of {item.run_id} has {len(item.event.value)} bytes; at most "
+                f"{limits.IMPORT_EVENT_BYTES_MAX} can be taken in"
+            )
+        refs = list(blob_refs(record))
+        self._wanted |= {(ref.sha256, ref.size_bytes) for ref in refs}
+        known = self.runs.get(item.run_id)
+        if known is None:
+            begun = record if isinstance(record, RunStarted) else None  # the fold says what is wrong with another
+            known = self.runs[item.run_id] = _Known(
+                first_offset=item.event.offset,
+                tenant=envelope.tenant,
+                session_id=begun.session_id if begun is not None else "",
+                agent_id=begun.agent_id if begun is not None else "",
+            )
+        known.events += 1
+        known.tail_digest = digest(item.event.value).hex()
+        if self._looks_for_clear and not known.is_in_clear:
+            known.is_in_clear = is_in_clear(record)
+            known.payloads |= payloads_told(record)
+
+    def _payload(self, part: BlobPart) -> None:
+        # A sealed payload is one token from its first byte to its last.
+        if self._looks_for_clear and not is_part_of_token(part.data, is_first=not self._size):
+            for known in self.runs.values():
+                known.is_in_clear = known.is_in_clear or part.ref.sha256 in known.payloads
+        self._hash.update(part.data)
+        self._size += len(part.data)
+        if self._size > limits.BLOB_BYTES_MAX:
+            raise BrokenBundle(f"the payload {part.ref.sha256} is over {limits.BLOB_BYTES_MAX} bytes")
+        if part.is_last:
+            if self._hash.hexdigest() != part.ref.sha256:
+                raise BrokenBundle(f"the payload {part.ref.sha256} hashes to {self._hash.hexdigest()}")
+            self._sizes[part.ref.sha256] = self._size
+            self._hash, self._size = hashlib.sha256(), 0

@@ -1,0 +1,371 @@
+"""Restoring a state file into this installation, whatever its partition counts are.
+
+    checked     the whole file, before anything of it is told (services/stream/archive/state_validation.py), and whether
+    what was
+                said in runs under way can be read here: without its keys a run would only fail. Where content is
+                encrypted, a file with content in clear is refused, unless that is wanted
+    paused      what stands paused in it and not here, before the first run could go on
+    limited     what may be spent in it, where nothing is said here, before the first run could spend
+    kept        payloads, where the same bytes are the same blob
+    told        run by run, each by its partition's owner; one that is here already is left as it is
+
+A run that was under way goes on here: after its last event the owner treats its open calls as after a take-over. Runs
+keep their ids, so they find their partition here by their key, and those that refer to each other share it. A run waits
+only for the one it goes on with; RESTORES_AT_ONCE are told beside each other. A run that has started others goes on
+when all of the file is told, or it would start them anew. What was imported there is hearsay here too (decision 10).
+The same file again adds nothing.
+
+Before: a transport has spooled the file, or snapshots.py has it. After: telling.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO
+
+from loomlog.connectors.errors import OutsideError
+from loomlog.schemas.generated.run_events import ChildRequested, RunStarted
+from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.schemas.generated.values import ImportOrigin
+from loomlog.services.application import limits
+from loomlog.services.application.admin.budget_limits import Budgets
+from loomlog.services.application.admin.pauses import Pausing
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.command_publisher import Publisher
+from loomlog.services.application.content import Content
+from loomlog.services.application.errors import RETRY_LATER_S, Declined, away
+from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.transfer.event_import import Part, Telling, in_clear_refused, written_here
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.run.lifecycle.fork import origin_of
+from loomlog.services.stream.archive.bundle import BlobPart, BrokenBundle
+from loomlog.services.stream.archive.state_file import (
+    BrokenState,
+    StatedEvent,
+    StatedLimit,
+    StatedRun,
+    TooNewState,
+    UnknownState,
+)
+from loomlog.services.stream.archive.state_reader import StateReader
+from loomlog.services.stream.archive.state_validation import CheckedState, check_state
+
+GIVES_UP = frozenset({"import_pending", "backpressure", "log_unavailable", "projection_unavailable"})
+"""Answers to one run after which the others are not tried."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Restored:
+    """What a restore added. `positions`: of the newest event it wrote to each partition."""
+
+    is_dry_run: bool
+    runs: int = 0
+    live_runs: int = 0
+    events: int = 0
+    pauses: int = 0
+    limits: int = 0
+    blobs: int = 0
+    sealed_runs: int = 0
+    """Those that were told and whose content nobody can read here: its keys are missing or erased."""
+    skipped_runs: int = 0
+    """Here already."""
+    failed_runs: int = 0
+    warnings: list[str] = field(default_factory=list)
+    positions: dict[str, str] = field(default_factory=dict)
+
+    def warn(self, sentence: str) -> None:
+        if len(self.warnings) < limits.WARNINGS_MAX:
+            self.warnings.append(sentence)
+
+    def wrote(self, position: str) -> None:
+        """A position token; those of one partition replace each other when they are newer."""
+        topic, _, offset = position.rpartition(":")
+        if topic and int(offset) > int(self.positions.get(topic, ":-1").rpartition(":")[2]):
+            self.positions[topic] = position
+
+
+@dataclass(slots=True)
+class _Run:
+    """The run that is being read."""
+
+    head: StatedRun
+    origin: ImportOrigin
+    part: Part = field(default_factory=lambda: Part(1))
+    is_skipped: bool = False
+    has_children: bool = False
+
+
+class Restoring:
+    """The use case. `clock_ms` brings the time in."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        publisher: Publisher,
+        pausing: Pausing,
+        budgets: Budgets,
+        *,
+        clock_ms: Callable[[], int],
+        wait_s: float = limits.DECISION_WAIT_S,
+    ) -> None:
+        self._telling = Telling(sources, publisher, clock_ms=clock_ms, wait_s=wait_s)
+        self._content = sources.content
+        self._pausing = pausing
+        self._budgets = budgets
+        self._busy = False
+
+    async def restore(
+        self, caller: Caller, file: IO[bytes], *, dry_run: bool = False, sealed: bool = False, in_clear: bool = False
+    ) -> Restored:
+        """Take in a state file; `file` can be read from its beginning more than once. Raises Declined:
+        snapshot_version_too_new, snapshot_version_unknown, restore_failed, keys_missing, content_in_clear,
+        import_pending.
+
+        `sealed`: runs under way whose keys are not here are taken in as well, and end here as cancelled. `in_clear`: so
+        are runs in clear where content is encrypted; they stay readable for good.
+        """
+        demand(caller, ADMIN)
+        if self._busy:
+            raise Declined("backpressure", "a restore is under way here", retry_after_s=RETRY_LATER_S)
+        self._busy = True
+        try:
+            checked = await asyncio.to_thread(check_state, file, bytes_max=limits.STATE_BYTES_MAX)
+            unreadable = await _unreadable(checked, self._content, takes_sealed=sealed)
+            if checked.runs_in_clear and self._content.keys is not None and not in_clear:
+                raise in_clear_refused(checked.runs_in_clear, checked.runs, "file", checked.first_in_clear)
+            work = _Work(self._telling, self._pausing, self._budgets, caller, checked, unreadable, dry_run=dry_run)
+            return await work.through(file)
+        except TooNewState as error:
+            raise Declined("snapshot_version_too_new", str(error)) from error
+        except UnknownState as error:
+            raise Declined("snapshot_version_unknown", str(error)) from error
+        except (BrokenState, BrokenBundle) as error:
+            raise Declined("restore_failed", f"the file cannot be restored: {error}; nothing was told") from error
+        finally:
+            self._busy = False
+
+
+async def _unreadable(checked: CheckedState, content: Content, *, takes_sealed: bool) -> frozenset[str]:
+    """The runs of the file whose content nobody can read here. Raises Declined: keys_missing, log_unavailable."""
+    keys = content.keys
+    if keys is not None and checked.sealed:
+        try:
+            await keys.catch_up()
+        except OutsideError as error:
+            raise away("log", error) from error
+    known = {key_id for run in checked.sealed.values() for key_id in run.key_ids}
+    gone = {key_id for key_id in known if keys is None or not keys.can_open(key_id)}
+    missing = {key_id for key_id in gone if keys is None or not keys.is_erased(key_id)}
+    lost = [name for name, run in checked.sealed.items() if not run.is_over and run.key_ids & missing]
+    if lost and not takes_sealed:
+        raise Declined(
+            "keys_missing",
+            f"{len(lost)} of the {checked.live_runs} runs under way in the file could not go on here, {lost[0]} first: "
+            f"keys of what was said in them are not here ({len(missing)} keys). Mirror the topic loom.subject.keys "
+            "from where the file was written, under the same LOOMLOG_ENCRYPTION_KEY, and restore again; or take these "
+            "runs in sealed, then they end here as cancelled. Nothing was told",
+        )
+    return frozenset(name for name, run in checked.sealed.items() if run.key_ids & gone)
+
+
+class _Work:
+    """One restore."""
+
+    def __init__(
+        self,
+        telling: Telling,
+        pausing: Pausing,
+        budgets: Budgets,
+        caller: Caller,
+        checked: CheckedState,
+        unreadable: frozenset[str],
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._telling = telling
+        self._pausing = pausing
+        self._budgets = budgets
+        self._caller = caller
+        self._checked = checked
+        self._unreadable = unreadable
+        self._dry_run = dry_run
+        self._found = Restored(is_dry_run=dry_run)
+        self._unavailable: set[str] = set()
+        """Runs of the file that could not be taken in; nor can those that go on with them."""
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(limits.RESTORES_AT_ONCE)
+        self._blob = bytearray()
+        self._parents: dict[str, _Run] = {}
+        """Live runs with children; their last parts are sent when the others are told, the youngest run first."""
+        self._requests: frozenset[int] = frozenset()
+        """Schemas of the event by which a run has children."""
+
+    async def through(self, file: IO[bytes]) -> Restored:
+        """Tells what is in the file, once through."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._read(file, group)
+            for run in reversed(self._parents.values()):
+                await self._told(run)
+        except BaseExceptionGroup as errors:
+            declined, others = errors.split(Declined)
+            if declined is None or others is not None:
+                raise
+            first = declined
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]  # type: ignore[assignment]  # a group holds groups or what was split off
+            raise first from None
+        return self._found
+
+    async def _read(self, file: IO[bytes], group: asyncio.TaskGroup) -> None:
+        reader = StateReader(file)
+        run: _Run | None = None
+        for item in reader:
+            match item:
+                case PauseSet():
+                    await self._pause(item)
+                case StatedLimit():
+                    await self._limit(item)
+                case BlobPart():
+                    await self._keep(item)
+                case StatedRun():
+                    await self._finish(run, group)
+                    run = await self._begin(item)
+                case StatedEvent():
+                    assert run is not None, "the file was checked"
+                    await self._event(run, item, reader)
+        await self._finish(run, group)
+
+    async def _pause(self, pause: PauseSet) -> None:
+        position = await self._pausing.restore(self._caller, pause, dry_run=self._dry_run)
+        if position is not None:
+            self._found.pauses += 1
+            self._found.wrote(position)
+
+    async def _limit(self, limit: StatedLimit) -> None:
+        position = await self._budgets.restore(self._caller, limit, dry_run=self._dry_run)
+        if position is not None:
+            self._found.limits += 1
+            self._found.wrote(position)
+
+    async def _keep(self, item: BlobPart) -> None:
+        if self._dry_run:
+            self._found.blobs += item.is_last
+            return
+        self._blob += item.data
+        if len(self._blob) > limits.BLOB_BYTES_MAX:
+            raise BrokenState(f"the payload {item.ref.sha256} is over {limits.BLOB_BYTES_MAX} bytes")
+        if item.is_last:
+            await self._telling.keep(item.ref, bytes(self._blob))
+            self._found.blobs += 1
+            self._blob.clear()
+
+    async def _begin(self, head: StatedRun) -> _Run:
+        origin = ImportOrigin(
+            topic=self._checked.header.topic,
+            partition=head.partition,
+            first_offset=head.first_offset,
+            tenant=head.tenant,
+            events=head.events,
+            tail_digest=head.tail_digest,
+            bundle_sha256=self._checked.sha256,
+            restored=head.run_id not in self._checked.hearsay,
+        )
+        run = _Run(head, origin)
+        try:
+            # Without waiting for the read models: one that is here is left as it is in any case, only later.
+            if await self._telling.here(head.tenant, head.run_id, origin=origin, own_writes=False):
+                self._found.skipped_runs += 1
+                run.is_skipped = True
+        except Declined as declined:
+            self._failed(run, declined)
+        return run
+
+    async def _event(self, run: _Run, item: StatedEvent, reader: StateReader) -> None:
+        if run.is_skipped:
+            return
+        value = written_here(reader.codec, item.event.value)
+        if not self._requests:
+            self._requests = reader.codec.ids_of(frozenset({ChildRequested.SCHEMA}))
+        run.has_children = run.has_children or item.event.schema_id in self._requests
+        if item.event.seq == 1 and not await self._has_its_origin(reader.codec.decode(item.event.value).record):
+            self._failed(run, Declined("run_id_taken", "what it goes on with is not here"))
+            return
+        if run.part.values and run.part.size + len(value) > limits.IMPORT_PART_BYTES:
+            await self._send(run, run.part)
+            run.part = Part(item.event.seq)
+        run.part.add(value)
+
+    async def _finish(self, run: _Run | None, group: asyncio.TaskGroup) -> None:
+        """Its last part is sent beside the next runs."""
+        if run is None or run.is_skipped:
+            return
+        if self._dry_run:
+            self._count(run)
+            return
+        name = run.head.run_id
+        if run.has_children and self._goes_on(run):
+            self._parents[name] = run
+            return
+        await self._slots.acquire()
+        task = self._under_way[name] = group.create_task(self._told(run))
+        task.add_done_callback(lambda _: self._done(name))
+
+    def _done(self, run_id: str) -> None:
+        self._slots.release()
+        self._under_way.pop(run_id, None)
+
+    async def _has_its_origin(self, first: object) -> bool:
+        """Whether what a run with this first event goes on with was not given up; waits until that is known."""
+        before = origin_of(first) if isinstance(first, RunStarted) else None
+        if before is None:
+            return True
+        parent = self._parents.pop(before.run_id, None)
+        if parent is not None:
+            await self._told(parent)  # a fork of it needs all of it
+        under_way = self._under_way.get(before.run_id)
+        if under_way is not None:
+            await asyncio.wait({under_way})
+        return before.run_id not in self._unavailable
+
+    async def _told(self, run: _Run) -> None:
+        head = run.head
+        subscription = self._telling.subscribe(head.run_id)
+        try:
+            await self._send(run, run.part)
+            position = await self._telling.ended(head.tenant, head.run_id, head.events, subscription)
+        except Declined as declined:
+            if declined.code in GIVES_UP:
+                raise
+            self._failed(run, declined)
+            return
+        finally:
+            subscription.close()
+        self._count(run)
+        self._found.wrote(position)
+
+    async def _send(self, run: _Run, part: Part) -> None:
+        if self._dry_run:
+            return
+        head = run.head
+        await self._telling.send(
+            head.tenant, self._caller.subject, head.run_id, run.origin, part, continues=self._goes_on(run)
+        )
+
+    def _goes_on(self, run: _Run) -> bool:
+        """What nobody can read, was erased, or is not there whole is history only."""
+        name = run.head.run_id
+        return not run.head.is_over and name not in self._unreadable and name not in self._checked.half_told
+
+    def _count(self, run: _Run) -> None:
+        self._found.runs += 1
+        self._found.live_runs += self._goes_on(run)
+        self._found.sealed_runs += run.head.run_id in self._unreadable
+        self._found.events += run.head.events
+
+    def _failed(self, run: _Run, why: Declined) -> None:
+        run.is_skipped = True
+        self._unavailable.add(run.head.run_id)
+        self._found.failed_runs += 1
+        self._found.warn(f"{run.head.run_id} is not restored: {why.message}")

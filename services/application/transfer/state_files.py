@@ -1,0 +1,276 @@
+"""State files of the installation: made, listed, read and removed. For administrators only.
+
+    cut         the end of every partition now; the state is that of everything below
+    gathered    each partition once, sorted on disk (services/stream/archive/state_export.py)
+    written     in pieces to the folder of state files, which all replicas see; the manifest makes it exist
+
+What is in it: all runs (or a tenant's) with their payloads, the pauses wider than a run (in a tenant's file those that
+hold its runs, as pauses of that tenant), and the limits on spending with what was spent under them. What is not:
+secrets (they are in no event), commands that no owner has decided about, dead letters, checkpoints of the audit (they
+are signed for the partitions they lie in), read models and caches (they come back from the events).
+
+Before: a transport. After: restoring.py, in whichever installation.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import IO, Any
+
+from loomlog.connectors.errors import OutsideError, Permanent
+from loomlog.connectors.protocols import LogRanges
+from loomlog.connectors.storage.state_files import StateFiles
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.schemas.codec import Codec
+from loomlog.services.application import limits
+from loomlog.services.application.authentication import demand
+from loomlog.services.application.errors import RETRY_LATER_S, Declined, away, bad_request
+from loomlog.services.application.streaming.run_stream import Sources
+from loomlog.services.application.transfer.budget_limits import stated_limits
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.run.evolve import REDUCER_VERSION
+from loomlog.services.families.budget.replica import BudgetBoard
+from loomlog.services.stream.archive.state_export import Gathering
+from loomlog.services.stream.archive.state_file import VERSION, StateHeader, StateWriter
+from loomlog.services.stream.global_tables.pauses import PauseBoard
+
+RUNS_AT_ONCE = 200
+"""Runs written in one go of a thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a state file is to hold. `tenant` empty: all; `since_ms`: runs that ended earlier are left out."""
+
+    label: str = ""
+    tenant: str = ""
+    include_history: bool = True
+    since_ms: int = 0
+    max_bytes: int = limits.STATE_FILE_BYTES_MAX
+
+
+class Snapshots:
+    """The use cases. Everything raises Declined."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        ranges: LogRanges,
+        codec: Codec,
+        board: PauseBoard,
+        files: StateFiles | None,
+        books: BudgetBoard,
+        *,
+        events_topic: str,
+        clock_ms: Callable[[], int],
+        random_hex: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        self._sources = sources
+        self._ranges = ranges
+        self._codec = codec
+        self._board = board
+        self._kept = files
+        self._books = books
+        self._topic = events_topic
+        self._clock_ms = clock_ms
+        self._random_hex = random_hex
+        self._busy = False
+
+    async def create(self, caller: Caller, wanted: Wanted) -> Mapping[str, Any]:
+        """The manifest of a new state file. Raises snapshot_too_large, backpressure."""
+        demand(caller, ADMIN)
+        if not wanted.label.isprintable() or len(wanted.label) > limits.NAME_BYTES_MAX:
+            raise bad_request(f"label: expected at most {limits.NAME_BYTES_MAX} printable characters")
+        if self._busy:
+            raise Declined("backpressure", "a state file is being written here", retry_after_s=RETRY_LATER_S)
+        self._busy = True
+        try:
+            return await self._created(caller, wanted)
+        except OutsideError as error:
+            raise away("blobs", error) from error
+        finally:
+            self._busy = False
+
+    async def list(self, caller: Caller) -> "list[Mapping[str, Any]]":
+        """The manifests, newest first."""
+        demand(caller, ADMIN)
+        async with self._reading() as files:
+            return await files.manifests()
+
+    async def manifest(self, caller: Caller, file_id: str) -> Mapping[str, Any]:
+        """Of one. Raises snapshot_not_found."""
+        demand(caller, ADMIN)
+        async with self._reading() as files:
+            found = await files.manifest(file_id)
+        if found is None:
+            raise Declined("snapshot_not_found", f"there is no snapshot {file_id[:80]}")
+        return found
+
+    async def open(self, caller: Caller, file_id: str) -> tuple[Mapping[str, Any], IO[bytes]]:
+        """The manifest and the file itself, to be closed. Raises snapshot_not_found."""
+        manifest = await self.manifest(caller, file_id)
+        async with self._reading() as files:
+            try:
+                return manifest, await files.open(file_id)
+            except Permanent as error:
+                if error.kind != "not_found":
+                    raise
+                raise Declined("snapshot_not_found", f"the snapshot {file_id[:80]} was removed") from error
+
+    async def remove(self, caller: Caller, file_id: str) -> bool:
+        """Whether it was there."""
+        demand(caller, ADMIN)
+        async with self._reading() as files:
+            return await files.remove(file_id)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    async def _created(self, caller: Caller, wanted: Wanted) -> Mapping[str, Any]:
+        now_ms = self._clock_ms()
+        cut = await self._cut()
+        try:
+            await self._books.caught_up()
+        except OutsideError as error:
+            raise away("log", error) from error
+        header = StateHeader(
+            created_at=rfc3339(now_ms),
+            label=wanted.label,
+            tenant=wanted.tenant,
+            topic=self._topic,
+            reducer_version=REDUCER_VERSION,
+            include_history=wanted.include_history,
+            positions={str(partition): end for partition, end in cut.items()},
+        )
+        file_id = f"snap_{now_ms}_{self._random_hex(4)}"
+        with Gathering(self._codec, tenant=wanted.tenant) as gathered:
+            await self._gather(gathered, cut)
+            await asyncio.to_thread(gathered.choose, include_history=wanted.include_history, since_ms=wanted.since_ms)
+            async with self._files().writing(file_id) as file:
+                out = _Output(file, wanted.max_bytes)
+                await self._write(out, header, gathered)
+                if wanted.tenant and not out.runs:
+                    out.warnings.append(f"there is no run of a tenant {wanted.tenant[:80]} to put into it")
+                warnings = [*out.warnings, *islice(gathered.left_out(), limits.WARNINGS_MAX)]
+                manifest = {
+                    "id": file_id,
+                    "created_at": header.created_at,
+                    "created_by": caller.subject,
+                    "label": wanted.label,
+                    "tenant": wanted.tenant or None,
+                    "schema_version": VERSION,
+                    "byte_size": out.size,
+                    "sha256": out.writer.sha256,
+                    "include_history": wanted.include_history,
+                    "runs": out.runs,
+                    "live_runs": out.live_runs,
+                    "events": out.events,
+                    "blobs": out.blobs,
+                    "pauses": out.pauses,
+                    "limits": out.limits,
+                    "positions": [self._sources.barrier.token(number, end - 1) for number, end in cut.items() if end],
+                    "warnings": warnings[: limits.WARNINGS_MAX],
+                }
+                await self._files().keep(file_id, file, manifest)
+        return manifest
+
+    async def _cut(self) -> Mapping[int, int]:
+        """The end of every partition."""
+        try:
+            return {
+                partition: await self._ranges.end_offset(self._topic, partition)
+                for partition in sorted(self._sources.hub.partitions)
+            }
+        except OutsideError as error:
+            raise away("log", error) from error
+
+    async def _gather(self, gathered: Gathering, cut: Mapping[int, int]) -> None:
+        try:
+            for partition, end in cut.items():
+                await gathered.read(self._ranges, self._topic, partition, end)
+        except OutsideError as error:
+            raise away("log", error) from error
+
+    async def _write(self, out: "_Output", header: StateHeader, gathered: Gathering) -> None:
+        writer = out.writer
+        out.put(writer.begin(header))
+        pauses = self._board.table
+        for pause in pauses.of_tenant(header.tenant) if header.tenant else pauses.entries.values():
+            out.put(writer.pause(pause))
+            out.pauses += 1
+        for limit in stated_limits(self._books.books, self._clock_ms()):
+            if not header.tenant or limit.tenant == header.tenant:
+                out.put(writer.limit(limit))
+                out.limits += 1
+        for schema_id, value in sorted(gathered.schemas.items()):
+            out.put(writer.schema(self._codec, schema_id, value))
+        refs = gathered.blobs()
+        while batch := await asyncio.to_thread(_next, refs):
+            for ref in batch:
+                try:
+                    data = await self._sources.blobs.get(ref)
+                except Permanent as error:
+                    out.warnings.append(f"the payload {ref.sha256} is not in the file: {error.kind}")
+                    continue
+                await asyncio.to_thread(out.put_all, writer.blob(ref, data))
+                out.blobs += 1
+        runs = gathered.runs()
+        while batch_of_runs := await asyncio.to_thread(_next, runs):
+            await asyncio.to_thread(out.put_runs, gathered, batch_of_runs)
+        out.put(writer.end())
+
+    def _files(self) -> StateFiles:
+        if self._kept is None:
+            raise Declined("blobs_unavailable", "this process was not given a folder for state files")
+        return self._kept
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncGenerator[StateFiles, None]:
+        try:
+            yield self._files()
+        except OutsideError as error:
+            raise away("blobs", error) from error
+
+
+class _Output:
+    """The file that is being written, and what is in it so far."""
+
+    def __init__(self, file: IO[bytes], size_max: int) -> None:
+        self.writer = StateWriter()
+        self.size = 0
+        self.runs = 0
+        self.live_runs = 0
+        self.events = 0
+        self.blobs = 0
+        self.pauses = 0
+        self.limits = 0
+        self.warnings: list[str] = []
+        self._file = file
+        self._size_max = size_max
+
+    def put(self, piece: bytes) -> None:
+        """Raises Declined(snapshot_too_large)."""
+        self.size += len(piece)
+        if self.size > self._size_max:
+            raise Declined("snapshot_too_large", f"the snapshot is over {self._size_max} bytes; nothing was kept")
+        self._file.write(piece)
+
+    def put_all(self, pieces: Iterator[bytes]) -> None:
+        for piece in pieces:
+            self.put(piece)
+
+    def put_runs(self, gathered: Gathering, batch: "list[Any]") -> None:
+        for run in batch:
+            self.put(self.writer.run(run))
+            for offset, value in gathered.records(run.run_id):
+                self.put(self.writer.event(offset, value))
+            self.runs += 1
+            self.live_runs += not run.is_over
+            self.events += run.events
+
+
+def _next(items: Iterator[Any]) -> "list[Any]":
+    return list(islice(items, RUNS_AT_ONCE))

@@ -1,0 +1,213 @@
+"""`loomlog limits` and `loomlog usage`: what may be spent in a month, and what was spent, over the API.
+
+    loomlog limits ls                                      every limit within reach, with what is used
+    loomlog limits set --user ada --tenant acme --hard 100000      in tokens
+    loomlog limits set --tenant acme --hard-money 50 --soft-money 40    in the configured currency
+    loomlog limits set --everybody --hard-money 500 --strict
+    loomlog limits rm --user ada --tenant acme
+    loomlog limits begin-anew FILE                         books that cannot be read any more (books.py)
+    loomlog usage --by tenant,model --from 2026-11-01
+
+A hard limit in money is never exceeded; one in tokens lets the call end that began below it, unless it is --strict.
+
+Before: main.py. After: api.py.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, ClassVar
+from urllib.parse import urlencode
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from loomlog.services.cli.commands import Commands, run
+from loomlog.services.cli.failures import WrongUse
+from loomlog.services.cli.http.api import Answer
+from loomlog.services.cli.runs.runs import Json, api_of_here
+from loomlog.services.cli.terminal.formatting import MICROS, money, number
+from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
+
+PATH = "/v1/_limits"
+
+
+class LimitCommands(Commands):
+    """Those of this file, and the one that goes past the API."""
+
+    modules: ClassVar[Mapping[str, str]] = {"begin-anew": "loomlog.services.cli.admin.budget_repair:begin_anew"}
+
+
+limits_app = typer.Typer(cls=LimitCommands, no_args_is_help=True, help="Limits on what is spent in a calendar month.")
+Everybody = Annotated[bool, typer.Option("--everybody", help="The whole installation.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="A tenant; your own without it.")]
+User = Annotated[str, typer.Option("--user", help="A user of the tenant.")]
+Tokens = Annotated[int | None, typer.Option(min=0, help="Tokens of all kinds.")]
+Money = Annotated[str, typer.Option(help="An amount of the configured currency, like 12.50.")]
+
+
+@limits_app.command("ls")
+def list_limits(
+    tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant's.")] = "", as_json: Json = False
+) -> None:
+    """List the limits within reach, and what is used of them this month."""
+    found = run(_get(PATH, {"tenant": tenant} if tenant else {}))
+    if as_json:
+        print_json(found)
+        return
+    out = console()
+    if not found["limits"]:
+        out.print(Text("no limits", style=DIM))
+        return
+    table = Table(box=None, pad_edge=False, header_style=DIM)
+    for column in ("whose", "used", "soft", "hard", "set by", "at"):
+        table.add_column(column)
+    for limit in found["limits"]:
+        for unit in ("", "_micros"):
+            soft, hard = limit[f"soft_limit{unit}"], limit[f"hard_limit{unit}"]
+            if soft is None and hard is None:
+                continue
+            used = limit[f"used{unit}"]
+            style = BAD if hard is not None and used >= hard else ODD if soft is not None and used >= soft else GOOD
+            currency = limit["currency"] or ""
+            table.add_row(
+                Text(_named(limit), style=NAME),
+                Text(_amount(used, unit, currency), style=style),
+                _amount(soft, unit, currency),
+                _amount(hard, unit, currency),
+                limit["updated_by"],
+                limit["updated_at"],
+            )
+    out.print(table)
+
+
+@limits_app.command("set")
+def set_limit(
+    everybody: Everybody = False,
+    tenant: Tenant = "",
+    user: User = "",
+    soft: Tokens = None,
+    hard: Tokens = None,
+    soft_money: Money = "",
+    hard_money: Money = "",
+    strict: Annotated[bool, typer.Option("--strict", help="--hard is never exceeded: worst cases must fit.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Set the limits of an account; they replace those it had."""
+    amounts = {
+        "soft_limit": soft,
+        "hard_limit": hard,
+        "soft_limit_micros": _micros("--soft-money", soft_money),
+        "hard_limit_micros": _micros("--hard-money", hard_money),
+    }
+    said = {name: value for name, value in amounts.items() if value is not None}
+    if not said:
+        raise WrongUse("a limit needs at least one of --soft, --hard, --soft-money and --hard-money.")
+    body = {**_account(everybody, tenant, user), **said, **({"strict": True} if strict else {})}
+    answer = run(_put(body))
+    if as_json:
+        print_json({**answer.value, "position": answer.position or None})
+        return
+    console().print(Text.assemble((_named(answer.value), NAME), " is limited", ("  event ", DIM), answer.position))
+
+
+@limits_app.command("rm")
+def remove_limit(everybody: Everybody = False, tenant: Tenant = "", user: User = "", as_json: Json = False) -> None:
+    """Take the limits of an account away; its figures of this month are forgotten."""
+    account = _account(everybody, tenant, user)
+    where = {"tenant" if name == "tenant_id" else name: value for name, value in account.items()}
+    answer = run(_delete(f"{PATH}?{urlencode(where)}"))
+    if as_json:
+        print_json({"removed": bool(answer.position), "position": answer.position or None})
+        return
+    if answer.position:
+        console().print(Text.assemble("the limits are gone", ("  event ", DIM), answer.position))
+    else:
+        console().print(Text("there was no such limit", style=DIM))
+
+
+def usage(
+    by: Annotated[
+        str, typer.Option("--by", help="tenant, user, agent, provider, model, source, day, with commas between.")
+    ] = "tenant,model",
+    since: Annotated[str, typer.Option("--from", help="From the day of this time on.")] = "",
+    until: Annotated[str, typer.Option("--to", help="Before this time.")] = "",
+    tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Show what was used and what it cost; amounts of different currencies are never added."""
+    wanted = {"group_by": by, "from": since, "to": until, "tenant": tenant}
+    found = run(_get("/v1/_usage", {name: value for name, value in wanted.items() if value}))
+    if as_json:
+        print_json(found)
+        return
+    names = [{"tenant": "tenant_id", "user": "user_id"}.get(name, name) for name in found["group_by"]]
+    table = Table(box=None, pad_edge=False, header_style=DIM)
+    for column in (*found["group_by"], "calls", "tokens in", "out", "cost"):
+        table.add_column(column)
+    for row in found["rows"]:
+        read = row["input_tokens"] + row["cache_creation_input_tokens"] + row["cache_read_input_tokens"]
+        table.add_row(
+            *(Text(str(row.get(name, "")), style=NAME) for name in names),
+            number(row["call_count"]),
+            number(read),
+            number(row["output_tokens"]),
+            money(row["cost_micros"], row.get("currency", "")),
+        )
+    console().print(table if found["rows"] else Text("nothing was used", style=DIM))
+
+
+def _account(everybody: bool, tenant: str, user: str) -> dict[str, str]:
+    """The fields that name an account. Raises WrongUse."""
+    if everybody and (tenant or user):
+        raise WrongUse("--everybody is the whole installation; leave --tenant and --user away.")
+    if everybody:
+        return {"scope": "operator"}
+    if not tenant and not user:
+        raise WrongUse("whose limit? Give --everybody, --tenant, or --user.")
+    named = {"tenant_id": tenant} if tenant else {}
+    return {"scope": "user", **named, "scope_id": user} if user else {"scope": "tenant", **named}
+
+
+def _micros(option: str, text: str) -> int | None:
+    """Millionths of an amount; None when nothing was said. Raises WrongUse."""
+    if not text:
+        return None
+    try:
+        micros = Decimal(text) * MICROS
+    except InvalidOperation:
+        micros = Decimal("NaN")
+    if not micros.is_finite() or micros < 0 or micros != micros.to_integral_value():
+        raise WrongUse(f"{option} is {text!r}: expected an amount like 12.50, with at most six decimals.")
+    return int(micros)
+
+
+def _amount(value: int | None, unit: str, currency: str) -> str:
+    if value is None:
+        return ""
+    return money(value, currency or "?") if unit else f"{number(value)} tokens"
+
+
+def _named(limit: Mapping[str, Any]) -> str:
+    match limit["scope"]:
+        case "operator":
+            return "everybody"
+        case "tenant":
+            return f"tenant {limit['tenant_id']}"
+        case _:
+            return f"user {limit['scope_id']} of {limit['tenant_id']}"
+
+
+async def _get(path: str, params: Mapping[str, str]) -> Any:
+    async with api_of_here() as api:
+        return await api.get(path, params)
+
+
+async def _put(body: Mapping[str, Any]) -> Answer:
+    async with api_of_here() as api:
+        return await api.put(PATH, body)
+
+
+async def _delete(path: str) -> Answer:
+    async with api_of_here() as api:
+        return await api.delete(path)

@@ -1,0 +1,183 @@
+"""`loomlog limits begin-anew`: books that cannot be read any more are put aside, on an operator's word.
+
+    loomlog pause --reason "the books"            nothing is spent meanwhile
+    loomlog limits begin-anew FILE                where they stopped, which limits stood there; nothing is done
+    loomlog limits begin-anew FILE --confirm      keeps every record of the books in FILE, deletes them from the log
+
+Books stop at an event that cannot follow the one before it: a record was lost, damaged, or written by somebody else.
+What it said nobody knows, so going on behind it could let a hard limit be exceeded. Begun anew, each limit counts what
+the read models know of the month, as every first limit of an account does.
+
+Not chosen: leaving the event out (what it reserved would be free again). Better, and not built: an event behind it that
+states limits and sums anew, which every fold of the books would have to know.
+
+Before: budgets.py. After: connectors/kafka/admin.py, services/families/budget/replica.py.
+"""
+
+import base64
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from loomlog.connectors.configuration.driver_options import kafka_options
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, delete_records
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.protocols import LogRanges, LogRecord
+from loomlog.connectors.storage import private_files
+from loomlog.schemas.codec import Codec
+from loomlog.services.cli.commands import run
+from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.log.reader import open_ranges
+from loomlog.services.cli.runs.runs import Json, api_of_here
+from loomlog.services.cli.settings import CLIENT, cli_settings
+from loomlog.services.cli.terminal.formatting import MICROS, counted, number
+from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
+from loomlog.services.families.budget.family import PARTITION, BudgetFamily, topics_of
+from loomlog.services.families.budget.replica import BudgetBoard
+from loomlog.services.families.budget.state import OPERATOR, USER, Account, Books, Limit
+from loomlog.services.stream.family import Topics
+from loomlog.services.stream.snapshots.snapshots import Snapshots
+
+STATE_PATH = "/v1/_state"
+
+
+def begin_anew(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file, which keeps all records of the books.")],
+    confirm: Annotated[bool, typer.Option("--confirm", help="Do it; without it nothing is done.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Put books aside that cannot be read any more, so that runs can begin again. Everything has to be paused."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+
+    async def done() -> tuple[BudgetBoard, int]:
+        await _require_paused()
+        codec = await codec_for(cli.settings)
+        board = await read_books(options, codec, topics_of())
+        if not board.broken:
+            raise Failure(
+                "The books can be read to their end, so there is nothing to begin anew. When a process says otherwise, "
+                "start that process again."
+            )
+        return board, await put_aside(options, topics_of(), file) if confirm else 0
+
+    board, kept = run(done())
+    if as_json:
+        limits = [limit_command(limit) for limit in board.books.limits.values()]
+        print_json({"broken": board.broken, "kept_records": kept, "limits": limits})
+        return
+    out = console()
+    out.print(Text(board.broken, style=BAD))
+    out.print("The limits that stood there, and what had been used and set aside of each by then:")
+    for line in told_limits(board.books):
+        out.print(line)
+    if not confirm:
+        out.print(Text(f"Nothing was done. To begin anew: loomlog limits begin-anew {file} --confirm", style=ODD))
+        return
+    out.print(Text(f"{counted(kept, 'record')} of the books are kept in {file} and gone from the log.", style=GOOD))
+    out.print("Now start every runtime and api again, set the limits with the lines above, then `loomlog resume`.")
+
+
+async def read_books(options: KafkaOptions, codec: Codec, topics: Topics) -> BudgetBoard:
+    """The books up to their end, or to where they stop (`broken`). Raises Transient."""
+    async with open_ranges(options) as ranges:
+        appender = KafkaAppender(options)  # reading needs none
+        snapshots = Snapshots(BudgetFamily(), codec, appender=appender, ranges=ranges, topic=topics.snapshots)
+        board = BudgetBoard(codec, topics, snapshots, ranges)
+        await board.open()
+    return board
+
+
+async def put_aside(options: KafkaOptions, topics: Topics, file: Path) -> int:
+    """Every record of the books, and of the orders to them, into the file and out of the log; how many there were.
+
+    Raises Failure when the file is there or cannot be written, before anything is deleted; and Transient.
+    """
+    kept = 0
+    ends: dict[str, int] = {}
+    async with open_ranges(options) as ranges:
+        try:
+            with private_files.create(file) as out:
+                for topic in (topics.events, topics.commands):
+                    ends[topic] = await ranges.end_offset(topic, PARTITION)
+                    async for record in _records(ranges, topic, ends[topic]):
+                        out.write(json.dumps(_kept(record)).encode() + b"\n")
+                        kept += 1
+                out.flush()
+                os.fsync(out.fileno())
+        except FileExistsError as error:
+            raise Failure(f"{file} is there already; name a new file.") from error
+        except OSError as error:
+            raise Failure(f"{file} cannot be written: {error.strerror}. Nothing was deleted.") from error
+    for topic, end in ends.items():
+        await delete_records(options, topic, PARTITION, before=end)
+    return kept
+
+
+def told_limits(books: Books) -> list[Text]:
+    """Each limit as the command that sets it, with what had been used and set aside."""
+    lines = []
+    for key, limit in books.limits.items():
+        account = books.accounts.get(key, Account())
+        used = f"{number(account.used_tokens)} and {number(account.reserved_tokens)} tokens"
+        if limit.currency:
+            used += f", {_amount(account.used_micros)} and {_amount(account.reserved_micros)} {limit.currency}"
+        lines.append(Text.assemble("  ", (limit_command(limit), NAME), (f"   # {used}", DIM)))
+    return lines or [Text("  none", style=DIM)]
+
+
+def limit_command(limit: Limit) -> str:
+    """The command line that sets it."""
+    whose = "--everybody" if limit.scope == OPERATOR else f"--tenant {quote(limit.tenant)}"
+    words = ["loomlog limits set", whose, *([f"--user {quote(limit.scope_id)}"] if limit.scope == USER else [])]
+    for option, tokens in (("--soft", limit.soft_tokens), ("--hard", limit.hard_tokens)):
+        words += [f"{option} {tokens}"] if tokens is not None else []
+    for option, micros in (("--soft-money", limit.soft_micros), ("--hard-money", limit.hard_micros)):
+        words += [f"{option} {_amount(micros)}"] if micros is not None else []
+    return " ".join([*words, *(["--strict"] if limit.strict else [])])
+
+
+def _amount(micros: int) -> str:
+    whole, rest = divmod(micros, MICROS)
+    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".")
+
+
+async def _records(ranges: LogRanges, topic: str, end: int) -> AsyncIterator[LogRecord]:
+    begins = await ranges.beginning_offset(topic, PARTITION)
+    if begins >= end:
+        return
+    async with await ranges.read(topic, PARTITION, begins, end) as chunks:
+        async for chunk in chunks:
+            for record in chunk:
+                yield record
+
+
+def _kept(record: LogRecord) -> Mapping[str, Any]:
+    def text(data: bytes | None) -> str | None:
+        return None if data is None else base64.b64encode(data).decode()
+
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp,
+        "key": text(record.key),
+        "value": text(record.value),
+        "headers": [[name, text(value)] for name, value in record.headers],
+    }
+
+
+async def _require_paused() -> None:
+    async with api_of_here() as api:
+        found = await api.get(STATE_PATH)
+    if found["state"] != "paused":
+        raise Failure(
+            f"The installation is {found['state']}. Pause everything first (`loomlog pause`), until `loomlog state` "
+            "says paused: what is spent while the books begin anew would be counted nowhere."
+        )

@@ -1,0 +1,46 @@
+"""`loomlog presets` and `loomlog env-template`: what comes with the program to configure it. Nothing has to run.
+
+Before: main.py. After: loomlog.connectors.configuration.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from loomlog.connectors.configuration.env_template import env_template as template
+from loomlog.connectors.configuration.findings import did_you_mean
+from loomlog.connectors.configuration.presets import KIND, presets
+from loomlog.services.cli.commands import Commands
+from loomlog.services.cli.runs.runs import Json
+from loomlog.services.cli.terminal.output import console, print_json, print_table
+
+presets_app = typer.Typer(
+    cls=Commands, help="Show the configuration layers that come with the program.", invoke_without_command=True
+)
+
+
+@presets_app.callback()
+def list_presets(context: typer.Context, as_json: Json = False) -> None:
+    """List them; LOOMLOG_PRESETS=base,local puts them below the files of this installation."""
+    if context.invoked_subcommand is not None:
+        return
+    found = presets().values()
+    if as_json:
+        print_json([{"name": one.name, "kind": KIND, "description": one.description} for one in found])
+        return
+    print_table(console(), ("preset", "what it is"), [(one.name, one.description) for one in found])
+
+
+@presets_app.command("show")
+def show(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the preset.")]) -> None:
+    """Print one as YAML, to read or to begin a file with."""
+    preset = presets().get(name)
+    if preset is None:
+        raise typer.BadParameter(f"there is no preset {name}{did_you_mean(name, presets())}", param_hint="NAME")
+    sys.stdout.write(preset.content)
+
+
+def env_template() -> None:
+    """Print every setting of the environment with its default, as a file to begin with."""
+    sys.stdout.write(template())

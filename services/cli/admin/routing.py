@@ -1,0 +1,73 @@
+"""`loomlog routing`: which models the plans and tiers go to, and what stands against each of them now.
+
+Before: main.py. After: api.py, GET /v1/_routing.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from loomlog.services.cli.commands import run
+from loomlog.services.cli.runs.runs import Json, api_of_here
+from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json, print_table
+
+
+def routing(
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Have every provider asked first whether it is there.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the models each plan and tier may go to, best first, and which one runs start on now."""
+    found = run(_routing(probe=probe))
+    if as_json:
+        print_json(found)
+        return
+    out = console()
+    rows = list(_rows(found["user_tiers"]))
+    if rows:
+        print_table(out, ("plan", "tier", "model", "now"), rows)
+    else:
+        out.print("No tier is configured: agents name their models themselves.")
+    wanted = {step["provider"] for plan in found["user_tiers"] for tier in plan["tiers"] for step in tier["cascade"]}
+    for provider in found["providers"]:
+        if provider["provider"] not in wanted:
+            continue  # built in, and of no use to these tiers
+        if provider["available"] and not provider.get("reachable", True):
+            out.print(Text(f"{provider['provider']} does not answer", style=BAD))
+        elif why := provider.get("why_not"):
+            out.print(Text(f"{provider['provider']} cannot be used: {why}", style=DIM))
+
+
+def _rows(plans: list[Mapping[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
+    for plan in plans:
+        for tier in plan["tiers"]:
+            for place, step in enumerate(tier["cascade"]):
+                first = place == 0
+                yield (
+                    Text(plan["name"] if first else "", style=NAME),
+                    tier["tier"] if first else "",
+                    f"{step['provider']}/{step['model']}",
+                    _state(step),
+                )
+
+
+def _state(step: Mapping[str, Any]) -> Text:
+    """What runs find there now: selected, available, or why not."""
+    if step["selected"]:
+        return Text("selected", style=GOOD)
+    if step["available"]:
+        return Text("available", style=DIM)
+    against = [words for name, words in (("stalled", "stalled"), ("rate_limited", "rate limited")) if step[name]]
+    if not step["reachable"]:
+        against.insert(0, "not reachable")
+    return Text(", ".join(against) or "not listed", style=ODD)
+
+
+async def _routing(*, probe: bool) -> Any:
+    async with api_of_here() as api:
+        if probe:
+            await api.post("/v1/_resolve/probe", {})
+        return await api.get("/v1/_routing")

@@ -1,0 +1,215 @@
+"""`loomlog snapshot create, ls, export, restore, rm`: the state as one file, over the API.
+
+An export gets its name when it has arrived whole and was checked to its last line, so a broken file never looks like a
+good one. A restore takes a file, or the id of one that is kept where the API is.
+
+Before: main.py. After: api.py; services/stream/archive/state_validation.py checks a file.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from loomlog.services.cli.commands import run
+from loomlog.services.cli.failures import FAILED, Failure, WrongUse
+from loomlog.services.cli.http.api import Answer
+from loomlog.services.cli.log.export_file import arriving, require_place
+from loomlog.services.cli.runs.runs import Json, api_of_here
+from loomlog.services.cli.terminal.formatting import counted, size
+from loomlog.services.cli.terminal.output import DIM, NAME, ODD, console, print_json, print_table
+from loomlog.services.stream.archive.state_file import SUFFIX, BrokenState
+from loomlog.services.stream.archive.state_validation import CheckedState, check_state
+
+ID = re.compile(r"snap_[0-9]+_[0-9a-f]{8}")
+LONG_S = 24 * 3600.0
+"""Longest wait for a file to be written or taken in; a state may have millions of runs."""
+SNAPSHOTS = "/v1/_snapshots"
+
+snapshot_app = typer.Typer(name="snapshot", help="The state, or that of a tenant, as one file.", no_args_is_help=True)
+SnapshotId = Annotated[str, typer.Argument(metavar="ID", help="Of a snapshot (snap_...); `snapshot ls` lists them.")]
+
+
+@snapshot_app.command("create")
+def create(
+    tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant.")] = "",
+    label: Annotated[str, typer.Option("--label", help="A name for people.")] = "",
+    history: Annotated[
+        bool, typer.Option("--history/--no-history", help="Also runs that are over and nobody goes on with.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Write the state as it is now to a file that is kept beside the payloads."""
+    body: dict[str, Any] = {"include_history": history}
+    body |= {name: value for name, value in (("tenant", tenant), ("label", label)) if value}
+    found = run(_post(SNAPSHOTS, body)).value
+    if as_json:
+        print_json(found)
+        return
+    out = console()
+    what = f"{counted(found['runs'], 'run')}, {found['live_runs']} under way, {size(found['byte_size'])}"
+    out.print(Text.assemble("Snapshot ", (found["id"], NAME), f"  {what}"))
+    out.print(Text.assemble(("The state up to ", DIM), ", ".join(found["positions"]) or "nothing"))
+    _print_warnings(out, found["warnings"])
+
+
+@snapshot_app.command("ls")
+def list_snapshots(as_json: Json = False) -> None:
+    """List the snapshots that are kept, newest first."""
+    found = run(_get(SNAPSHOTS))
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            entry["id"],
+            entry["created_at"],
+            entry["tenant"] or "all",
+            str(entry["runs"]),
+            str(entry["live_runs"]),
+            size(entry["byte_size"]),
+            entry["label"],
+        )
+        for entry in found["entries"]
+    ]
+    print_table(console(), ("ID", "CREATED", "TENANT", "RUNS", "LIVE", "SIZE", "LABEL"), rows, right=(3, 4, 5))
+
+
+@snapshot_app.command("export")
+def export(
+    snapshot_id: SnapshotId,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Where to; named after the snapshot if not given.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a snapshot to a file here, and check it to its last line."""
+    _check(snapshot_id)
+    path = file or Path(f"{snapshot_id}{SUFFIX}")
+    require_place(path, force=force)
+    found = run(_export(snapshot_id, path))
+    if as_json:
+        print_json(
+            {
+                "file": str(path),
+                "size_bytes": path.stat().st_size,
+                "sha256": found.sha256,
+                "runs": found.runs,
+                "live_runs": found.live_runs,
+                "events": found.events,
+                "pauses": found.pauses,
+                "limits": found.limits,
+                "blobs": found.blobs,
+            }
+        )
+        return
+    what = f"{counted(found.runs, 'run')}, {counted(found.events, 'event')}, {size(path.stat().st_size)}"
+    console().print(Text.assemble("Exported ", (snapshot_id, NAME), (f"  {what}", DIM), f"\n{path}"))
+
+
+@snapshot_app.command("restore")
+def restore(
+    source: Annotated[str, typer.Argument(metavar="FILE|ID", help="A file of `snapshot export`, or a snapshot.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check it and say what would be added.")] = False,
+    sealed: Annotated[
+        bool, typer.Option("--sealed", help="Also live runs whose keys are not here; they end as cancelled.")
+    ] = False,
+    in_clear: Annotated[
+        bool, typer.Option("--in-clear", help="Also content in clear where it is encrypted; it stays readable.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Take in a state. What is here already is left as it is; runs that were under way go on here."""
+    path = Path(source)
+    is_file = path.is_file()
+    if not is_file and not ID.fullmatch(source):
+        raise WrongUse(f"{source} is neither a file here nor the id of a snapshot (snap_...).")
+    how = {"dry_run": dry_run, "sealed": sealed, "in_clear": in_clear}
+    found = run(_restore_file(path, how) if is_file else _restore_kept(source, how)).value
+    if as_json:
+        print_json(found)
+    else:
+        _print_restored(console(), found)
+    if found["runs_failed"]:
+        raise typer.Exit(FAILED)
+
+
+@snapshot_app.command("rm")
+def remove(snapshot_id: SnapshotId) -> None:
+    """Delete a snapshot that is kept; also when there is none."""
+    _check(snapshot_id)
+    run(_delete(f"{SNAPSHOTS}/{snapshot_id}"))
+    console().print(Text.assemble("Removed ", (snapshot_id, NAME), ("  no event: it was not in the log", DIM)))
+
+
+def _check(snapshot_id: str) -> None:
+    """It becomes a part of paths, here and there. Raises WrongUse."""
+    if not ID.fullmatch(snapshot_id):
+        raise WrongUse(f"{snapshot_id} is no id of a snapshot (snap_...); `loomlog snapshot ls` lists them.")
+
+
+async def _get(path: str) -> Any:
+    async with api_of_here() as api:
+        return await api.get(path)
+
+
+async def _post(path: str, body: Mapping[str, Any]) -> Answer:
+    async with api_of_here() as api:
+        return await api.post(path, body, timeout_s=LONG_S)
+
+
+async def _delete(path: str) -> None:
+    async with api_of_here() as api:
+        await api.delete(path)
+
+
+async def _restore_file(path: Path, how: Mapping[str, bool]) -> Answer:
+    params = {name: 1 for name, is_on in how.items() if is_on}
+    async with api_of_here() as api:
+        return await api.send_file(f"{SNAPSHOTS}/restore", path, params=params, timeout_s=LONG_S)
+
+
+async def _restore_kept(snapshot_id: str, how: Mapping[str, bool]) -> Answer:
+    async with api_of_here() as api:
+        return await api.post(f"{SNAPSHOTS}/{snapshot_id}/restore", how, timeout_s=LONG_S)
+
+
+async def _export(snapshot_id: str, path: Path) -> CheckedState:
+    """The file gets its name when it is whole and was checked."""
+    try:
+        with arriving(path) as partial:
+            async with api_of_here() as api:
+                await api.download(f"{SNAPSHOTS}/{snapshot_id}/export?format=gzip", partial)
+            with partial.open("rb") as written:
+                return check_state(written)
+    except BrokenState as error:
+        raise Failure(f"The export of {snapshot_id} did not arrive whole: {error}. Try again.") from error
+
+
+def _print_restored(out: Console, found: Mapping[str, Any]) -> None:
+    verb = "Would restore" if found["dry_run"] else "Restored"
+    out.print(
+        f"{verb} {counted(found['runs_restored'], 'run')} ({found['runs_continued']} go on here), "
+        f"{counted(found['events_restored'], 'event')}, {counted(found['pauses_restored'], 'pause')}, "
+        f"{counted(found['limits_restored'], 'limit')}, "
+        f"{counted(found['blobs_restored'], 'payload')}; {counted(found['runs_skipped'], 'run')} here already"
+    )
+    for position in found["positions"]:
+        out.print(Text.assemble(("event ", DIM), position))
+    if found["runs_sealed"]:
+        out.print(
+            Text(f"{counted(found['runs_sealed'], 'run')} cannot be read here: keys are missing or erased.", style=ODD)
+        )
+    if found["runs_failed"]:
+        out.print(Text(f"{counted(found['runs_failed'], 'run')} could not be restored.", style=ODD))
+    _print_warnings(out, found["warnings"])
+
+
+def _print_warnings(out: Console, warnings: list[str]) -> None:
+    for warning in warnings:
+        out.print(Text(warning, style=ODD))

@@ -1,0 +1,368 @@
+"""The checks of `loomlog doctor`: what is there to start with, and how what runs is doing. None changes anything.
+
+What the stack itself would say when it cannot start is not said a second time in other words: the same functions are
+called, and their sentence is shown.
+
+Before: doctor.py. After: stack/, plan.py, status.py.
+"""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loomlog.connectors.configuration import (
+    ConfigurationProblem,
+    Loaded,
+    Unresolved,
+    check_volumes,
+    is_loopback,
+    load,
+    open_to_keys,
+    providers_of,
+    resolve_agent,
+    usable_ids,
+)
+from loomlog.connectors.configuration.driver_options import kafka_options
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.services.cli.admin.budget_repair import read_books
+from loomlog.services.cli.doctor.status import status_of
+from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.log.audit import unsigned_for_s
+from loomlog.services.cli.log.projections import SILENT_S
+from loomlog.services.cli.settings import CLIENT, CliSettings
+from loomlog.services.cli.stack.java import GET_MAVEN, find_java
+from loomlog.services.cli.stack.liveness import is_suspended
+from loomlog.services.cli.stack.ports import KAFKA_PORT, POSTGRES_PORT, load_ports, port_holder, port_is_free
+from loomlog.services.cli.stack.postgres import find_programs
+from loomlog.services.cli.stack.problems import StackProblem
+from loomlog.services.cli.stack.services import make_topics
+from loomlog.services.cli.terminal.formatting import counted, duration, size
+from loomlog.services.families.budget.family import topics_of
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+MINIMUM_PYTHON = (3, 11)
+REVIEWER = "reviewer"
+STANDSTILL = {
+    "silent": "A silent one answers nobody: `kill -9` of its process has it started again; its log says what it did",
+    "suspended": "A suspended one was stopped by somebody: `kill -CONT` of its process lets it go on",
+}
+UNSIGNED_PERIODS = 3
+"""Periods of the auditor that a record may wait for its signature, and beside them:"""
+UNSIGNED_SLACK_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line. `remedy` says why it matters and what to do; empty when all is well."""
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+async def checks_of(cli: CliSettings, working_directory: Path) -> list[Check]:
+    """All checks, in the order in which a start needs what they look at."""
+    found = [_python(), _disk(cli), *_configuration(cli, working_directory)]
+    if not cli.settings.kafka:
+        found += [await _java(cli), _jars(cli)]
+    if not cli.settings.postgres:
+        found.append(_postgres_programs())
+    if cli.stack.supervised:
+        found += await _running(cli)
+    else:
+        found += [*_ports(cli), _leftovers(cli)]
+    return found
+
+
+# --- to start with ----------------------------------------------------------------------------------------------------
+
+
+def _python() -> Check:
+    version = platform.python_version()
+    if sys.version_info < MINIMUM_PYTHON:
+        remedy = "loomlog uses asyncio.timeout and TaskGroup. Get one with apt-get, pyenv or uv, then `make run`."
+        return Check(name="python", state=FAIL, found=f"{version}, needed is 3.11 or later", remedy=remedy)
+    return Check(name="python", state=OK, found=f"{version} at {sys.executable}")
+
+
+def _disk(cli: CliSettings) -> Check:
+    root = cli.home.root
+    existing = next(folder for folder in (root, *root.parents) if folder.is_dir())
+    free = shutil.disk_usage(existing).free
+    if not os.access(existing, os.W_OK):
+        remedy = "The log, the database and reports are kept there. Repair its rights, or set LOOMLOG_HOME."
+        return Check(name="state folder", state=FAIL, found=f"{existing} cannot be written", remedy=remedy)
+    needed = cli.home.needed_bytes
+    if free < needed:
+        remedy = f"A start needs {size(needed)}. Free some space, or set LOOMLOG_HOME to another disk."
+        if cli.stack.supervised:
+            remedy = f"What dies of it waits until {size(needed)} are free and then goes on by itself. Free some space."
+        return Check(name="state folder", state=FAIL, found=f"{root}, {size(free)} free", remedy=remedy)
+    return Check(name="state folder", state=OK, found=f"{root}, {size(free)} free")
+
+
+def _configuration(cli: CliSettings, working_directory: Path) -> list[Check]:
+    try:
+        loaded = load(cli.environ, working_directory=working_directory)
+    except ConfigurationProblem as problem:
+        return [
+            Check(
+                name="configuration",
+                state=FAIL,
+                found=f"{counted(len(problem.problems), 'mistake')}; no service would start",
+                remedy=str(problem),
+            )
+        ]
+    files = ", ".join(str(file) for file in loaded.files) or "no file"
+    agents = counted(len(loaded.configuration.agents), "agent")
+    warnings = "\n".join(str(warning) for warning in loaded.warnings)
+    return [
+        Check(name="configuration", state=WARN if warnings else OK, found=f"{files}: {agents}", remedy=warnings),
+        _volumes(loaded),
+        _models(cli, loaded),
+        *_provider_keys(cli, loaded),
+        _access(cli, loaded),
+    ]
+
+
+def _volumes(loaded: Loaded) -> Check:
+    volumes = loaded.configuration.volumes
+    try:
+        missing = "\n".join(str(warning) for warning in check_volumes(loaded.configuration))
+    except ConfigurationProblem as problem:
+        found = f"{counted(len(problem.problems), 'folder')} cannot be made; no runtime would start"
+        return Check(name="volumes", state=FAIL, found=found, remedy=str(problem))
+    return Check(name="volumes", state=WARN if missing else OK, found=counted(len(volumes), "volume"), remedy=missing)
+
+
+def _models(cli: CliSettings, loaded: Loaded) -> Check:
+    providers = providers_of(loaded.configuration, loaded.settings, cli.environ)
+    usable = usable_ids(providers.values())
+    if REVIEWER not in loaded.configuration.agents:
+        remedy = "`loomlog review` needs it. loomlog.yaml of the repository has one; LOOMLOG_CONFIG_FILES names files."
+        return Check(name="models", state=WARN, found=f"there is no agent {REVIEWER}", remedy=remedy)
+    agent = resolve_agent(loaded.configuration, REVIEWER, usable=usable)
+    if isinstance(agent, Unresolved):
+        why = "; ".join(f"{one.id}: {one.why_not}" for one in providers.values() if not one.is_usable)
+        return Check(name="models", state=FAIL, found=agent.message, remedy=f"Not usable: {why}")
+    found = f"{REVIEWER} runs on {agent.provider}/{agent.model}"
+    if providers[agent.provider].driver == "mock":
+        remedy = (
+            "That is a script, not a model. Set ANTHROPIC_API_KEY or OPENAI_API_KEY and start again for a real one."
+        )
+        return Check(name="models", state=WARN, found=found, remedy=remedy)
+    return Check(name="models", state=OK, found=found)
+
+
+def _provider_keys(cli: CliSettings, loaded: Loaded) -> list[Check]:
+    """The providers that are there only for runs with a key of their own; nothing where there are none."""
+    providers = providers_of(loaded.configuration, loaded.settings, cli.environ)
+    of_runs = open_to_keys(providers.values(), loaded.settings)
+    if not of_runs:
+        return []
+    named = ", ".join(f"{one.id} ({one.api_key_env})" for one in providers.values() if one.id in of_runs)
+    return [Check(name="provider keys", state=OK, found=f"only for runs that bring the key as a credential: {named}")]
+
+
+def _access(cli: CliSettings, loaded: Loaded) -> Check:
+    settings = loaded.settings
+    if settings.auth_token or loaded.configuration.principals:
+        if not cli.token:
+            remedy = "The command line shows no token: set LOOMLOG_TOKEN to one of those."
+            return Check(name="access", state=WARN, found="by token", remedy=remedy)
+        return Check(name="access", state=OK, found="by token")
+    if is_loopback(settings.listen_addr):
+        remedy = "Whoever is on this machine may use it. LOOMLOG_AUTH_TOKEN closes it."
+        return Check(name="access", state=WARN, found=f"open, on {settings.listen_addr} only", remedy=remedy)
+    remedy = "It would be open to the network, so nothing starts. Set LOOMLOG_AUTH_TOKEN, or listen on 127.0.0.1."
+    return Check(
+        name="access", state=FAIL, found=f"no token, but the API is to listen on {settings.listen_addr}", remedy=remedy
+    )
+
+
+async def _java(cli: CliSettings) -> Check:
+    try:
+        java = await find_java(cli.environ)
+    except StackProblem as problem:
+        return Check(name="java", state=FAIL, found="none that will do", remedy=str(problem))
+    return Check(name="java", state=OK, found=f"Java {java.major} at {java.program}")
+
+
+def _jars(cli: CliSettings) -> Check:
+    if any(cli.home.cache.glob("jars-*/*.jar")):
+        return Check(name="broker's jars", state=OK, found=f"in {cli.home.cache}")
+    maven = shutil.which("mvn", path=cli.environ.get("PATH"))
+    if maven is None:
+        found = "not there, and no Maven on the PATH to get them"
+        return Check(name="broker's jars", state=FAIL, found=found, remedy=GET_MAVEN)
+    return Check(name="broker's jars", state=OK, found=f"not there yet; the first start gets them with {maven} (43 MB)")
+
+
+def _postgres_programs() -> Check:
+    try:
+        return Check(name="postgres", state=OK, found=f"programs in {find_programs()}")
+    except StackProblem as problem:
+        return Check(name="postgres", state=FAIL, found="its programs are not installed", remedy=str(problem))
+
+
+def _ports(cli: CliSettings) -> list[Check]:
+    settings = cli.settings
+    known = load_ports(cli.home.ports)
+    wanted = {"LOOMLOG_LISTEN_ADDR": int(settings.listen_addr.rpartition(":")[2])}
+    if settings.insights_enabled:
+        wanted["LOOMLOG_INSIGHTS_PORT"] = settings.insights_port
+    if not settings.kafka:
+        wanted["LOOMLOG_KAFKA_PORT"] = settings.kafka_port or known.get("kafka", KAFKA_PORT)
+    if not settings.postgres:
+        wanted["LOOMLOG_POSTGRES_PORT"] = settings.postgres_port or known.get("postgres", POSTGRES_PORT)
+    taken = {name: port for name, port in wanted.items() if port and not port_is_free(port)}
+    if not taken:
+        listed = ", ".join(str(port) for port in wanted.values() if port)
+        return [Check(name="ports", state=OK, found=f"{listed} are free")]
+    return [
+        Check(
+            name="ports",
+            state=FAIL,
+            found=f"{port} is in use: {port_holder(port)}",
+            remedy=f"Nothing would start. Stop that, or choose another port with {name}.",
+        )
+        for name, port in taken.items()
+    ]
+
+
+def _leftovers(cli: CliSettings) -> Check:
+    if cli.stack.half_dead:
+        names = ", ".join(child.name for child in cli.stack.alive)
+        remedy = "`loomlog down` stops it; `loomlog up` would stop it first and then start everything."
+        return Check(
+            name="earlier stack", state=WARN, found=f"{names} still running without a supervisor", remedy=remedy
+        )
+    return Check(name="earlier stack", state=OK, found="nothing left over")
+
+
+# --- what runs --------------------------------------------------------------------------------------------------------
+
+
+async def _running(cli: CliSettings) -> list[Check]:
+    found = await status_of(cli)
+    return [
+        _children(found),
+        await _topics(cli),
+        await _books(cli),
+        *([await _signed(cli)] if any(child["name"] == "auditor" for child in found["children"]) else []),
+        _part("api", found["api"], lambda part: f"{part['url']} is ready"),
+        _read_models(found["projection"] or {"error": "nobody could be asked"}),
+        _insights(found["insights"]),
+    ]
+
+
+def _children(found: dict[str, Any]) -> Check:
+    children = found["children"]
+    supervisor = found.get("supervisor_pid")
+    if supervisor is not None and is_suspended(supervisor):
+        remedy = f"Nothing that dies is started again. {STANDSTILL['suspended']}."
+        return Check(
+            name="processes", state=FAIL, found=f"the supervisor is suspended (process {supervisor})", remedy=remedy
+        )
+    standing = [child for child in children if child["state"] in STANDSTILL]
+    if standing:
+        listed = ", ".join(f"{child['name']} is {child['state']} (process {child['pid']})" for child in standing)
+        remedy = f"{'. '.join(STANDSTILL[state] for state in sorted({child['state'] for child in standing}))}."
+        return Check(name="processes", state=FAIL, found=listed, remedy=f"{remedy} Nothing that was accepted is lost.")
+    unwell = [f"{child['name']} is {child['state']}" for child in children if child["state"] != "ready"]
+    restarted = [f"{child['name']} {child['restarts']} times" for child in children if child["restarts"]]
+    if unwell:
+        remedy = f"The logs in {found['logs']} say why; a child that keeps dying ends the stack."
+        return Check(name="processes", state=FAIL, found=", ".join(unwell), remedy=remedy)
+    if restarted:
+        remedy = f"They died and were started again. The logs in {found['logs']} say why."
+        return Check(name="processes", state=WARN, found=f"started again: {', '.join(restarted)}", remedy=remedy)
+    return Check(name="processes", state=OK, found=f"{len(children)} run, none was started again")
+
+
+async def _signed(cli: CliSettings) -> Check:
+    """Of the auditor, which listens nowhere: whether it signs what comes."""
+    try:
+        waits_s = await unsigned_for_s(cli)
+    except (Failure, OutsideError) as error:
+        return Check(name="audit", state=FAIL, found="nobody can say what is signed", remedy=str(error))
+    if waits_s > UNSIGNED_PERIODS * cli.settings.audit_every_ms / 1000 + UNSIGNED_SLACK_S:
+        remedy = (
+            f"The auditor hangs, catches up, or refuses to sign: its log in {cli.home.logs} says which. `kill -9` of "
+            "its process has it started again; it goes on where it was."
+        )
+        return Check(
+            name="audit", state=FAIL, found=f"records have not been signed for {duration(waits_s)}", remedy=remedy
+        )
+    return Check(name="audit", state=OK, found="what is in the log is signed")
+
+
+async def _books(cli: CliSettings) -> Check:
+    """Whether limits on spending can be told; every runtime and api reads the same."""
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    try:
+        books = await read_books(options, await codec_for(cli.settings), topics_of())
+    except OutsideError as error:
+        return Check(name="books", state=FAIL, found="cannot be read now", remedy=str(error))
+    if books.broken:
+        remedy = "Runs that a limit applies to do not begin. `loomlog limits begin-anew` puts the books aside."
+        return Check(name="books", state=FAIL, found=books.broken, remedy=remedy)
+    return Check(name="books", state=OK, found=f"{counted(len(books.books.limits), 'limit')} on what is spent")
+
+
+async def _topics(cli: CliSettings) -> Check:
+    try:
+        changes = await make_topics(
+            cli.kafka(), replicas=cli.settings.replication_factor, environ=cli.environ, check=True
+        )
+    except Failure as failure:
+        return Check(name="topics", state=FAIL, found="not as they should be", remedy=str(failure))
+    pending = [change for change in changes if change.changes_something]
+    if pending:
+        listed = "\n".join(f"{change.topic}: {change.text}" for change in pending)
+        remedy = f"{listed}\n`loomlog topics apply` puts that right."
+        return Check(name="topics", state=FAIL, found=counted(len(pending), "difference"), remedy=remedy)
+    return Check(name="topics", state=OK, found=f"as they should be, at {cli.kafka()}")
+
+
+def _read_models(found: dict[str, Any]) -> Check:
+    name = "read models"
+    if found.get("error"):
+        remedy = "Lists, `runs show` and reads of the API come from them; runs themselves go on without."
+        return Check(name=name, state=FAIL, found=str(found["error"]), remedy=remedy)
+    silent = [one for one in found["projectors"] if one["said_s_ago"] > SILENT_S]
+    if silent or not found["projectors"]:
+        since = f"for {duration(silent[0]['said_s_ago'])}" if silent else "ever"
+        remedy = "Lists and reads grow old; runs themselves go on. See its log."
+        return Check(name=name, state=FAIL, found=f"the projector has not said anything {since}", remedy=remedy)
+    if problems := found["problems"]:
+        remedy = "`loomlog projections problems` lists them; `projections rebuild` after the cause is removed."
+        return Check(
+            name=name, state=WARN, found=f"{counted(problems, 'record')} could not be projected", remedy=remedy
+        )
+    lag = f"{found['lag']} records behind" if found["lag"] else "up to date"
+    return Check(name=name, state=OK, found=lag)
+
+
+def _insights(found: dict[str, Any] | None) -> Check:
+    if found is None:
+        return Check(name="insights", state=OK, found="switched off")
+    if found.get("error"):
+        remedy = "Only live figures are missing; nothing else depends on it."
+        return Check(name="insights", state=WARN, found=str(found["error"]), remedy=remedy)
+    return Check(name="insights", state=OK, found=f"{found['url']}, {found['lag_records']} records behind")
+
+
+def _part(name: str, found: dict[str, Any], well: Callable[[dict[str, Any]], str]) -> Check:
+    if found.get("error"):
+        return Check(
+            name=name, state=FAIL, found=str(found["error"]), remedy="Nobody can start or read runs over HTTP."
+        )
+    return Check(name=name, state=OK, found=well(found))

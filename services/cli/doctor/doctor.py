@@ -1,0 +1,54 @@
+"""`loomlog doctor`: is everything there that is needed, and is everything well that runs? Exit 1 when not.
+
+Every check is a line: what was looked at, what was found, and when it is not as it should be, why that matters and what
+to do. What is only worth knowing is a warning and does not fail.
+
+    to start     Python, the state folder and its disk, configuration, models, access, Java, jars, Postgres, ports
+    that runs    processes, broker, topics, Postgres, API, read models, insights
+
+Before: main.py. After: checks.py.
+"""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from loomlog.services.cli.commands import run
+from loomlog.services.cli.doctor.checks import FAIL, OK, WARN, Check, checks_of
+from loomlog.services.cli.failures import FAILED
+from loomlog.services.cli.settings import cli_settings
+from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, ODD, console, print_json
+
+MARK = {OK: ("ok    ", GOOD), WARN: ("odd   ", ODD), FAIL: ("wrong ", BAD)}
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False) -> None:
+    """Check every prerequisite and every part; say what is wrong, why, and what to do."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    checks = run(checks_of(cli, Path.cwd()))
+    if as_json:
+        print_json({"ok": not any(check.state == FAIL for check in checks), "checks": [asdict(one) for one in checks]})
+    else:
+        _print(console(), checks)
+    if any(check.state == FAIL for check in checks):
+        raise typer.Exit(FAILED)
+
+
+def _print(out: Console, checks: list[Check]) -> None:
+    for check in checks:
+        out.print(Text.assemble(MARK[check.state], (f"{check.name:<15}", "bold"), check.found))
+        if check.remedy:
+            for line in check.remedy.splitlines():
+                out.print(Text(f"      {'':<15}{line}", style=DIM))
+    wrong = sum(check.state == FAIL for check in checks)
+    odd = sum(check.state == WARN for check in checks)
+    out.print()
+    if wrong:
+        out.print(Text(f"{wrong} wrong, {odd} odd, {len(checks) - wrong - odd} well.", style=BAD))
+    else:
+        out.print(Text(f"Everything that is needed is there{f'; {odd} odd' if odd else ''}.", style=GOOD))

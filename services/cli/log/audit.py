@@ -1,0 +1,300 @@
+"""`loomlog audit verify` and `loomlog audit keygen`: is the log what was written and signed?
+
+    loomlog audit verify                      everything, runs and books, against the checkpoints the auditor signed
+    loomlog audit verify --run RUN            that run's chain and the checkpoints that cover it
+    loomlog audit verify --books              the books of budgets (loom.budget.events) and nothing else
+    loomlog audit verify --since 24h          what was signed since then, and what nobody signed yet
+    loomlog audit verify --topic COPY         a copy of the events topic, or with --books of the books', against the
+                                              same checkpoints
+
+Exit 1 on any violation. Stale records and records nobody signed yet are listed and are none. Nothing is trusted but the
+public keys: run it somewhere else than where the log is, with keys that were kept somewhere else.
+
+Before: main.py. After: auditing.py.
+"""
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
+from loomlog.connectors.crypto.signatures import PublicKey, public_keys, signing_key, verifiers, write_new_key
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.kafka import KafkaOptions, topic_partitions
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.storage.blobs import FileBlobs
+from loomlog.connectors.storage.postgres import open_reader
+from loomlog.projections.audit import ENDED, find_run
+from loomlog.projections.engine.builds import PREFIX as SCHEMA
+from loomlog.projections.tables import EVERY_TENANT
+from loomlog.redpanda.topics import load_topics
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.ids import partition_key
+from loomlog.services.cli.commands import run
+from loomlog.services.cli.failures import FAILED, Failure, Unreachable, WrongUse
+from loomlog.services.cli.log.reader import EVENTS_TOPIC, open_ranges
+from loomlog.services.cli.log.verification import Log, Place, Task, unsigned_since_ms, verify_partition
+from loomlog.services.cli.settings import CLIENT, CliSettings, cli_settings
+from loomlog.services.cli.terminal.audit_text import as_json, print_reports
+from loomlog.services.cli.terminal.formatting import counted
+from loomlog.services.cli.terminal.output import console, print_json
+from loomlog.services.core.audit.verify import Report
+from loomlog.services.families.budget.family import PARTITION as BOOKS_PARTITION
+from loomlog.services.families.budget.family import topics_of
+
+CHECKPOINTS_TOPIC = "loom.audit.checkpoints"
+BOOKS_TOPIC = topics_of().events
+BOOKS_CHECKPOINTS_TOPIC = "loom.budget.checkpoints"
+AGO = re.compile(r"(\d{1,6})([smhd])\Z")
+UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+audit_app = typer.Typer(help="Is the log what was written and signed?", no_args_is_help=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be verified, as it was asked for."""
+
+    run_id: str = ""
+    partition: int | None = None
+    since_ms: int | None = None
+    topic: str = ""
+    """A copy to read instead; empty: the topic itself."""
+    books_only: bool = False
+    max_unsigned_s: float | None = None
+    follow_blobs: bool = True
+
+    @property
+    def concerns_the_books(self) -> bool:
+        """Not only a run, a partition of runs, or a copy of their events."""
+        return self.books_only or (not self.run_id and self.partition is None and not self.topic)
+
+
+@audit_app.command("verify")
+def verify(
+    run_id: Annotated[str, typer.Option("--run", help="Only this run and the checkpoints that cover it.")] = "",
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
+    since: Annotated[
+        str, typer.Option(help="Only what was signed since then: 2026-01-31T12:00:00Z, or 24h, 90m, 7d ago.")
+    ] = "",
+    keys_file: Annotated[
+        Path | None,
+        typer.Option("--public-keys", help="File of the public keys to trust, instead of LOOMLOG_AUDIT_PUBLIC_KEYS."),
+    ] = None,
+    books: Annotated[bool, typer.Option("--books", help="Only the books of budgets, loom.budget.events.")] = False,
+    topic: Annotated[str, typer.Option(help="Read the records from this topic: a copy of the events.")] = "",
+    max_unsigned_s: Annotated[
+        float | None, typer.Option(min=0, help="A record that is not signed after so many seconds is a violation.")
+    ] = None,
+    blobs: Annotated[bool, typer.Option(help="Fetch and compare the blobs that events name.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
+) -> None:
+    """Verify the log against the signed checkpoints; exit 1 on any violation."""
+    if run_id and (partition is not None or since):
+        raise WrongUse("--run says which partition and which time; leave --partition and --since out.")
+    if books and (run_id or partition is not None):
+        raise WrongUse("--books has one partition and no runs; leave --run and --partition out.")
+    _check_topic(topic, books=books)
+    wanted = Wanted(
+        run_id=run_id,
+        books_only=books,
+        partition=partition,
+        since_ms=since_ms(since, time.time_ns() // 1_000_000) if since else None,
+        topic=topic,
+        max_unsigned_s=max_unsigned_s,
+        follow_blobs=blobs,
+    )
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    began = time.monotonic()
+    reports = run(_verified(cli, wanted, keys_of(cli, keys_file)))
+    seconds = time.monotonic() - began
+    if json:
+        print_json(as_json(reports, seconds))
+    else:
+        print_reports(console(), reports, seconds)
+    if not all(report.is_clean for report in reports):
+        raise typer.Exit(FAILED)
+
+
+@audit_app.command("keygen")
+def keygen(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the private key is written; it must not exist.")],
+) -> None:
+    """Make a key that signs checkpoints; its public half goes to FILE.pub."""
+    key, public_file = write_new_key(file)
+    out = console()
+    out.print(f"private key  {file}  (LOOMLOG_AUDIT_KEY_FILE; only the auditor needs it)")
+    out.print(f"public key   {public_file}  (add its line to the file of LOOMLOG_AUDIT_PUBLIC_KEYS)")
+    out.print(f"key id       {key.key_id}")
+
+
+def _check_topic(topic: str, *, books: bool) -> None:
+    """A copy may have any name but that of another topic of ours, where all would look edited. Raises WrongUse."""
+    original = BOOKS_TOPIC if books else EVENTS_TOPIC
+    if topic == original or topic not in {one.name for one in load_topics()}:
+        return
+    hint = " --books verifies that one." if topic == BOOKS_TOPIC else ""
+    raise WrongUse(f"--topic is {topic}, which is no copy of {original}: its records are not what was signed.{hint}")
+
+
+def since_ms(text: str, now_ms: int) -> int:
+    """A time, or how long ago, in milliseconds. A time without a zone is UTC. Raises WrongUse."""
+    if found := AGO.match(text):
+        return now_ms - int(found[1]) * UNIT_S[found[2]] * 1_000
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise WrongUse(f"--since is {text[:80]!r}; expected a time like 2026-01-31T12:00:00Z, or 24h.") from error
+    return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1_000)
+
+
+def keys_of(cli: CliSettings, file: Path | None) -> dict[str, PublicKey]:
+    """The keys to trust: the file's, or those of the settings and the public half of our own. Raises Permanent."""
+    if file is not None:
+        return public_keys(file)
+    settings = cli.settings
+    listed = public_keys(settings.audit_public_keys)
+    return verifiers(listed, signing_key(file=settings.audit_key_file, text=settings.audit_key))
+
+
+async def _verified(cli: CliSettings, wanted: Wanted, keys: dict[str, PublicKey]) -> list[Report]:
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    codec = await codec_for(cli.settings)
+    reports: list[Report] = []
+    if not wanted.books_only:
+        reports += await _verified_runs(cli, options, codec, wanted, keys)
+    if wanted.concerns_the_books:
+        task = task_of_the_books(wanted, keys)
+        await _expect(options, task)
+        reports += await verify_all(options, codec, task, [BOOKS_PARTITION])
+    return reports
+
+
+async def _verified_runs(
+    cli: CliSettings, options: KafkaOptions, codec: Codec, wanted: Wanted, keys: dict[str, PublicKey]
+) -> list[Report]:
+    settings = cli.settings
+    task = Task(
+        topic=EVENTS_TOPIC,
+        records_topic=wanted.topic or EVENTS_TOPIC,
+        checkpoints_topic=CHECKPOINTS_TOPIC,
+        keys=keys,
+        blobs=FileBlobs(settings.blobs) if wanted.follow_blobs else None,
+        since_ms=wanted.since_ms,
+        run_id=wanted.run_id,
+        max_unsigned_s=wanted.max_unsigned_s,
+    )
+    count = await _expect(options, task, is_part=wanted.partition is not None)
+    if wanted.partition is not None and wanted.partition >= count:
+        raise WrongUse(f"--partition is {wanted.partition}; {task.records_topic} has {count}.")
+    partitions: Sequence[int] = range(count) if wanted.partition is None else [wanted.partition]
+    place: Place | None = None
+    if wanted.run_id:
+        partitions = [partition_of(partition_key(wanted.run_id).encode(), count)]
+        place = await _place(cli, wanted.run_id, partitions[0])
+    return await verify_all(options, codec, task, partitions, place)
+
+
+def task_of_the_books(wanted: Wanted, keys: Mapping[str, PublicKey]) -> Task:
+    """The books: one partition, which names no blobs and has no runs."""
+    return Task(
+        topic=BOOKS_TOPIC,
+        records_topic=wanted.topic or BOOKS_TOPIC,
+        checkpoints_topic=BOOKS_CHECKPOINTS_TOPIC,
+        keys=keys,
+        blobs=None,
+        since_ms=wanted.since_ms,
+        max_unsigned_s=wanted.max_unsigned_s,
+    )
+
+
+async def _expect(options: KafkaOptions, task: Task, *, is_part: bool = False) -> int:
+    """Partitions of what is to be verified. Raises Failure when it, or what was signed about it, is not there.
+
+    `is_part`: of one partition only, whatever became of the others.
+    """
+    topics = (task.records_topic, task.checkpoints_topic)
+    counts = [await topic_partitions(options, topic) for topic in topics]
+    for topic, count in zip(topics, counts, strict=True):
+        if not count:
+            raise Failure(f"There is no topic {topic} at {options.bootstrap}. `loomlog topics apply` makes it.")
+    if not is_part and (wrong := other_partitions(task, *counts)):
+        raise Failure(wrong)
+    return counts[0]
+
+
+def other_partitions(task: Task, count: int, signed: int) -> str:
+    """What is wrong with a topic of `count` partitions when the auditor signs `signed`; empty when nothing is."""
+    if count == signed:
+        return ""
+    rest = f"{signed - count} that were signed are missing" if count < signed else f"nobody signed {count - signed}"
+    return (
+        f"{task.records_topic} has {counted(count, 'partition')}, {task.checkpoints_topic} has {signed}: {rest}. "
+        "It is not the log that was signed, nor a whole copy of it; --partition N verifies one partition alone."
+    )
+
+
+async def verify_all(
+    options: KafkaOptions, codec: Codec, task: Task, partitions: Sequence[int], place: Place | None = None
+) -> list[Report]:
+    """A report for each partition, one after the other."""
+    async with open_ranges(options) as records, open_ranges(options) as checkpoints:
+        log = Log(records, checkpoints, codec)
+        reports = []
+        for partition in partitions:
+            now_ms = time.time_ns() // 1_000_000
+            reports.append(await verify_partition(log, task, partition, now_ms=now_ms, place=place))
+    if task.run_id and (reports[0].watched is None or not reports[0].watched.seq):
+        raise Failure(
+            f"There is no run {task.run_id} in {task.records_topic}/{reports[0].partition}, where it would lie."
+        )
+    return reports
+
+
+async def unsigned_for_s(cli: CliSettings) -> float:
+    """How long the oldest record that no checkpoint covers has been in the log, of runs and of books; 0 without one.
+
+    Believes the newest checkpoints as they are; whether they are right says `loomlog audit verify`. Raises Failure, or
+    Transient when the broker does not answer.
+    """
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    codec = await codec_for(cli.settings)
+    oldest: list[int] = []
+    for topic, checkpoints in ((EVENTS_TOPIC, CHECKPOINTS_TOPIC), (BOOKS_TOPIC, BOOKS_CHECKPOINTS_TOPIC)):
+        task = Task(topic=topic, records_topic=topic, checkpoints_topic=checkpoints, keys={}, blobs=None)
+        count = await _expect(options, task)
+        async with open_ranges(options) as ranges:
+            log = Log(ranges, ranges, codec)
+            try:
+                found = [await unsigned_since_ms(log, task, partition) for partition in range(count)]
+            except Undecodable as error:
+                raise Failure(f"{checkpoints}: {error}. `loomlog audit verify` says more.") from error
+        oldest += [at_ms for at_ms in found if at_ms is not None]
+    return max(0.0, time.time() - min(oldest) / 1000) if oldest else 0.0
+
+
+async def _place(cli: CliSettings, run_id: str, partition: int) -> Place | None:
+    """Where the read models say the run lies; None when they cannot be asked: then the whole partition is read."""
+    try:
+        reader = await open_reader(
+            postgres_options(cli.settings, CLIENT, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
+        )
+    except (Unreachable, OutsideError):
+        return None
+    try:
+        row = await find_run(reader, EVERY_TENANT, run_id)
+    except OutsideError:
+        return None
+    finally:
+        await reader.close()
+    if row is None or row.partition != partition:
+        return None
+    return Place(row.first_offset, row.last_offset if row.status in ENDED else -1)

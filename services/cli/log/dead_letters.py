@@ -1,0 +1,287 @@
+"""`loomlog dlq`: records nobody could handle, with the reason, and the way back.
+
+    ls              the newest letters: kind, who, where from, why, and whether they were put back
+    show OFFSET     one letter whole, its original decoded when that is possible by now
+    replay OFFSET   put the original back at the end of its commands topic
+
+A command that was put back is handled like any other: one that had been handled after all has no second effect, because
+commands are told apart by their ids. An original of an events topic is never put back: only the owner of a partition
+writes there, and what went wrong with it is repaired in the code or by restoring the topic. That a letter was put back
+is a record of its own after it (DeadLetterReplayed), so nothing is put back twice by mistake.
+
+Before: main.py. After: event_log.py, connectors/kafka.py.
+"""
+
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from loomlog.connectors.configuration.driver_options import kafka_options
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, topic_partitions
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, Outgoing
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.generated.stream_records import DeadLetter, DeadLetterReplayed
+from loomlog.services.cli.commands import run
+from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.log.reader import open_ranges, plain, position, read_range
+from loomlog.services.cli.settings import CLIENT, CliSettings, cli_settings
+from loomlog.services.cli.terminal.formatting import one_line
+from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, console, print_json, print_table
+
+TOPIC = "loom.dead-letter"
+PARTITION = 0
+LIST_MAX = 10_000
+"""Records that are looked through for a list; an installation with more has another problem."""
+ERROR_CHARACTERS = 80
+
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+Offset = Annotated[int, typer.Argument(min=0, metavar="OFFSET", help="Of the letter, as `loomlog dlq ls` shows it.")]
+
+dead_letters_app = typer.Typer(help="Records nobody could handle: look at them, put them back.", no_args_is_help=True)
+
+
+class Kind(StrEnum):
+    """Why a record became a letter (DeadLetter.kind)."""
+
+    UNDECODABLE = "undecodable"
+    UNKNOWN_SCHEMA = "unknown_schema"
+    REFUSED = "refused"
+    FOLD_BUG = "fold_bug"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A dead letter in its place. `replayed` are the positions where its original was put back."""
+
+    offset: int
+    letter: DeadLetter
+    replayed: tuple[str, ...] = ()
+
+    @property
+    def without_bytes(self) -> str:
+        """Why the original is not in the letter, and where it is; empty when it is in it."""
+        if self.letter.value is not None:
+            return ""
+        return (
+            f"Letter {self.offset} holds no bytes: the original is too large, was a tombstone, or says in clear what "
+            f"is encrypted here. It is at {self.origin} as long as its topic keeps it."
+        )
+
+    @property
+    def origin(self) -> str:
+        return position(self.letter.topic, self.letter.partition, self.letter.offset)
+
+
+@dead_letters_app.command("ls")
+def list_letters(
+    kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="At most so many, the newest.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List dead letters, the newest last."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    letters = [one for one in run(_letters(cli)) if not kind or one.letter.kind == kind][-limit:]
+    if as_json:
+        print_json({"letters": [letter_json(one) for one in letters]})
+        return
+    out = console()
+    if not letters:
+        out.print(Text(f"There are no dead letters{f' of the kind {kind}' if kind else ''}.", style=GOOD))
+        return
+    rows = [
+        [str(one.offset), rfc3339(one.letter.at_ms), one.letter.kind, one.letter.service, one.origin,
+         "put back" if one.replayed else "", one_line(one.letter.error, ERROR_CHARACTERS)]
+        for one in letters
+    ]  # fmt: skip
+    print_table(out, ["OFFSET", "AT", "KIND", "BY", "FROM", "", "ERROR"], rows, right=[0])
+
+
+@dead_letters_app.command("show")
+def show(offset: Offset, as_json: Json = False) -> None:
+    """Show a letter whole, with its original."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    found = run(_letter(cli, offset))
+    shown = letter_json(found) | {"original": original_json(found, run(codec_for(cli.settings)))}
+    if as_json:
+        print_json(shown)
+        return
+    _print(console(), shown)
+
+
+@dead_letters_app.command("replay")
+def replay(
+    offset: Offset,
+    again: Annotated[bool, typer.Option("--again", help="Also when it was put back before.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Put the original of a letter back at the end of its commands topic."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    there = run(_replay(cli, offset, again=again))
+    if as_json:
+        print_json({"offset": offset, "position": there})
+    else:
+        console().print(Text.assemble("The original is at ", (there, NAME), " now."))
+
+
+async def _letters(cli: CliSettings) -> list[Letter]:
+    async with open_ranges(kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())) as ranges:
+        return await read_letters(ranges, await codec_for(cli.settings))
+
+
+async def _letter(cli: CliSettings, offset: int) -> Letter:
+    async with open_ranges(kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())) as ranges:
+        return await letter_at(ranges, await codec_for(cli.settings), offset)
+
+
+async def _replay(cli: CliSettings, offset: int, *, again: bool) -> str:
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    codec = await codec_for(cli.settings)
+    async with _log(options) as (ranges, appender):
+        found = await letter_at(ranges, codec, offset)
+        original = to_put_back(found, again=again)
+        count = await topic_partitions(options, found.letter.topic)
+        partition = partition_of(original.key or b"", count) if count else 0
+        return await put_back(appender, codec, found, original, partition, at_ms=time.time_ns() // 1_000_000)
+
+
+@asynccontextmanager
+async def _log(options: KafkaOptions) -> AsyncIterator[tuple[KafkaRanges, KafkaAppender]]:
+    async with open_ranges(options) as ranges:
+        appender = KafkaAppender(options)
+        await appender.start()
+        try:
+            yield ranges, appender
+        finally:
+            await appender.close()
+
+
+async def read_letters(ranges: LogRanges, codec: Codec) -> list[Letter]:
+    """The letters among the last LIST_MAX records of the topic, in their order."""
+    end = await ranges.end_offset(TOPIC, PARTITION)
+    start = max(await ranges.beginning_offset(TOPIC, PARTITION), end - LIST_MAX)
+    return letters_of(await read_range(ranges, TOPIC, PARTITION, start, end), codec)
+
+
+async def letter_at(ranges: LogRanges, codec: Codec, offset: int) -> Letter:
+    """That letter with everything that was said of it later. Raises Failure when there is none."""
+    end = await ranges.end_offset(TOPIC, PARTITION)
+    if not await ranges.beginning_offset(TOPIC, PARTITION) <= offset < end:
+        raise Failure(f"There is no dead letter {offset}. `loomlog dlq ls` shows what there is.")
+    found = letters_of(await read_range(ranges, TOPIC, PARTITION, offset, min(end, offset + LIST_MAX)), codec)
+    if not found or found[0].offset != offset:
+        raise Failure(f"The record at {position(TOPIC, PARTITION, offset)} is no dead letter.")
+    return found[0]
+
+
+def letters_of(records: list[LogRecord], codec: Codec) -> list[Letter]:
+    """The letters in the records; what is not a letter and cannot be read is left out."""
+    letters: dict[int, DeadLetter] = {}
+    replayed: dict[int, tuple[str, ...]] = {}
+    for record in records:
+        try:
+            read = codec.decode(record.value or b"").record
+        except Undecodable:
+            continue  # nobody but us writes here; `loomlog events tail --topic loom.dead-letter` shows it
+        if isinstance(read, DeadLetter):
+            letters[record.offset] = read
+        elif isinstance(read, DeadLetterReplayed):
+            there = position(read.topic, read.partition, read.offset)
+            replayed[read.letter_offset] = (*replayed.get(read.letter_offset, ()), there)
+    return [Letter(offset=at, letter=letter, replayed=replayed.get(at, ())) for at, letter in letters.items()]
+
+
+def to_put_back(found: Letter, *, again: bool) -> Outgoing:
+    """The original as it was. Raises Failure when it must not or cannot be put back."""
+    letter = found.letter
+    if not letter.topic.endswith(".commands"):
+        raise Failure(
+            f"Letter {found.offset} is of {letter.topic}: only its owner writes there, so nothing can be put back. "
+            "Repair the code that could not read it, then rebuild the projections or release the run."
+        )
+    if found.without_bytes:
+        raise Failure(found.without_bytes)
+    if found.replayed and not again:
+        raise Failure(
+            f"Letter {found.offset} was put back already, at {', '.join(found.replayed)}. --again does it once more."
+        )
+    return Outgoing(key=letter.key, value=letter.value, headers=tuple((one.key, one.value) for one in letter.headers))
+
+
+async def put_back(
+    appender: LogAppender, codec: Codec, found: Letter, original: Outgoing, partition: int, *, at_ms: int
+) -> str:
+    """Appends the original and the note of it; the original's new position. Raises Failure."""
+    topic = found.letter.topic
+    try:
+        offset = await appender.append(topic, partition, [original])
+    except UnknownOutcome as error:
+        raise Failure(
+            f"Whether the original reached {topic} is not known ({error}). Look at the end of it with `loomlog events "
+            "tail`; putting it back once more does no harm."
+        ) from error
+    there = DeadLetterReplayed(letter_offset=found.offset, topic=topic, partition=partition, offset=offset, at_ms=at_ms)
+    note = Outgoing(key=found.origin.encode(), value=codec.encode(there))
+    there_now = position(topic, partition, offset)
+    try:
+        await appender.append(TOPIC, PARTITION, [note])
+    except UnknownOutcome as error:
+        raise Failure(
+            f"The original is at {there_now} now, but whether that was noted is not known ({error})."
+        ) from error
+    return there_now
+
+
+def letter_json(found: Letter) -> dict[str, Any]:
+    """What a list shows of a letter."""
+    letter = found.letter
+    return {
+        "offset": found.offset,
+        "at": rfc3339(letter.at_ms),
+        "kind": letter.kind,
+        "service": letter.service,
+        "error": letter.error,
+        "from": found.origin,
+        "replayed": list(found.replayed),
+    }
+
+
+def original_json(found: Letter, codec: Codec) -> dict[str, Any]:
+    """The original: its bytes, and what they say if they can be read by now; or why they are not there."""
+    letter = found.letter
+    shown: dict[str, Any] = {
+        "key": plain(letter.key or b""),
+        "headers": {header.key: plain(header.value) for header in letter.headers},
+        "timestamp": rfc3339(letter.timestamp_ms),
+        "value_hex": None if letter.value is None else letter.value.hex(),
+    }
+    if letter.value is None:
+        return shown | {"type": None, "unreadable": found.without_bytes}
+    try:
+        decoded = codec.decode(letter.value)
+    except Undecodable as error:
+        return shown | {"type": None, "unreadable": str(error)}
+    return shown | {"type": type(decoded.record).__name__, "payload": plain(decoded.record.to_avro())}
+
+
+def _print(out: Console, shown: Mapping[str, Any]) -> None:
+    for name, value in shown.items():
+        if isinstance(value, Mapping):
+            out.print(Text(name, style=DIM))
+            for part, text in value.items():
+                if text is not None:
+                    out.print(f"  {part}: {text}")
+        else:
+            out.print(Text.assemble((f"{name}: ", DIM), (str(value), BAD if name == "error" else "")))

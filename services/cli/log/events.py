@@ -1,0 +1,269 @@
+"""`loomlog events tail` and `loomlog events get`: the log itself, decoded, with what the reading rule says of it.
+
+`get` asks the API for what it has a route for and the broker for all other topics; `tail` reads the broker, because
+only it can be waited at.
+
+    04:26:10.123  run.events/0:84  r_7m17...  seq 1  RunStarted  agent_id=... definition=reviewer
+
+Before: main.py. After: event_log.py, api.py.
+"""
+
+import os
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.kafka import KafkaTail, topic_partitions
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.storage.postgres import open_reader
+from loomlog.projections.audit import find_run
+from loomlog.projections.engine.builds import PREFIX as SCHEMA
+from loomlog.projections.tables import EVERY_TENANT
+from loomlog.schemas.ids import partition_key
+from loomlog.services.cli.commands import run
+from loomlog.services.cli.failures import Failure, Unreachable, WrongUse
+from loomlog.services.cli.http.api import Api, Refusal, segment
+from loomlog.services.cli.log.reader import (
+    EVENTS_TOPIC,
+    LEGAL,
+    PREFIX,
+    Judge,
+    RecordView,
+    has_terms,
+    open_ranges,
+    read_one,
+    record_json,
+    term_before,
+)
+from loomlog.services.cli.settings import CLIENT, CliSettings, cli_settings
+from loomlog.services.cli.terminal.event_text import fitted, line_of, print_whole
+from loomlog.services.cli.terminal.output import ODD, console, error_console, print_json, print_json_line
+
+PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})[/:](?P<partition>\d{1,9})[/:](?P<offset>\d{1,18})\Z")
+SERVED = ("loom.run.events", "loom.run.commands")
+"""Topics the API shows single records of."""
+ENDINGS = frozenset({"RunCompleted", "RunFailed", "RunCancelled", "RunRefused"})
+POLL_S = 0.5
+SORTED_MAX = 20_000
+"""Records that are put in the order of their times before they are shown; some tens of megabytes."""
+
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+
+events_app = typer.Typer(help="The log itself: tail it, get one record.", no_args_is_help=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What of a topic is to be shown."""
+
+    topic: str
+    run_id: str = ""
+    type: str = ""
+    partition: int | None = None
+    start: str = ""
+    follow: bool = True
+    limit: int = 0
+
+
+@events_app.command("tail")
+def tail(
+    run_id: Annotated[str, typer.Option("--run", help="Only records of this run; ends when the run does.")] = "",
+    type_: Annotated[str, typer.Option("--type", help="Only records of this type, such as ToolReturned.")] = "",
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
+    start: Annotated[
+        str, typer.Option("--from", help="beginning, end, -N for the last N of each partition, or an offset.")
+    ] = "",
+    topic: Annotated[str, typer.Option(help="Another topic, such as loom.run.commands.")] = EVENTS_TOPIC,
+    follow: Annotated[bool, typer.Option(help="Wait for more at the end.")] = True,
+    limit: Annotated[int, typer.Option(min=0, help="Stop after this many records; 0 = no bound.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Show records as they come: of a run from its beginning, otherwise from now on."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    wanted = Wanted(
+        topic=_full(topic), run_id=run_id, type=type_, partition=partition, start=start, follow=follow, limit=limit
+    )
+    run(_tail(cli, wanted, as_json=as_json))
+
+
+@events_app.command("get")
+def get(
+    place: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Or a position: run.events/2:17.")],
+    direct: Annotated[bool, typer.Option("--direct", help="Ask the broker, not the API.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show one record whole, stale ones too."""
+    found = PLACE.match(place)
+    if found is None:
+        raise WrongUse(
+            f"{place!r} is no place in the log: expected TOPIC/PARTITION/OFFSET or a position like run.events/2:17."
+        )
+    topic, partition, offset = _full(found["topic"]), int(found["partition"]), int(found["offset"])
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    if topic in SERVED and not direct:
+        shown = run(_served(cli, topic, partition, offset))
+    else:
+        shown = record_json(run(_read(cli, topic, partition, offset)))
+    if as_json:
+        print_json(shown)
+    else:
+        print_whole(console(), shown)
+
+
+async def _tail(cli: CliSettings, wanted: Wanted, *, as_json: bool) -> None:
+    out = console()
+    shown = 0
+    kept: list[RecordView] = []
+    async with aclosing(_records(cli, wanted)) as records:
+        async for view in records:
+            if wanted.run_id and view.run_id != wanted.run_id:
+                continue
+            if not wanted.type or wanted.type.rpartition(".")[2] == view.type:
+                shown += 1
+                kept.append(view)
+                # What has an end can be put in order over the partitions; what has none is shown as it comes.
+                if wanted.follow or len(kept) >= SORTED_MAX:
+                    _show(kept, out, as_json=as_json)
+                    kept = []
+            is_last = wanted.run_id and view.kind == LEGAL and view.type in ENDINGS
+            if is_last or (wanted.limit and shown >= wanted.limit):
+                break
+    _show(kept, out, as_json=as_json)
+
+
+def _show(views: list[RecordView], out: Console, *, as_json: bool) -> None:
+    for view in sorted(views, key=lambda view: (view.at_ms, view.partition, view.offset)):
+        if as_json:
+            print_json_line(record_json(view))
+        else:
+            out.print(fitted(line_of(view), out))
+
+
+async def _records(cli: CliSettings, wanted: Wanted) -> AsyncGenerator[RecordView]:
+    """The records from where it was asked for, judged."""
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    count = await topic_partitions(options, wanted.topic)
+    if not count:
+        raise Failure(f"There is no topic {wanted.topic} at {options.bootstrap}. `loomlog topics apply` makes ours.")
+    codec = await codec_for(cli.settings)
+    numbers = _partitions(wanted, count)
+    async with open_ranges(options) as ranges:
+        ends = {number: await ranges.end_offset(wanted.topic, number) for number in numbers}
+        beginnings = {number: await ranges.beginning_offset(wanted.topic, number) for number in numbers}
+        known = await _first_offset(cli, wanted) if wanted.run_id and not wanted.start else None
+        starts = {number: _start(wanted, beginnings[number], ends[number], known, len(numbers)) for number in numbers}
+        judges = {
+            number: Judge(
+                wanted.topic,
+                term=await term_before(ranges, wanted.topic, number, start, codec) if has_terms(wanted.topic) else -1,
+                next_offset=start,
+                codec=codec,
+            )
+            for number, start in starts.items()
+        }
+    open_ = {number for number in numbers if starts[number] < ends[number]}
+    if not open_ and not wanted.follow:
+        return
+    records = KafkaTail(options, wanted.topic, starts)
+    await records.start()
+    try:
+        while wanted.follow or open_:
+            polled = await records.poll(timeout_s=POLL_S)
+            for number, found in polled.items():
+                for record in found:
+                    if wanted.follow or record.offset < ends[number]:
+                        yield judges[number].view(record)
+                if found and found[-1].offset + 1 >= ends[number]:
+                    open_.discard(number)
+    finally:
+        await records.close()
+
+
+def _partitions(wanted: Wanted, count: int) -> list[int]:
+    if wanted.partition is not None and wanted.partition >= count:
+        raise WrongUse(f"{wanted.topic} has partitions 0 to {count - 1}; there is no {wanted.partition}.")
+    if wanted.partition is not None:
+        return [wanted.partition]
+    # All records of a run lie in the partition of its key, in every topic of the family.
+    if wanted.run_id and wanted.topic.startswith("loom.run."):
+        return [partition_of(partition_key(wanted.run_id).encode(), count)]
+    return list(range(count))
+
+
+def _start(wanted: Wanted, beginning: int, end: int, known: int | None, partitions: int) -> int:
+    """The offset to begin with in a partition that holds beginning .. end - 1."""
+    text = wanted.start.strip().lower()
+    if not text and wanted.run_id:
+        return max(beginning, known if known is not None else beginning)
+    if text in ("", "end"):
+        return end
+    if text == "beginning":
+        return beginning
+    if re.fullmatch(r"-\d{1,9}", text):
+        return max(beginning, end + int(text))
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise WrongUse(f"--from is {wanted.start!r}; expected beginning, end, -N or an offset.")
+    if partitions > 1:
+        raise WrongUse("--from is an offset, and every partition has its own: name one with --partition.")
+    return min(max(beginning, int(text)), end)
+
+
+async def _first_offset(cli: CliSettings, wanted: Wanted) -> int | None:
+    """Where the run begins in the events, from the audit index; None when nobody can tell."""
+    if wanted.topic != EVENTS_TOPIC:
+        return None
+    try:
+        reader = await open_reader(
+            postgres_options(cli.settings, CLIENT, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
+        )
+    except Unreachable:
+        return None
+    try:
+        row = await find_run(reader, EVERY_TENANT, wanted.run_id)
+    except OutsideError:
+        return None  # then the whole partition is read: slower, and as right
+    finally:
+        await reader.close()
+    if row is None:
+        # It may have begun a moment ago, so it is looked for; a mistyped one would else be waited for without a word.
+        waited = ", and waited at until Ctrl-C" if wanted.follow else ""
+        error_console().print(
+            f"The read models know no run {wanted.run_id}. Its partition is read from the beginning{waited}.", style=ODD
+        )
+    return row.first_offset if row is not None else None
+
+
+async def _served(cli: CliSettings, topic: str, partition: int, offset: int) -> Mapping[str, Any]:
+    async with Api(cli.api_url, cli.token) as api:
+        try:
+            found: Mapping[str, Any] = await api.get(f"/v1/events/{segment(topic)}/{partition}/{offset}")
+        except Refusal as refusal:
+            if refusal.status == 404:
+                raise Failure(f"{refusal} --direct asks the broker, which also shows what cannot be read.") from refusal
+            raise
+        return found
+
+
+async def _read(cli: CliSettings, topic: str, partition: int, offset: int) -> RecordView:
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    count = await topic_partitions(options, topic)
+    if partition >= count:
+        has = f"it has partitions 0 to {count - 1}" if count else "there is no such topic"
+        raise Failure(f"There is no partition {partition} of {topic}: {has}.")
+    codec = await codec_for(cli.settings)
+    async with open_ranges(options) as ranges:
+        return await read_one(ranges, topic, partition, offset, codec)
+
+
+def _full(topic: str) -> str:
+    """`run.events` is short for `loom.run.events`."""
+    return topic if topic.startswith(PREFIX) else PREFIX + topic

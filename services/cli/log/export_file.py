@@ -1,0 +1,39 @@
+"""A file that is exported: it gets its name when it is whole and was checked, so no broken one looks like a good one.
+
+Before: histories.py, snapshots.py. After: Api.download writes it.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from loomlog.services.cli.failures import Failure, WrongUse
+
+PARTIAL = ".part"
+
+
+def require_place(path: Path, *, force: bool) -> None:
+    """Raises WrongUse when something is there that is not to be replaced: a device or a folder never is."""
+    if not os.path.lexists(path):
+        return
+    if not path.is_file():
+        raise WrongUse(f"{path} is no regular file; an export replaces nothing else.")
+    if not force:
+        raise WrongUse(f"{path} exists. --force replaces it.")
+
+
+@contextmanager
+def arriving(path: Path) -> Iterator[Path]:
+    """The place beside it to write to; what lies there at the end gets the name. Raises Failure for an OSError."""
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        partial.unlink(missing_ok=True)  # an export that was killed left it
+        yield partial
+        partial.replace(path)
+    except OSError as error:
+        raise Failure(f"{path} cannot be written: {error.strerror}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)

@@ -1,0 +1,364 @@
+"""`loomlog projections lag, problems, rebuild`: how far the read models are, what they lack, and making them anew.
+
+Lag is what the cursors in Postgres and the ends of the log say at this moment, beside what the projector last said of
+itself. Problems are the records that no row could be made of (projections/problems.py). A rebuild builds all tables a
+second time from the first record, compares them with the live ones and switches; readers notice nothing
+(projections/engine/rebuild.py).
+
+Before: main.py. After: projections/.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.kafka import FETCH_MAX_WAIT_MS, open_tail, topic_partitions
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.storage.postgres import Reader, connect, open_reader
+from loomlog.projections.engine.builds import PREFIX as SCHEMA
+from loomlog.projections.engine.builds import StatusRow, read_status
+from loomlog.projections.engine.cursors import CursorRow, list_cursors
+from loomlog.projections.engine.parallel_rebuild import Filling
+from loomlog.projections.engine.rebuild import Progress, RebuildReport, rebuild
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.problems import PAGE_MAX, ProblemRow, count_problems, list_problems
+from loomlog.services.cli.commands import run
+from loomlog.services.cli.failures import FAILED, Failure
+from loomlog.services.cli.log.reader import EVENTS_TOPIC, open_ranges, position
+from loomlog.services.cli.settings import CLIENT, CliSettings, cli_settings
+from loomlog.services.cli.terminal.formatting import ago, counted, duration, number, one_line
+from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json, print_table
+
+SILENT_S = 10.0
+"""A projector says every two seconds how it is; after this long without a word it is taken for gone."""
+SAY_EVERY_S = 1.0
+ERROR_CHARACTERS = 100
+"""Of an error on one line; --json has the whole."""
+
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+
+projections_app = typer.Typer(help="The read models: how far they are, and making them anew.", no_args_is_help=True)
+
+
+@projections_app.command("lag")
+def lag(as_json: Json = False) -> None:
+    """Show how many records the read models are behind the log, by partition."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    found = run(lag_of(cli))
+    if as_json:
+        print_json(found)
+    else:
+        print_lag(console(), found)
+
+
+@projections_app.command("problems")
+def show_problems(
+    limit: Annotated[int, typer.Option(min=1, max=PAGE_MAX, help="At most so many, by their place.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List the records that could not be projected: where they lie, and why."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    found = run(problems_of(cli, limit))
+    if as_json:
+        print_json(found)
+    else:
+        print_problems(console(), found)
+
+
+@projections_app.command("rebuild")
+def rebuild_all(
+    allow_difference: Annotated[
+        bool, typer.Option("--allow-difference", help="Switch even if the new tables differ from the live ones.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Build all read models again from the first record, compare with the live ones, switch."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    out = console()
+    report = run(_rebuild(cli, out, allow_difference=allow_difference, is_quiet=as_json))
+    positions = run(_positions(cli)) if report.switched else {}
+    if as_json:
+        print_json(_report_json(report, positions))
+    else:
+        _print_report(out, report, positions)
+    if not report.switched:
+        raise typer.Exit(FAILED)
+
+
+async def lag_of(cli: CliSettings) -> dict[str, Any]:
+    """Cursors, ends and status as JSON. Raises Unreachable, Transient or Failure."""
+    kafka = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    reader = await _open(cli)
+    try:
+        cursors, statuses, problems = await _read(reader)
+    finally:
+        await reader.close()
+    reached = {cursor.partition: cursor for cursor in cursors if cursor.topic == EVENTS_TOPIC}
+    count = await topic_partitions(kafka, EVENTS_TOPIC)
+    partitions = []
+    async with open_ranges(kafka) as ranges:
+        for partition in range(count):
+            end = await ranges.end_offset(EVENTS_TOPIC, partition)
+            cursor = reached.get(partition)
+            next_offset = cursor.next_offset if cursor is not None else 0
+            partitions.append(
+                {
+                    "partition": partition,
+                    "next_offset": next_offset,
+                    "end_offset": end,
+                    "lag": max(0, end - next_offset),
+                    "term": cursor.term if cursor is not None else None,
+                    "epoch": cursor.epoch if cursor is not None else None,
+                    "owner": cursor.owner if cursor is not None else None,
+                }
+            )
+    return {
+        "topic": EVENTS_TOPIC,
+        "lag": sum(one["lag"] or 0 for one in partitions),
+        "problems": problems,
+        "partitions": partitions,
+        "projectors": [_status_json(status) for status in statuses],
+    }
+
+
+def print_lag(out: Console, found: Mapping[str, Any]) -> None:
+    """The lag for people."""
+    if not found["partitions"]:
+        out.print(Text(f"There is no topic {found['topic']} yet.", style=ODD))
+        return
+    print_table(
+        out,
+        ("PARTITION", "PROJECTED", "END", "LAG", "TERM", "EPOCH", "OWNER"),
+        [
+            (
+                str(one["partition"]),
+                str(one["next_offset"]),
+                str(one["end_offset"]),
+                Text(str(one["lag"]), style=GOOD if not one["lag"] else ODD),
+                _shown(one["term"]),
+                _shown(one["epoch"]),
+                one["owner"] or "nobody",
+            )
+            for one in found["partitions"]
+        ],
+        right=(0, 1, 2, 3, 4, 5),
+    )
+    for one in found["projectors"]:
+        out.print(projector_line(one))
+    if not found["projectors"]:
+        out.print(Text("No projector has ever worked here.", style=BAD))
+    if found["problems"]:
+        out.print(problems_line(found["problems"]))
+
+
+def projector_line(status: Mapping[str, Any]) -> Text:
+    """What a projector says of itself, or that it is silent."""
+    silent = status["said_s_ago"] > SILENT_S
+    words = "silent" if silent else status["state"]
+    line = Text.assemble(("projector ", DIM), (status["owner"], NAME), "  ")
+    line.append(f"{words}, {ago(status['said_s_ago'])}", style=BAD if silent else "")
+    line.append(
+        f"  build {status['build']}, {number(status['applied_events'])} events, lag {status['lag_ms']} ms",
+        style=DIM,
+    )
+    return line
+
+
+def problems_line(count: int) -> Text:
+    """That records could not be projected, and which command lists them."""
+    said = f"{counted(count, 'record')} could not be projected: `loomlog projections problems` lists them"
+    return Text(said, style=BAD)
+
+
+async def problems_of(cli: CliSettings, limit: int) -> dict[str, Any]:
+    """The first `limit` problems and how many there are, as JSON. Raises Unreachable, Transient or Failure."""
+    reader = await _open(cli)
+    try:
+        rows, count = await list_problems(reader, limit=limit), await count_problems(reader)
+    except Permanent as error:
+        raise _none_yet(error) from error
+    finally:
+        await reader.close()
+    return {"count": count, "problems": [_problem_json(row) for row in rows]}
+
+
+def print_problems(out: Console, found: Mapping[str, Any]) -> None:
+    """The problems for people."""
+    if not found["count"]:
+        out.print(Text("Everything in the log could be projected.", style=GOOD))
+        return
+    print_table(
+        out,
+        ("RECORD", "AT", "RUN", "KIND", "ERROR"),
+        [
+            (position(one["topic"], one["partition"], one["offset"]), one["at"], one["run_id"] or "", one["kind"],
+             one_line(one["error"], ERROR_CHARACTERS))
+            for one in found["problems"]
+        ],
+    )  # fmt: skip
+    if left := found["count"] - len(found["problems"]):
+        out.print(Text(f"{left} more; --limit shows them.", style=DIM))
+    advice = "`loomlog projections rebuild` leaves out what can be read once the cause is removed."
+    out.print(Text(f"{advice} --json has the bytes.", style=DIM))
+
+
+async def _open(cli: CliSettings) -> Reader:
+    return await open_reader(
+        postgres_options(cli.settings, CLIENT, dsn=cli.postgres()), schema=SCHEMA, max_connections=1
+    )
+
+
+async def _read(reader: Reader) -> tuple[list[CursorRow], list[StatusRow], int]:
+    try:
+        return await list_cursors(reader), await read_status(reader), await count_problems(reader)
+    except Permanent as error:
+        raise _none_yet(error) from error
+
+
+def _none_yet(error: Permanent) -> Exception:
+    """What a failed read means."""
+    if error.kind != "not_found":
+        return error
+    return Failure("The read models do not exist yet: the projector makes them when it first runs.")
+
+
+async def _positions(cli: CliSettings) -> dict[int, int]:
+    reader = await _open(cli)
+    try:
+        return {cursor.partition: cursor.next_offset for cursor in await list_cursors(reader)}
+    finally:
+        await reader.close()
+
+
+async def _rebuild(cli: CliSettings, out: Console, *, allow_difference: bool, is_quiet: bool) -> RebuildReport:
+    kafka = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    postgres = postgres_options(cli.settings, "loomlog-rebuild", dsn=cli.postgres())
+    partitions = await topic_partitions(kafka, EVENTS_TOPIC)
+    if not partitions:
+        raise Failure(f"There is no topic {EVENTS_TOPIC} at {kafka.bootstrap}. `loomlog topics apply` makes it.")
+    told = _Told(out, is_quiet=is_quiet)
+    owner = f"loomlog-rebuild-{socket.gethostname()}-{os.getpid()}"
+    connecting, opening = (
+        partial(connect, postgres),
+        partial(open_tail, kafka, EVENTS_TOPIC, fetch_max_wait_ms=FETCH_MAX_WAIT_MS),
+    )
+    return await rebuild(
+        connecting,
+        opening,
+        EVENTS_TOPIC,
+        partitions,
+        owner=owner,
+        require_equal=False if allow_difference else None,
+        codec=await codec_for(cli.settings),
+        on_progress=told.progress,
+        fill=Filling(
+            connect=connecting,
+            open_tail=opening,
+            make_codec=partial(codec_for, cli.settings),
+            topic=EVENTS_TOPIC,
+            owner=owner,
+        ),
+    )
+
+
+class _Told:
+    """Tells how a rebuild is getting on, once a second at most."""
+
+    def __init__(self, out: Console, *, is_quiet: bool) -> None:
+        self._out = out
+        self._is_quiet = is_quiet
+        self._said_at = time.monotonic()
+
+    def progress(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if self._is_quiet or now - self._said_at < SAY_EVERY_S:
+            return
+        self._said_at = now
+        left = duration(progress.remaining / max(progress.events_per_s, 1.0))
+        self._out.print(
+            Text(f"{number(progress.events)} events, {number(progress.remaining)} to go, about {left}", style=DIM)
+        )
+
+
+def _report_json(report: RebuildReport, positions: Mapping[int, int]) -> dict[str, Any]:
+    return {
+        "build": report.build,
+        "replaced": report.replaced,
+        "switched": report.switched,
+        "equal": report.equal,
+        "events": report.events,
+        "seconds": round(report.seconds, 3),
+        "dropped": list(report.dropped),
+        "tables": {
+            name: {"live_rows": live.rows, "new_rows": new.rows, "equal": live == new}
+            for name, (live, new) in report.tables.items()
+        },
+        "positions": [f"run.events/{partition}:{offset - 1}" for partition, offset in positions.items() if offset],
+    }
+
+
+def _print_report(out: Console, report: RebuildReport, positions: Mapping[int, int]) -> None:
+    print_table(
+        out,
+        ("TABLE", "LIVE ROWS", "NEW ROWS", ""),
+        [
+            (name, str(live.rows), str(new.rows), Text("equal", GOOD) if live == new else Text("DIFFERENT", BAD))
+            for name, (live, new) in report.tables.items()
+        ],
+        right=(1, 2),
+    )
+    took = f"{number(report.events)} events in {duration(report.seconds)}"
+    if report.switched:
+        reached = ", ".join(f"run.events/{p}:{offset - 1}" for p, offset in sorted(positions.items()) if offset)
+        out.print(Text(f"Build {report.build} is live now, from {took}; build {report.replaced} is kept.", style=GOOD))
+        out.print(Text(f"projected up to {reached or 'the beginning'}", style=DIM))
+    else:
+        out.print(
+            Text(
+                f"Build {report.build} ({took}) differs and was not switched to; build {report.replaced} stays live. "
+                "The new one is kept for a look until the next rebuild; --allow-difference switches.",
+                style=BAD,
+            )
+        )
+
+
+def _status_json(status: StatusRow) -> dict[str, Any]:
+    return {
+        "topic": status.topic,
+        "owner": status.owner,
+        "build": status.build,
+        "state": status.state,
+        "events_behind": status.events_behind,
+        "lag_ms": status.lag_ms,
+        "applied_events": status.applied_events,
+        "stale_records": status.stale_records,
+        "said_s_ago": round(max(0.0, time.time() - status.at.timestamp()), 3),
+    }
+
+
+def _problem_json(row: ProblemRow) -> dict[str, Any]:
+    return {
+        "topic": row.topic,
+        "partition": row.partition,
+        "offset": row.offset,
+        "at": rfc3339(row.timestamp_ms),
+        "run_id": row.run_id or None,
+        "kind": row.kind,
+        "error": row.error,
+        "key_hex": None if row.key is None else row.key.hex(),
+        "value_hex": None if row.value is None else row.value.hex(),
+    }
+
+
+def _shown(value: int | None) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,224 @@
+"""Records of the log as the command line shows them: read from the broker, decoded, judged by the reading rule.
+
+On an events topic each record is legal, a Claim, or stale (written by an owner that had been replaced: kept, ignored by
+everybody). To judge a record in the middle one needs the term in force there, which is the offset of the nearest Claim
+before it; it is looked for backwards, to the beginning of the partition if need be.
+
+Not chosen: guessing the term from the records themselves, as long as all of them could be stale.
+
+Before: events.py, replay.py. After: connectors/kafka.py, schemas/reader.py.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from loomlog.connectors.kafka import KafkaOptions, KafkaRanges
+from loomlog.connectors.protocols import LogRanges, LogRecord
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.schemas.codec import Codec, Undecodable, local_codec, peek
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.schemas.reader import TermReader
+from loomlog.services.cli.failures import Failure
+
+EVENTS_TOPIC = "loom.run.events"
+PREFIX = "loom."
+CHUNK = 2_000
+"""Records read at a time when a Claim is looked for backwards."""
+LEGAL, CLAIM, STALE, PLAIN, UNREADABLE = "legal", "claim", "stale", "plain", "unreadable"
+"""What a record is. Plain: of a topic that has no terms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordView:
+    """A record in words. Numbers are -1 where it has none; `payload` is empty for what nobody can read."""
+
+    topic: str
+    partition: int
+    offset: int
+    at_ms: int
+    kind: str
+    type: str = ""
+    key: str = ""
+    run_id: str = ""
+    tenant: str = ""
+    term: int = -1
+    term_in_force: int = -1
+    seq: int = -1
+    cause_id: str = ""
+    cause_offset: int = -1
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def position(self) -> str:
+        return position(self.topic, self.partition, self.offset)
+
+
+def position(topic: str, partition: int, offset: int) -> str:
+    """A place in the log as every command shows it."""
+    return f"{topic.removeprefix(PREFIX)}/{partition}:{offset}"
+
+
+def has_terms(topic: str) -> bool:
+    """Whether the reading rule applies: events topics are written under terms."""
+    return topic.endswith(".events")
+
+
+class Judge:
+    """Reads the records of one partition in order and says of each what it is."""
+
+    def __init__(self, topic: str, *, term: int, next_offset: int, codec: Codec | None = None) -> None:
+        self._codec = codec or local_codec()
+        self._reader = TermReader(codec=self._codec, term=term, next_offset=next_offset) if has_terms(topic) else None
+
+    def view(self, record: LogRecord) -> RecordView:
+        """The record in words."""
+        reader = self._reader
+        if reader is None:
+            return view_of(record, PLAIN, self._codec)
+        claims = reader.claims
+        try:
+            raw = reader.read(record.offset, record.value)
+        except Undecodable:
+            return view_of(record, UNREADABLE, self._codec, term=reader.term)
+        kind = LEGAL if raw is not None else CLAIM if reader.claims > claims else STALE
+        return view_of(record, kind, self._codec, term=reader.term)
+
+
+def view_of(record: LogRecord, kind: str, codec: Codec, *, term: int = -1) -> RecordView:
+    """The record in words; one that cannot be decoded says why."""
+    common: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "key": _text(record.key or b""),
+        "headers": {name: _text(value) for name, value in record.headers},
+        "term_in_force": term,
+    }
+    if record.value is None:
+        return RecordView(**common, at_ms=record.timestamp, kind=kind, type="(tombstone)")
+    try:
+        decoded = codec.decode(record.value)
+    except Undecodable as error:
+        return RecordView(**common, at_ms=record.timestamp, kind=UNREADABLE, error=str(error))
+    body = decoded.record.to_avro()
+    envelope = decoded.envelope
+    command = body.pop("envelope", None) or {} if envelope is None else {}
+    return RecordView(
+        **common,
+        at_ms=envelope.at_ms if envelope else command.get("issued_at_ms") or record.timestamp,
+        kind=kind,
+        type=type(decoded.record).__name__,
+        run_id=envelope.aggregate if envelope and kind != CLAIM else str(body.get("run_id", "")),
+        tenant=envelope.tenant if envelope else str(command.get("tenant", "")),
+        term=envelope.term if envelope else -1,
+        seq=envelope.seq if envelope and kind != CLAIM else -1,
+        cause_id=envelope.cause_id if envelope else str(command.get("command_id", "")),
+        cause_offset=envelope.cause_offset if envelope else -1,
+        payload=body,
+    )
+
+
+def record_json(view: RecordView) -> dict[str, Any]:
+    """The same names as the API's audit view, and what only the log itself has."""
+    return {
+        "position": view.position,
+        "topic": view.topic,
+        "partition": view.partition,
+        "offset": view.offset,
+        "kind": view.kind,
+        "stale": view.kind == STALE,
+        "term": _known(view.term),
+        "term_in_force": _known(view.term_in_force),
+        "seq": _known(view.seq),
+        "run_id": view.run_id or None,
+        "tenant_id": view.tenant or None,
+        "type": view.type or None,
+        "at": rfc3339(view.at_ms),
+        "cause_id": view.cause_id or None,
+        "cause_offset": _known(view.cause_offset),
+        "key": view.key or None,
+        "headers": dict(view.headers),
+        "error": view.error or None,
+        "payload": plain(view.payload),
+    }
+
+
+def plain(value: Any) -> Any:
+    """A value JSON can hold: bytes become the text they are, or hex."""
+    if isinstance(value, bytes):
+        return _text(value)
+    if isinstance(value, Mapping):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(part) for part in value]
+    return value
+
+
+async def term_before(ranges: LogRanges, topic: str, partition: int, offset: int, codec: Codec | None = None) -> int:
+    """The term in force for the record at that offset: the offset of the nearest Claim before it, -1 without one."""
+    claim_ids = (codec or local_codec()).ids_of(frozenset({Claim.SCHEMA}))
+    end, beginning = offset, await ranges.beginning_offset(topic, partition)
+    while end > beginning:
+        start = max(beginning, end - CHUNK)
+        for record in reversed(await read_range(ranges, topic, partition, start, end)):
+            try:
+                if peek(record.value or b"").schema_id in claim_ids:
+                    return record.offset
+            except Undecodable:
+                continue  # no Claim; whoever reads it says what is wrong with it
+        end = start
+    return -1
+
+
+async def read_range(ranges: LogRanges, topic: str, partition: int, start: int, end: int) -> list[LogRecord]:
+    """The records from `start` up to but not including `end`."""
+    found: list[LogRecord] = []
+    if start >= end:
+        return found
+    async with await ranges.read(topic, partition, start, end) as chunks:
+        async for chunk in chunks:
+            found += chunk
+    return found
+
+
+async def read_one(
+    ranges: LogRanges, topic: str, partition: int, offset: int, codec: Codec | None = None
+) -> RecordView:
+    """One record, judged. Raises Failure when there is none."""
+    beginning = await ranges.beginning_offset(topic, partition)
+    end = await ranges.end_offset(topic, partition)
+    if not beginning <= offset < end:
+        has = f"it holds {beginning} to {end - 1}" if end > beginning else "it is empty"
+        raise Failure(f"There is no record {topic}/{partition}:{offset}: {has}.")
+    found = await read_range(ranges, topic, partition, offset, offset + 1)
+    if not found:
+        raise Failure(f"There is no record {topic}/{partition}:{offset}: compaction or the broker took its offset.")
+    term = await term_before(ranges, topic, partition, offset, codec) if has_terms(topic) else -1
+    return Judge(topic, term=term, next_offset=offset, codec=codec).view(found[0])
+
+
+@asynccontextmanager
+async def open_ranges(options: KafkaOptions) -> AsyncIterator[KafkaRanges]:
+    """A reader of ranges, closed at the end. Raises Transient when the broker does not answer."""
+    ranges = KafkaRanges(options)
+    await ranges.start()
+    try:
+        yield ranges
+    finally:
+        await ranges.close()
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _text(value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
+    return text if text.isprintable() or "\n" in text else value.hex()

@@ -1,0 +1,293 @@
+"""`loomlog replay RUN`: proves a run from the log. Exit 1 when anything does not hold.
+
+The audit index says where the run lies, the log what happened; without Postgres its whole partition is read instead. A
+run that goes on with an earlier one, or was forked from it, needs that one's conversation first, so the chain is folded
+from its beginning. A file that `loomlog runs export` wrote is replayed alone: no broker, no Postgres, no settings.
+
+Before: main.py. After: services/stream/archive/run_log.py, bundle_replay.py.
+"""
+
+import asyncio
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.kafka import topic_partitions
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.kafka.schema_registry import codec_for
+from loomlog.connectors.protocols import LogRanges
+from loomlog.connectors.storage.postgres import Reader, open_reader
+from loomlog.projections.audit import ENDED, AuditRow, find_run
+from loomlog.projections.engine.builds import PREFIX as SCHEMA
+from loomlog.projections.frames.frame_json import rfc3339
+from loomlog.projections.run_queries import run_by_id
+from loomlog.projections.runs import RunRow
+from loomlog.projections.tables import EVERY_TENANT
+from loomlog.schemas.codec import Codec, local_codec
+from loomlog.schemas.ids import ID_PATTERN, partition_key
+from loomlog.services.application.queries.consistency_check import differences
+from loomlog.services.cli.commands import run
+from loomlog.services.cli.failures import FAILED, Failure, Unreachable, WrongUse
+from loomlog.services.cli.log.reader import EVENTS_TOPIC, open_ranges, plain, term_before
+from loomlog.services.cli.settings import CLIENT, CliSettings, cli_settings
+from loomlog.services.cli.terminal.event_text import IN_THE_ID, fields_of, fitted
+from loomlog.services.cli.terminal.formatting import counted, duration
+from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json
+from loomlog.services.core.run.history.replay import Replayed
+from loomlog.services.stream.archive.bundle import BrokenBundle
+from loomlog.services.stream.archive.bundle_replay import replay_bundle
+from loomlog.services.stream.archive.run_log import Link, RunLog, Tally, folded
+from loomlog.services.stream.partition.fold import BrokenHistory
+
+PROJECTION_WAIT_S = 5.0
+"""The read models are milliseconds behind; longer than this is said."""
+LOOK_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A replay, and how it compares. `not_compared` says why the read models were not looked at."""
+
+    replayed: Replayed
+    partition: int
+    stale: int
+    """Records of the run that nobody heeds, because their writer had been replaced."""
+    chain: int
+    """Earlier runs whose conversation it goes on with."""
+    drift: tuple[str, ...]
+    not_compared: str = ""
+    compared_with: str = "the read models"
+    source: str = ""
+    """The file it came from; empty for the log."""
+
+
+def replay_run(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run (r_...), or a file of `runs export`.")],
+    to_seq: Annotated[int, typer.Option("--to", min=0, help="Only up to this seq; 0: all of it.")] = 0,
+    timeline: Annotated[bool, typer.Option(help="Print every event.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
+) -> None:
+    """Fold a run again from its records, call nothing, and compare; exit 1 on drift."""
+    is_file = Path(run_id).is_file()
+    if not is_file and not (run_id.startswith("r_") and ID_PATTERN.match(run_id)):
+        raise WrongUse(f"{run_id} is neither a file here nor the id of a run (r_...).")
+    report = _from_file(Path(run_id), to_seq) if is_file else _from_log(run_id, to_seq)
+    if as_json:
+        print_json(_json(report))
+    else:
+        _print(console(), report, timeline=timeline)
+    if report.drift:
+        raise typer.Exit(FAILED)
+
+
+def _from_log(run_id: str, to_seq: int) -> Report:
+    return run(_report(cli_settings(os.environ, working_directory=Path.cwd()), run_id, to_seq))
+
+
+def _from_file(path: Path, to_seq: int) -> Report:
+    """A bundle needs no broker, no Postgres and no settings."""
+    try:
+        with path.open("rb") as file:
+            found = replay_bundle(file, to_seq=to_seq)
+    except BrokenBundle as error:
+        raise Failure(f"{path} cannot be replayed: {error}.") from error
+    _check_reached(found.replayed, to_seq)
+    return Report(
+        replayed=found.replayed,
+        partition=found.header.partition,
+        stale=0,
+        chain=found.earlier,
+        drift=found.drift,
+        source=str(path),
+        compared_with="the bundle",
+        not_compared=f"it ends at seq {to_seq}" if to_seq else found.not_compared,
+    )
+
+
+async def _report(cli: CliSettings, run_id: str, to_seq: int = 0) -> Report:
+    options = kafka_options(cli.settings, CLIENT, bootstrap=cli.kafka())
+    count = await topic_partitions(options, EVENTS_TOPIC)
+    if not count:
+        raise Failure(f"There is no topic {EVENTS_TOPIC} at {options.bootstrap}. `loomlog topics apply` makes it.")
+    partition = partition_of(partition_key(run_id).encode(), count)
+    codec = await codec_for(cli.settings)
+    reader, why_not = await _reader(cli)
+    try:
+        async with open_ranges(options) as ranges:
+            place = await _place(reader, run_id)
+            replayed, chain, stale = await _replayed(ranges, partition, run_id, place, to_seq, codec)
+        drift = list(replayed.drift)
+        if to_seq and not why_not:
+            why_not = f"it ends at seq {to_seq}"
+        if reader is not None and not why_not:
+            other, why_not = await _compared(reader, replayed)
+            drift += other
+    finally:
+        if reader is not None:
+            await reader.close()
+    return Report(
+        replayed=replayed,
+        partition=partition,
+        stale=stale,
+        chain=chain,
+        drift=tuple(drift),
+        not_compared=why_not,
+    )
+
+
+async def _reader(cli: CliSettings) -> tuple[Reader | None, str]:
+    """The read models, or why there are none."""
+    try:
+        options = postgres_options(cli.settings, CLIENT, dsn=cli.postgres())
+        return await open_reader(options, schema=SCHEMA, max_connections=1), ""
+    except Unreachable as error:
+        return None, str(error)
+
+
+async def _place(reader: Reader | None, run_id: str) -> AuditRow | None:
+    try:
+        return None if reader is None else await find_run(reader, EVERY_TENANT, run_id)
+    except OutsideError:
+        return None  # the partition is read whole then; the comparison will say what is away
+
+
+async def _replayed(
+    ranges: LogRanges,
+    partition: int,
+    run_id: str,
+    place: AuditRow | None,
+    to_seq: int = 0,
+    codec: Codec | None = None,
+) -> tuple[Replayed, int, int]:
+    """(the run folded from the log, how many earlier runs it goes on with, how many stale records it has)."""
+    codec = codec or local_codec()
+    log = RunLog(ranges, codec, EVENTS_TOPIC, partition)
+    start = await ranges.beginning_offset(EVENTS_TOPIC, partition)
+    end = await ranges.end_offset(EVENTS_TOPIC, partition)
+    if place is not None and place.partition == partition:
+        start = max(start, place.first_offset)
+        # Of a run that has ended nothing follows; of any other the log may be further than the index.
+        end = min(end, place.last_offset + 1) if place.status in ENDED else end
+    term = await term_before(ranges, EVENTS_TOPIC, partition, start, codec)
+    anywhere = Link(run_id=run_id, first_offset=start, end_offset=end)
+    first = await log.first(anywhere, term=term)
+    if first is None:
+        raise Failure(f"There is no run {run_id} in {EVENTS_TOPIC}/{partition}, where it would lie.")
+    tally = Tally()
+    try:
+        links = await log.lineage(replace(anywhere, first_offset=first.offset), first)
+    except BrokenHistory as error:
+        raise Failure(f"{error}.") from error
+    replayed = await folded(log, links, codec=codec, to_seq=to_seq, tally=tally)
+    _check_reached(replayed, to_seq)
+    return replayed, len(links) - 1, tally.stale
+
+
+def _check_reached(replayed: Replayed, to_seq: int) -> None:
+    if to_seq > replayed.seq and not replayed.drift:
+        raise Failure(f"{replayed.run_id} has {counted(replayed.seq, 'event')}; there is no seq {to_seq} yet.")
+
+
+async def _compared(reader: Reader, replayed: Replayed) -> tuple[list[str], str]:
+    """(what differs, why nothing was compared); waits shortly for read models that are behind."""
+    deadline = asyncio.get_running_loop().time() + PROJECTION_WAIT_S
+    while True:
+        try:
+            place = await find_run(reader, EVERY_TENANT, replayed.run_id)
+            row: RunRow | None = await run_by_id(reader, EVERY_TENANT, replayed.run_id)
+        except OutsideError as error:
+            return [], str(error)
+        reached = place.last_seq if place is not None else 0
+        if reached > replayed.seq:
+            return [], f"the run has gone on meanwhile, to seq {reached}"
+        if reached == replayed.seq or (place is not None and place.halted_offset is not None):
+            return differences(replayed, place, row), ""
+        if asyncio.get_running_loop().time() > deadline:
+            return [], f"the read models are at seq {reached} of {replayed.seq}; `loomlog projections lag` shows why"
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _json(report: Report) -> dict[str, Any]:
+    replayed = report.replayed
+    return {
+        "run_id": replayed.run_id,
+        "topic": EVENTS_TOPIC,
+        "partition": report.partition,
+        "first_offset": replayed.entries[0].offset if replayed.entries else None,
+        "last_offset": replayed.last_offset,
+        "seq": replayed.seq,
+        "status": replayed.status,
+        "source": report.source or None,
+        "state_sha256": replayed.state_sha256,
+        "tail_digest": replayed.tail_digest.hex(),
+        "stale": report.stale,
+        "continues": report.chain,
+        "compared": not report.not_compared,
+        "not_compared": report.not_compared or None,
+        "drift": list(report.drift),
+        "first_drift_seq": replayed.first_drift_seq or None,
+        "events": [
+            {
+                "seq": entry.seq,
+                "offset": entry.offset,
+                "term": entry.term,
+                "at": rfc3339(entry.at_ms),
+                "type": entry.type,
+                "cause_id": entry.cause_id or None,
+                "payload": plain(entry.payload),
+            }
+            for entry in replayed.entries
+        ],
+    }
+
+
+def _print(out: Console, report: Report, *, timeline: bool) -> None:
+    replayed = report.replayed
+    lies = report.source or f"run.events/{report.partition}"
+    out.print(Text.assemble(("run ", DIM), (replayed.run_id, NAME), ("  in ", DIM), lies))
+    if timeline:
+        _print_timeline(out, replayed)
+    out.print()
+    whole = counted(replayed.seq, "event")
+    _print_line(out, "history", f"{whole}, seq dense, hash chain whole, tail {replayed.tail_digest.hex()[:16]}", report)
+    if report.stale:
+        _print_line(out, "stale", f"{counted(report.stale, 'record')} of replaced owners, ignored by everybody", None)
+    if report.chain:
+        _print_line(out, "continues", counted(report.chain, "earlier run"), None)
+    _print_line(out, "state", f"{replayed.status}, sha256 {replayed.state_sha256}", None)
+    said = f"folded twice, equal to {report.compared_with}"
+    if report.not_compared:
+        said = f"folded twice, equal; not compared with {report.compared_with}: {report.not_compared}"
+    if report.drift:
+        at = f"  first at seq {replayed.first_drift_seq}" if replayed.first_drift_seq else ""
+        out.print(Text(f"drift{at}", style=BAD))
+        for sentence in report.drift:
+            out.print(Text(f"  {sentence}", style=BAD))
+    else:
+        _print_line(out, "replay", said, None, style=ODD if report.not_compared else GOOD)
+
+
+def _print_timeline(out: Console, replayed: Replayed) -> None:
+    began = replayed.entries[0].at_ms if replayed.entries else 0
+    width = len(str(replayed.last_offset))
+    for entry in replayed.entries:
+        after = duration((entry.at_ms - began) / 1000)
+        line = Text.assemble(
+            (f"{entry.seq:5}  {entry.offset:{width}}  {after:>9}  ", DIM),
+            (f"{entry.type:<18}", "bold"),
+            (f"  {fields_of(entry.payload, skip=IN_THE_ID)}", DIM),
+        )
+        out.print(fitted(line, out))
+
+
+def _print_line(out: Console, name: str, text: str, report: Report | None, *, style: str = "") -> None:
+    if report is not None and report.replayed.drift:
+        return  # what the fold found wrong is said in full below
+    out.print(Text.assemble((f"{name:<10}", DIM), (text, style)))

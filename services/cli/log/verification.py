@@ -1,0 +1,253 @@
+"""Verifying over the broker: reads a partition and its checkpoints side by side into the pure verifier.
+
+Verifying may begin in the middle: at a checkpoint whose signature is right, because it states the running hash and the
+term before its first record. For a run, the audit index says where it lies; that is only a hint. When the records found
+there are not the run from its first event on, the whole partition is read.
+
+Before: audit.py. After: services/core/audit/verify.py.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from loomlog.connectors.crypto.signatures import PublicKey
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.protocols import Blobs, LogRanges, LogRecord
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.generated.stream_records import AuditCheckpoint
+from loomlog.services.core.audit.checkpoints import read_signed
+from loomlog.services.core.audit.findings import Finding, Kind
+from loomlog.services.core.audit.references import Reference
+from loomlog.services.core.audit.verify import PartitionAudit, Report, Start
+
+BLOBS_AT_ONCE = 8
+"""Blobs read together: enough for a disk, few enough for memory (each is at most some megabytes)."""
+NEXT_RECORDS = 10
+"""Read to see the first one behind a checkpoint: offsets may have holes."""
+BLOBS_REMEMBERED = 50_000
+"""Blobs that were looked at; conversations name the same ones again and again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is to be verified. `records_topic` is where the records are read: `topic`, or a copy of it."""
+
+    topic: str
+    records_topic: str
+    checkpoints_topic: str
+    keys: Mapping[str, PublicKey]
+    blobs: Blobs | None
+    """None: references are not followed."""
+    since_ms: int | None = None
+    run_id: str = ""
+    max_unsigned_s: float | None = None
+
+
+class Place(NamedTuple):
+    """Where a run lies as the audit index says; `last_offset` is -1 while it may go on."""
+
+    first_offset: int
+    last_offset: int
+
+
+class Section(NamedTuple):
+    """What of a partition is read: records from `start` to before `end`, checkpoints from and to before an offset."""
+
+    start: Start
+    end: int
+    first_checkpoint: int
+    checkpoints_end: int
+
+
+@dataclass(slots=True)
+class Log:
+    """The broker, with a reader for each of the two sides: a reader reads one range at a time."""
+
+    records: LogRanges
+    checkpoints: LogRanges
+    codec: Codec
+
+
+async def verify_partition(log: Log, task: Task, partition: int, *, now_ms: int, place: Place | None = None) -> Report:
+    """The report about one partition. Raises Transient when broker or blob store do not answer."""
+    section = await _section(log, task, partition, place)
+    report = await _verify(log, task, partition, section, now_ms)
+    if place is not None and not _is_whole(report, place):
+        report = await _verify(log, task, partition, await _section(log, task, partition, None), now_ms)
+    return about(report) if task.run_id else report
+
+
+def about(report: Report) -> Report:
+    """The report with only those findings that concern the run it watched."""
+    watched = report.watched
+    assert watched is not None, "no run was watched"
+    last = watched.last_offset if watched.ended else report.next_offset
+
+    def concerns(finding: Finding) -> bool:
+        if finding.run_id:
+            return finding.run_id == watched.run_id
+        if finding.topic != report.topic:
+            return True
+        return finding.offset <= last and finding.offset + finding.count > watched.first_offset
+
+    return replace(report, findings=tuple(filter(concerns, report.findings)))
+
+
+async def _verify(log: Log, task: Task, partition: int, section: Section, now_ms: int) -> Report:
+    audit = PartitionAudit(
+        topic=task.topic,
+        partition=partition,
+        keys={key_id: key.verify for key_id, key in task.keys.items()},
+        codec=log.codec,
+        checkpoints_topic=task.checkpoints_topic,
+        start=section.start,
+        watch=task.run_id,
+    )
+    blobs = _BlobCheck(task.blobs, audit)
+    checkpoints = _records(
+        log.checkpoints, task.checkpoints_topic, partition, section.first_checkpoint, section.checkpoints_end
+    )
+
+    async def feed() -> None:
+        while audit.wants_checkpoint:
+            record = await anext(checkpoints, None)
+            if record is None:
+                audit.no_more_checkpoints()
+            else:
+                audit.checkpoint(record)
+
+    async for chunk in _chunks(log.records, task.records_topic, partition, section.start.offset, section.end):
+        for record in chunk:
+            if audit.wants_checkpoint:
+                await feed()
+            audit.record(record)
+        await blobs.check()
+    await feed()
+    while not audit.end():
+        await feed()
+    await feed()
+    await blobs.check()
+    return audit.report(now_ms=now_ms, max_unsigned_s=task.max_unsigned_s)
+
+
+async def _records(ranges: LogRanges, topic: str, partition: int, start: int, end: int) -> AsyncIterator[LogRecord]:
+    async for chunk in _chunks(ranges, topic, partition, start, end):
+        for record in chunk:
+            yield record
+
+
+async def _chunks(
+    ranges: LogRanges, topic: str, partition: int, start: int, end: int
+) -> AsyncIterator[Sequence[LogRecord]]:
+    """What there is from `start` to before `end`."""
+    if start >= end:
+        return
+    start = max(start, await ranges.beginning_offset(topic, partition))
+    if start >= end:
+        return
+    async with await ranges.read(topic, partition, start, end) as chunks:
+        async for chunk in chunks:
+            yield chunk
+
+
+async def _section(log: Log, task: Task, partition: int, place: Place | None) -> Section:
+    """What has to be read. The ends are asked for in this order: what is signed was in the log before."""
+    checkpoints_end = await log.checkpoints.end_offset(task.checkpoints_topic, partition)
+    end = await log.records.end_offset(task.records_topic, partition)
+    begins = await log.records.beginning_offset(task.records_topic, partition)
+    first = await log.checkpoints.beginning_offset(task.checkpoints_topic, partition)
+    whole = Section(Start(), end, first, checkpoints_end)
+    if place is None and task.since_ms is None:
+        return whole
+
+    def begins_late_enough(checkpoint: AuditCheckpoint) -> bool:
+        if place is not None:
+            return checkpoint.next_offset > place.first_offset
+        return checkpoint.at_ms >= (task.since_ms or 0)
+
+    start: tuple[int, AuditCheckpoint] | None = None
+    found = False
+    async for at, checkpoint in _trusted(log, task, partition, first, checkpoints_end):
+        if not found:
+            start, found = (at, checkpoint), begins_late_enough(checkpoint)
+        if found and (place is None or place.last_offset < 0):
+            break
+        if found and place is not None and checkpoint.next_offset > place.last_offset:
+            end, checkpoints_end = min(end, checkpoint.next_offset), at + 1
+            break
+    if start is None or start[1].first_offset <= begins:
+        return whole._replace(end=end, checkpoints_end=checkpoints_end)
+    return Section(Start.at(start[1]), end, start[0], checkpoints_end)
+
+
+async def unsigned_since_ms(log: Log, task: Task, partition: int) -> int | None:
+    """When the first record behind the newest checkpoint was written; None when there is none.
+
+    Verifies nothing. Raises Transient, and Undecodable when that checkpoint cannot be read.
+    """
+    end = await log.records.end_offset(task.records_topic, partition)
+    last = await log.checkpoints.end_offset(task.checkpoints_topic, partition)
+    signed = 0
+    async for record in _records(log.checkpoints, task.checkpoints_topic, partition, max(0, last - 1), last):
+        signed = read_signed(record.value, record.offset, log.codec).checkpoint.next_offset
+    behind = _records(log.records, task.records_topic, partition, signed, min(end, signed + NEXT_RECORDS))
+    return next(iter([record.timestamp async for record in behind]), None)
+
+
+async def _trusted(
+    log: Log, task: Task, partition: int, start: int, end: int
+) -> AsyncIterator[tuple[int, AuditCheckpoint]]:
+    """Checkpoints with a right signature and the offsets they lie at."""
+    async for record in _records(log.checkpoints, task.checkpoints_topic, partition, start, end):
+        try:
+            signed = read_signed(record.value, record.offset, log.codec)
+        except Undecodable:
+            continue  # whoever verifies from here on says so; before it, nobody asked
+        key = task.keys.get(signed.checkpoint.key_id)
+        if key is not None and signed.verified_by(key.verify):
+            yield record.offset, signed.checkpoint
+
+
+def _is_whole(report: Report, place: Place) -> bool:
+    watched = report.watched
+    return watched is not None and watched.first_seq == 1 and (watched.ended or place.last_offset < 0)
+
+
+class _BlobCheck:
+    """Fetches the blobs that events name, each once."""
+
+    def __init__(self, blobs: Blobs | None, audit: PartitionAudit) -> None:
+        self._blobs = blobs
+        self._audit = audit
+        self._seen: OrderedDict[tuple[str, int], tuple[Kind, str] | None] = OrderedDict()
+
+    async def check(self) -> None:
+        """Those that came up since the last time. Raises Transient."""
+        references = self._audit.take_references()
+        if not references or self._blobs is None:
+            return
+        for start in range(0, len(references), BLOBS_AT_ONCE):
+            some = references[start : start + BLOBS_AT_ONCE]
+            problems = await asyncio.gather(*(self._problem(self._blobs, one) for one in some))
+            for reference, problem in zip(some, problems, strict=True):
+                if problem is not None:
+                    self._audit.blob_finding(reference, *problem)
+
+    async def _problem(self, blobs: Blobs, reference: Reference) -> tuple[Kind, str] | None:
+        ref = reference.blob
+        name = (ref.sha256, ref.size_bytes)
+        if name not in self._seen:
+            problem: tuple[Kind, str] | None = None
+            try:
+                size = len(await blobs.get(ref))
+                if size != ref.size_bytes:
+                    problem = Kind.DAMAGED_BLOB, f"blob {ref.sha256} has {size} bytes, {ref.size_bytes} are named"
+            except Permanent as error:
+                problem = (Kind.MISSING_BLOB if error.kind == "not_found" else Kind.DAMAGED_BLOB), str(error)
+            self._seen[name] = problem
+            if len(self._seen) > BLOBS_REMEMBERED:
+                self._seen.popitem(last=False)
+        return self._seen[name]

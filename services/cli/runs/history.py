@@ -1,0 +1,262 @@
+"""`loomlog runs diff, fork, export, import`: comparing runs, going another way from an event, runs as files.
+
+Before: main.py. After: the API; services/stream/archive/bundle_replay.py checks a file before it gets its name.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from loomlog.services.cli.commands import run
+from loomlog.services.cli.failures import FAILED, Failure, WrongUse
+from loomlog.services.cli.http.run_stream import Followed
+from loomlog.services.cli.log.export_file import arriving, require_place
+from loomlog.services.cli.runs.control import runs_app
+from loomlog.services.cli.runs.runs import Json, RunId, accepted, api_of_here, follow, row_of
+from loomlog.services.cli.terminal.formatting import counted, money, number, one_line
+from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, console, print_json, print_table
+from loomlog.services.cli.terminal.run_text import run_line
+from loomlog.services.stream.archive.bundle import SUFFIX, BrokenBundle
+from loomlog.services.stream.archive.bundle_replay import BundleReplay, replay_bundle
+
+TEXT_SETTINGS = ("provider", "model", "effort", "system_prompt")
+LIST_SETTINGS = ("tools", "stop")
+STEP_COLUMNS = 48
+"""Characters of a step in the table; `--json` has all of it."""
+IMPORT_TIMEOUT_S = 600.0
+"""A large file is read three times and folded once before the answer comes."""
+
+__all__ = ["runs_app"]
+
+
+@runs_app.command("diff")
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A run; its handle will do.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    at: Annotated[int | None, typer.Option("--at", min=1, help="A as it was at that seq.")] = None,
+    with_at: Annotated[int | None, typer.Option("--with-at", min=1, help="B as it was at that seq.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also the steps that are the same.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show where two runs first differ, and what differs. Exit 0 whether they do or not."""
+    found = run(_diff(a, b, at, with_at))
+    if as_json:
+        print_json(found)
+    else:
+        _print_diff(console(), found, everything=everything)
+
+
+async def _diff(a: str, b: str, at: int | None, with_at: int | None) -> Mapping[str, Any]:
+    async with api_of_here() as api:
+        one, other = await row_of(api, a), await row_of(api, b)
+        params: dict[str, str | int] = {"with": other["run_id"], "at": at or "", "with_at": with_at or ""}
+        found: Mapping[str, Any] = await api.get(f"/v1/runs/{one['run_id']}/diff", params)
+        return found
+
+
+def _print_diff(out: Console, found: Mapping[str, Any], *, everything: bool) -> None:
+    a, b = found["a"], found["b"]
+    for name, side in (("a", a), ("b", b)):
+        tokens = f"{number(side['input_tokens'])} tokens in, {number(side['output_tokens'])} out"
+        cost = money(side["cost_micros"], side["currency"] or "")
+        spent = f"{side['status']} at {side['at']}, {counted(side['turns'], 'turn')}, {tokens}, {cost}"
+        out.print(Text.assemble((f"{name}  ", DIM), (side["run_id"], NAME), (f"  {spent}", DIM)))
+    if found["same"]:
+        out.print(Text("They are the same in everything that was said and done.", style=GOOD))
+        return
+    changed = [*found["definition"], *found["system"], *found["outcome"]]
+    if changed:
+        out.print()
+        rows = [(one["name"], _short(one["a"]), _short(one["b"])) for one in changed]
+        print_table(out, ("WHAT", "A", "B"), rows)
+    out.print()
+    if found["first"] is None:
+        out.print(f"All {counted(len(found['steps']), 'step')} say the same.")
+        return
+    out.print(
+        Text.assemble(
+            f"The first {counted(found['shared_steps'], 'step')} are the same; they differ from step ",
+            (str(found["first"]["place"]), ODD),
+            f" on: {', '.join(found['first']['differs'])}.",
+        )
+    )
+    shown = [pair for pair in found["steps"] if everything or pair["differs"]]
+    steps = [(str(pair["place"]), ", ".join(pair["differs"]), _step(pair["a"]), _step(pair["b"])) for pair in shown]
+    print_table(out, ("STEP", "DIFFERS", "A", "B"), steps)
+
+
+def _step(step: Mapping[str, Any] | None) -> str:
+    if step is None:
+        return "-"
+    calls = [f"{call['name']}({call['text']})" if step["who"] == "agent" else call["text"] for call in step["calls"]]
+    return one_line(f"{step['who']}: {' '.join([step['text'], *calls]).strip()}", STEP_COLUMNS)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return one_line(text, STEP_COLUMNS)
+
+
+@runs_app.command("fork")
+def fork(
+    run_id: RunId,
+    at: Annotated[int, typer.Option("--at", min=1, help="Seq of the last event that is shared.")],
+    prompt: Annotated[str, typer.Option("--prompt", help="What is said there; needed after an answer.")] = "",
+    definition: Annotated[
+        str, typer.Option(help="current, or the beginning of a definition's hash; as the run when not given.")
+    ] = "",
+    agent: Annotated[str, typer.Option(help="Another agent, as it is configured now.")] = "",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change the definition: model=..., ...")
+    ] = None,
+    follow_it: Annotated[bool, typer.Option("--follow/--no-follow", help="Show the fork until it ends.")] = True,
+    idempotency_key: Annotated[
+        str, typer.Option("--idempotency-key", help="The same key again gives the same fork, not a second one.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Start a new run that shares the events 1 to SEQ of another and makes new calls from there."""
+    body: dict[str, Any] = {
+        "at": at,
+        "prompt": prompt or None,
+        "definition": definition or None,
+        "agent": agent or None,
+    }
+    body["overrides"] = overrides(settings or ())
+    key = idempotency_key or str(uuid.uuid4())
+    run(_fork(run_id, body, key, follow_it=follow_it, as_json=as_json))
+
+
+async def _fork(run_id: str, body: Mapping[str, Any], key: str, *, follow_it: bool, as_json: bool) -> None:
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        path = f"/v1/runs/{row['run_id']}/fork?ids=1"
+        followed = Followed(api, body=body, idempotency_key=key, path=path)
+        if follow_it:
+            await follow(api, followed, as_json=as_json)
+            return
+        await accepted(followed)
+        ids = followed.ids
+        if as_json:
+            print_json(
+                {
+                    "run_id": ids.run_id,
+                    "session_id": ids.session_id,
+                    "agent_id": ids.agent_id,
+                    "forked_from": {"run_id": row["run_id"], "seq": body["at"]},
+                    "position": ids.position or None,
+                    "idempotency_key": key,
+                }
+            )
+            return
+        out = console()
+        out.print(run_line(ids))
+        out.print(Text(f"`loomlog runs diff {row['run_id']} {ids.run_id}` compares them.", style=DIM))
+
+
+def overrides(settings: Sequence[str]) -> dict[str, Any] | None:
+    """`name=value` pairs as the API takes them; lists with commas between. Raises WrongUse."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise WrongUse(f"--set {setting!r}: expected NAME=VALUE, for example model=...")
+        found[name] = _value(name, value)
+    return found or None
+
+
+def _value(name: str, value: str) -> Any:
+    if name in TEXT_SETTINGS:
+        return value
+    if name in LIST_SETTINGS and not value.startswith("["):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value  # the API says what it expected of that field, or that there is none
+
+
+@runs_app.command("export")
+def export(
+    run_id: RunId,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Where to; named after the run if not given.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a run, and all it goes on with, to one file that replays without a broker."""
+    path, found = run(_export(run_id, file, force=force))
+    size_bytes = path.stat().st_size
+    if as_json:
+        print_json(
+            {
+                "file": str(path),
+                "size_bytes": size_bytes,
+                "run_id": found.header.run_id,
+                "runs": len(found.header.runs),
+                "seq": found.replayed.seq,
+                "state_sha256": found.replayed.state_sha256,
+                "drift": list(found.drift),
+            }
+        )
+    else:
+        out = console()
+        whole = f"{counted(found.replayed.seq, 'event')}, {counted(found.earlier, 'earlier run')}, {size_bytes} bytes"
+        out.print(Text.assemble("Exported ", (found.header.run_id, NAME), (f"  {whole}", DIM), f"\n{path}"))
+        for sentence in found.drift:
+            out.print(Text(f"  {sentence}", style=BAD))
+    if found.drift:
+        raise typer.Exit(FAILED)
+
+
+async def _export(run_id: str, file: Path | None, *, force: bool) -> tuple[Path, BundleReplay]:
+    """The file gets its name when it is whole and was replayed."""
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        path = file or Path(f"{row['run_id']}{SUFFIX}")
+        require_place(path, force=force)
+        try:
+            with arriving(path) as partial:
+                await api.download(f"/v1/runs/{row['run_id']}/export", partial)
+                with partial.open("rb") as written:
+                    found = replay_bundle(written, through_bytes=False)
+        except BrokenBundle as error:
+            raise Failure(f"The export of {row['run_id']} did not arrive whole: {error}. Try again.") from error
+        return path, found
+
+
+@runs_app.command("import")
+def import_run(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="What `runs export` wrote.")
+    ],
+    in_clear: Annotated[
+        bool, typer.Option("--in-clear", help="Also content in clear where it is encrypted; it stays readable.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Take in an exported run with all it goes on with; the same file again adds nothing."""
+    answer, position = run(_import(file, in_clear=in_clear))
+    if as_json:
+        print_json({**answer, "position": position or None})
+        return
+    out = console()
+    for one in answer["runs"]:
+        said = "imported" if one["imported"] else "was here already"
+        out.print(Text.assemble((one["run_id"], NAME), f"  {said}"))
+    out.print(Text.assemble(("event ", DIM), position))
+
+
+async def _import(file: Path, *, in_clear: bool) -> tuple[Mapping[str, Any], str]:
+    params = {"in_clear": 1} if in_clear else None
+    async with api_of_here() as api:
+        answer = await api.send_file("/v1/runs/import", file, params=params, timeout_s=IMPORT_TIMEOUT_S)
+        return answer.value, answer.position

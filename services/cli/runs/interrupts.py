@@ -1,0 +1,122 @@
+"""`loomlog inbox`: what runs ask people, and answering it.
+
+    r_7m17...  assistant  intr_1f2e...  high  expires in 52 min
+      Shall I delete the branch?   [yes | no]
+      It has not been merged.
+
+Before: main.py. After: api.py.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from loomlog.services.cli.commands import Commands, run
+from loomlog.services.cli.http.api import segment
+from loomlog.services.cli.runs.runs import Json, RunId, api_of_here, row_of
+from loomlog.services.cli.terminal.formatting import duration, one_line
+from loomlog.services.cli.terminal.output import DIM, NAME, ODD, console, print_json
+
+QUESTION_CHARACTERS = 400
+"""Of a question or its context on one line; --json has the whole."""
+STYLES = {"high": ODD, "low": DIM}
+
+inbox_app = typer.Typer(cls=Commands, help="Show and answer what runs ask people.", invoke_without_command=True)
+
+InterruptId = Annotated[str, typer.Argument(metavar="ID", help="Id of the question (intr_...).")]
+By = Annotated[str, typer.Option("--by", help="Who says it; you, without it.")]
+
+
+@inbox_app.callback()
+def inbox(
+    context: typer.Context,
+    user: Annotated[str, typer.Option("--user", help="Only of this user's runs.")] = "",
+    status: Annotated[str, typer.Option("--status", help="pending, or all, or another status.")] = "pending",
+    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Most questions.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Show what waits for an answer, of every run you may see, newest first."""
+    if context.invoked_subcommand is not None:
+        return
+    found = run(_listed({"user_id": user, "status": status, "limit": limit}))
+    if as_json:
+        print_json(found)
+        return
+    out = console()
+    if not found["interrupts"]:
+        out.print(Text("Nothing waits for an answer." if status == "pending" else "There is none.", style=DIM))
+        return
+    now = datetime.now(UTC)
+    for row in found["interrupts"]:
+        for line in lines_of(row, now):
+            out.print(line)
+    left = found["total"] - len(found["interrupts"])
+    if left > 0:
+        out.print(Text(f"{left} more; --limit shows them.", style=DIM))
+
+
+@inbox_app.command("answer")
+def answer(
+    run_id: RunId,
+    interrupt_id: InterruptId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The answer; one of the options where there are some.")],
+    by: By = "",
+    as_json: Json = False,
+) -> None:
+    """Answer a question; its run goes on."""
+    _settle(run_id, interrupt_id, {"disposition": "answer", "answer": text}, by, "Answered", as_json=as_json)
+
+
+@inbox_app.command("decline")
+def decline(run_id: RunId, interrupt_id: InterruptId, by: By = "", as_json: Json = False) -> None:
+    """Decline to answer; its run goes on without."""
+    _settle(run_id, interrupt_id, {"disposition": "declined"}, by, "Declined", as_json=as_json)
+
+
+def lines_of(row: Mapping[str, Any], now: datetime) -> list[Text]:
+    """A question in words."""
+    when = row["status"]
+    if row["status"] == "pending" and row["expires_at"]:
+        left_s = (datetime.fromisoformat(row["expires_at"]) - now).total_seconds()
+        when = f"expires in {duration(left_s)}" if left_s > 0 else "expires now"
+    priority = row["priority"] or "normal"
+    lines = [
+        Text.assemble(
+            (row["run_id"], NAME),
+            f"  {one_line(row['agent'] or '', 32)}  ",
+            (row["interrupt_id"], NAME),
+            (f"  {priority}", STYLES.get(priority, "")),
+            (f"  {when}", DIM),
+        )
+    ]
+    options = f"   [{' | '.join(one_line(one, 60) for one in row['options'])}]" if row["options"] else ""
+    lines.append(Text.assemble(f"  {one_line(row['question'] or '', QUESTION_CHARACTERS)}", (options, ODD)))
+    if row["context"]:
+        lines.append(Text(f"  {one_line(row['context'], QUESTION_CHARACTERS)}", style=DIM))
+    if row["answer"]:
+        by = f" ({row['resolved_by']})" if row["resolved_by"] else ""
+        lines.append(Text(f"  > {one_line(row['answer'], QUESTION_CHARACTERS)}{by}", style=DIM))
+    return lines
+
+
+def _settle(run_id: str, interrupt_id: str, body: Mapping[str, str], by: str, said: str, *, as_json: bool) -> None:
+    found, position = run(_resolved(run_id, interrupt_id, {**body, **({"resolved_by": by} if by else {})}))
+    if as_json:
+        print_json({**found, "position": position or None})
+        return
+    console().print(Text.assemble(f"{said} ", (found["interrupt_id"], NAME), ("  event ", DIM), position))
+
+
+async def _listed(params: Mapping[str, str | int]) -> Any:
+    async with api_of_here() as api:
+        return await api.get("/v1/interrupts", params)
+
+
+async def _resolved(run_id: str, interrupt_id: str, body: Mapping[str, str]) -> tuple[Mapping[str, Any], str]:
+    async with api_of_here() as api:
+        row = await row_of(api, run_id)
+        found = await api.post(f"/v1/runs/{row['run_id']}/interrupts/{segment(interrupt_id)}/resolve", body)
+        return found.value, found.position

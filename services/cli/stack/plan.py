@@ -1,0 +1,220 @@
+"""What is to be started, decided and checked before anything is: configuration, folders, addresses, who may come in.
+
+A mistake in a file, a port in use or a missing token is a sentence here, in half a second, and not a dead child after
+the broker has started. The services load the same configuration again themselves; they trust nobody's check.
+
+The folders of a review reach the services as a configuration file of their own in the state folder, on top of the
+others (the overlay): the only thing in it is where the volumes `source` and `out` lie. It stays until the next review,
+so that a run which a stop interrupted finds the same folders at the next `up`.
+
+Before: up.py, review.py. After: wiring.py.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loomlog.connectors.configuration import (
+    Configuration,
+    ConfigurationProblem,
+    Loaded,
+    Settings,
+    check_volumes,
+    is_loopback,
+    load,
+    read_settings,
+    token_table,
+)
+from loomlog.services.cli.failures import Failure, WrongUse
+from loomlog.services.cli.settings import CliSettings
+from loomlog.services.cli.stack.home import write_atomically
+from loomlog.services.cli.stack.ports import pick_port, port_holder, port_is_free
+
+OVERLAY = "review.yaml"
+SOURCE, OUT = "source", "out"
+LOCAL_DRAIN_MS = 3_000
+"""A stop here should take seconds; what has not finished by then is taken up again at the next start."""
+MAX_RUNTIMES = 16
+"""More than the partitions of the local topics would stand idle."""
+SWITCH_CHARACTERS = 48
+"""Of LOOMLOG_START_PAUSED that are kept, so that a time in milliseconds fits behind them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folders:
+    """Where the volumes of a review lie, absolute."""
+
+    source: Path
+    out: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A stack that can be started. `environ` is what all services get; broker and Postgres are still missing in it."""
+
+    settings: Settings
+    configuration: Configuration
+    files: tuple[Path, ...]
+    environ: Mapping[str, str] = field(repr=False)
+    listen_addr: str
+    insights_port: int | None
+    open_mode: bool
+    runtimes: int
+    warnings: tuple[str, ...]
+
+    @property
+    def api_url(self) -> str:
+        host, _, port = self.listen_addr.rpartition(":")
+        return f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"
+
+    @property
+    def insights_url(self) -> str:
+        return "" if self.insights_port is None else f"http://127.0.0.1:{self.insights_port}"
+
+    def folder(self, volume: str) -> str:
+        found = self.configuration.volumes.get(volume)
+        return "" if found is None else str(found.path)
+
+
+def plan(cli: CliSettings, *, working_directory: Path, runtimes: int = 1, folders: Folders | None = None) -> Plan:
+    """The plan, with the `folders` of a review or else of the last one. Raises WrongUse or Failure. Blocking.
+
+    The state folder has to be there: an overlay is written into it.
+    """
+    if not 1 <= runtimes <= MAX_RUNTIMES:
+        raise WrongUse(f"--runtimes is {runtimes}; expected 1 to {MAX_RUNTIMES}.")
+    environ = dict(cli.environ)
+    loaded = _load(environ, working_directory)
+    overlay = cli.home.root / OVERLAY
+    if folders is not None:
+        _place(overlay, folders, loaded.configuration)
+    if overlay.exists():
+        environ["LOOMLOG_CONFIG_FILES"] = _files_with(overlay, loaded)
+        loaded = _load(environ, working_directory)
+    missing = _look_at_volumes(loaded)
+    settings = loaded.settings
+    open_mode = settings.open_mode
+    if not open_mode and not settings.auth_token and not loaded.configuration.principals:
+        # Nobody could be let in otherwise; on this machine alone that is what a first start wants.
+        open_mode = is_loopback(settings.listen_addr)
+    if open_mode:
+        environ["LOOMLOG_OPEN_MODE"] = "1"
+    _check_tokens(loaded, environ, working_directory)
+    listen_addr, insights_port = _addresses(settings)
+    environ |= {
+        "LOOMLOG_HOME": str(cli.home.root),
+        "LOOMLOG_LISTEN_ADDR": listen_addr,
+        "LOOMLOG_DRAIN_TIMEOUT_MS": str(min(settings.drain_timeout_ms, LOCAL_DRAIN_MS)),
+    }
+    if settings.start_paused:
+        # Each `loomlog up` is a start of its own; a service that it starts again is not.
+        environ["LOOMLOG_START_PAUSED"] = f"{settings.start_paused[:SWITCH_CHARACTERS]}@{time.time_ns() // 1_000_000}"
+    if insights_port is not None:
+        environ["LOOMLOG_INSIGHTS_PORT"] = str(insights_port)
+    return Plan(
+        settings=settings,
+        configuration=loaded.configuration,
+        files=loaded.files,
+        environ=environ,
+        listen_addr=listen_addr,
+        insights_port=insights_port,
+        open_mode=open_mode,
+        runtimes=runtimes,
+        # That the overlay replaces two paths is what it is for.
+        warnings=(
+            *(str(warning) for warning in loaded.warnings if not _is_about(str(overlay), str(warning))),
+            *missing,
+        ),
+    )
+
+
+def overlay_text(folders: Folders, configuration: Configuration) -> str:
+    """The overlay: volumes the configuration has keep everything but their path."""
+    lines = ["# Written by `loomlog review`: where its two volumes lie. Replaced by the next one.", "volumes:"]
+    for name, folder, mode in ((SOURCE, folders.source, "ro"), (OUT, folders.out, "rw")):
+        fields = {"path": str(folder)}
+        if name not in configuration.volumes:
+            fields["mode"] = mode
+        lines.append(f"  {name}: {json.dumps(fields)}")
+    return "\n".join(lines) + "\n"
+
+
+def _place(overlay: Path, folders: Folders, configuration: Configuration) -> None:
+    """Writes the overlay, or takes it away when the files alone say the same."""
+    for folder in (folders.source, folders.out):
+        if "${" in str(folder):
+            raise WrongUse(f"The folder {folder} has ${{ in its name, which a configuration file would expand.")
+    if _folders(configuration) == folders:
+        overlay.unlink(missing_ok=True)
+    else:
+        write_atomically(overlay, overlay_text(folders, configuration))
+
+
+def _files_with(overlay: Path, loaded: Loaded) -> str:
+    """The list of configuration files with the overlay on top."""
+    named = loaded.settings.config_files
+    # Naming a file ends the search for one, so the one that was found has to be named too.
+    base = named if named or loaded.settings.config_dir is not None else loaded.files
+    unusable = next((file for file in base if ":" in str(file)), None)
+    if unusable is not None:
+        raise WrongUse(
+            f"The configuration file {unusable} has a colon in its path, which LOOMLOG_CONFIG_FILES cannot hold; "
+            "another file has to be put on top of it for a review. Move or link it."
+        )
+    return ":".join(str(file) for file in (*base, overlay))
+
+
+def _folders(configuration: Configuration) -> Folders | None:
+    source, out = configuration.volumes.get(SOURCE), configuration.volumes.get(OUT)
+    if source is None or out is None:
+        return None
+    return Folders(source=Path(source.path), out=Path(out.path))
+
+
+def _load(environ: Mapping[str, str], working_directory: Path) -> Loaded:
+    try:
+        return load(environ, working_directory=working_directory)
+    except ConfigurationProblem as problem:
+        raise WrongUse(f"The configuration cannot be used:\n{problem}") from problem
+
+
+def _look_at_volumes(loaded: Loaded) -> list[str]:
+    """What is odd about the folders of volumes; the runtimes make them. Raises WrongUse when they could not."""
+    try:
+        return [str(warning) for warning in check_volumes(loaded.configuration)]
+    except ConfigurationProblem as problem:
+        raise WrongUse(f"The folders of volumes cannot be used:\n{problem}") from problem
+
+
+def _check_tokens(loaded: Loaded, environ: Mapping[str, str], working_directory: Path) -> None:
+    try:
+        settings, _ = read_settings(environ, working_directory=working_directory)
+        token_table(loaded.configuration, settings, environ)
+    except ConfigurationProblem as problem:
+        raise WrongUse(str(problem)) from problem
+
+
+def _addresses(settings: Settings) -> tuple[str, int | None]:
+    """Where API and insights will listen; port 0 means any free one. Raises Failure when one is in use."""
+    host, _, port = settings.listen_addr.rpartition(":")
+    api_port = _usable("The API", "LOOMLOG_LISTEN_ADDR=127.0.0.1:<port>", int(port), taken=None)
+    if not settings.insights_enabled:
+        return f"{host}:{api_port}", None
+    setting = "LOOMLOG_INSIGHTS_PORT=<port> (0 for any free one, or LOOMLOG_INSIGHTS_ENABLED=0)"
+    return f"{host}:{api_port}", _usable("The insights service", setting, settings.insights_port, taken=api_port)
+
+
+def _usable(who: str, setting: str, port: int, *, taken: int | None) -> int:
+    if port == 0:
+        # Nobody listens on the first one yet, so the system may well offer it a second time.
+        port = next(picked for picked in iter(pick_port, None) if picked != taken)
+    elif port == taken or not port_is_free(port):
+        holder = port_holder(port) if port != taken else "the API is to have it"
+        raise Failure(f"{who} wants port {port}, but {holder}. Stop that, or choose another: {setting}.")
+    return port
+
+
+def _is_about(overlay: str, warning: str) -> bool:
+    return overlay in warning or f"/{OVERLAY}:" in warning or warning.startswith(f"{OVERLAY}:")

@@ -1,0 +1,111 @@
+"""When a service counts as ready: asked of where its work shows, not of its log or of the time that has passed.
+
+    api, insights   their own answer over HTTP
+    runtime         the Claims of its partitions are in the log
+    projector       its row in Postgres says that it projects
+
+The runtime is asked only on our own broker: elsewhere other runtimes may hold partitions, and none of ours needs to get
+one. A child that is started again later is ready as soon as it runs; what it took over nobody can see from outside.
+
+Before: wiring.py. After: stack/child.py asks these until they give None.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+
+import httpx
+
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.kafka import KafkaOptions, KafkaRanges
+from loomlog.connectors.storage.postgres import PostgresOptions, Reader, open_reader
+from loomlog.projections.engine.builds import PREFIX, has_status, read_status
+
+Ready = Callable[[], Awaitable[str | None]]
+EVENTS_TOPIC = "loom.run.events"
+PROBE_TIMEOUT_S = 2.0
+ASK_EVERY_S = 0.15
+"""Children are asked every 50 ms, and several may ask the same; the broker need not hear each of them."""
+CLOCK_SLACK_S = 1.0
+
+
+def answers(probes: httpx.AsyncClient, url: str) -> Ready:
+    """Ready when a GET of `url` succeeds."""
+
+    async def ready() -> str | None:
+        try:
+            response = await probes.get(url, timeout=PROBE_TIMEOUT_S)
+        except httpx.HTTPError as error:
+            return f"{url} does not answer: {type(error).__name__}"
+        return None if response.is_success else f"{url} answers {response.status_code}: {response.text[:300]}"
+
+    return ready
+
+
+class Claimed:
+    """Ready when every partition of the events has grown since `begin`: an owner has claimed each of them."""
+
+    def __init__(self, options: KafkaOptions, partitions: int) -> None:
+        self._ranges = KafkaRanges(options)
+        self._before: dict[int, int] = {}
+        self._partitions = range(partitions)
+        self._asked_at = -ASK_EVERY_S
+        self._reason: str | None = "nothing is claimed yet"
+
+    async def begin(self) -> None:
+        """Call it before the first runtime is started. Raises Transient."""
+        await self._ranges.start()
+        self._before = {partition: await self._end(partition) for partition in self._partitions}
+
+    async def ready(self) -> str | None:
+        now = time.monotonic()
+        if self._reason is None or now - self._asked_at < ASK_EVERY_S:
+            return self._reason
+        self._asked_at = now
+        try:
+            open_ = [p for p in self._partitions if await self._end(p) == self._before[p]]
+        except OutsideError as error:
+            self._reason = str(error)
+        else:
+            named = ", ".join(map(str, open_))
+            self._reason = f"nobody has claimed partition {named} of {EVENTS_TOPIC}" if open_ else None
+        if self._reason is None:
+            # Not asked again, and it would complain when the broker goes.
+            await self._ranges.close()
+        return self._reason
+
+    async def close(self) -> None:
+        await self._ranges.close()
+
+    async def _end(self, partition: int) -> int:
+        return await self._ranges.end_offset(EVENTS_TOPIC, partition)
+
+
+class Projecting:
+    """Ready when a projector has said since `begin` that it projects. `same_clock`: Postgres is on this machine."""
+
+    def __init__(self, options: PostgresOptions, *, same_clock: bool) -> None:
+        self._options = options
+        self._since_s = time.time() - CLOCK_SLACK_S if same_clock else 0.0
+        self._reader: Reader | None = None
+        self._was_ready = False
+
+    async def begin(self) -> None:
+        self._reader = await open_reader(self._options, schema=PREFIX, max_connections=1)
+
+    async def ready(self) -> str | None:
+        assert self._reader is not None, "begin() first"
+        if self._was_ready:
+            return None
+        try:
+            rows = await read_status(self._reader) if await has_status(self._reader) else []
+        except OutsideError as error:
+            return f"its tables cannot be read: {error}"
+        if any(row.state == "projecting" and row.at.timestamp() >= self._since_s for row in rows):
+            self._was_ready = True
+            await self._reader.close()
+            return None
+        return "it has not said yet that it projects"
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            await self._reader.close()

@@ -1,0 +1,190 @@
+"""The services as children of the one supervisor: which, in which order, and with what.
+
+    broker and Postgres     stack/local.py
+    topics                  made or checked, here
+    needed for a run        runtime, projector and api at once: Python's imports are what takes the time, on few cores
+    beside                  insights, and the auditor if there is a key: when the rest is ready, nothing waits for them
+
+A service is `python -P -m services.<name>.main`; -P and PYTHONPATH make it the code this command line is part of,
+whatever lies in the folder it was called from.
+
+Before: up.py, review.py. After: readiness.py, stack/children.py.
+"""
+
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+import loomlog
+from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
+from loomlog.connectors.errors import OutsideError
+from loomlog.redpanda.apply import apply
+from loomlog.redpanda.cluster import ClusterProblem
+from loomlog.redpanda.topics import Topic, TopicChange, TopicProblem, load_topics
+from loomlog.services.cli.failures import Failure, Unreachable
+from loomlog.services.cli.http.api import PLAIN_HTTP
+from loomlog.services.cli.stack.child import Child, Needed
+from loomlog.services.cli.stack.plan import Plan
+from loomlog.services.cli.stack.readiness import EVENTS_TOPIC, Claimed, Projecting, Ready, answers
+
+PROGRAM_ROOT = Path(loomlog.__file__).parent.parent
+READY_TIMEOUT_S = 60.0
+"""A service is ready in 2 s; on a machine that is busy with the first start of everything it may take many times it."""
+STOP_TIMEOUT_S = 5.0
+"""The drain (plan.LOCAL_DRAIN_MS) and what comes after it."""
+SIGNING_KEYS = ("LOOMLOG_AUDIT_KEY", "LOOMLOG_AUDIT_KEY_FILE")
+"""Handed to the auditor alone: runtimes run what models write."""
+CONTENT_KEYS = (
+    "LOOMLOG_ENCRYPTION_KEY",
+    "LOOMLOG_ENCRYPTION_KEY_FILE",
+    "LOOMLOG_ENCRYPTION_KEY_PREVIOUS",
+    "LOOMLOG_SECRET_KEY",
+    "LOOMLOG_SECRET_KEY_PREVIOUS",
+    "LOOMCYCLE_SECRET_KEY",
+    "LOOMCYCLE_SECRET_KEY_PREVIOUS",
+)
+"""Handed to those that see user content and the secrets of runs in clear: the API and the runtimes."""
+RUN_TOPICS = ("loom.run.commands", "loom.run.events", "loom.run.deltas", "loom.run.snapshots", "loom.audit.checkpoints")
+"""Topics of the run family, and what is signed about it: the same number of partitions, LOOMLOG_PARTITIONS of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Children ready to be started: first `needed`, all together, then `beside`."""
+
+    needed: tuple[Child, ...]
+    beside: tuple[Child, ...]
+
+
+def python_path(environ: Mapping[str, str]) -> str:
+    """PYTHONPATH for another process of ours: it runs the code this one is part of."""
+    given = environ.get("PYTHONPATH", "")
+    return f"{PROGRAM_ROOT}:{given}" if given else str(PROGRAM_ROOT)
+
+
+async def make_topics(
+    bootstrap: str, *, replicas: int, environ: Mapping[str, str], check: bool = False
+) -> list[TopicChange]:
+    """The topics as topics.yaml and the settings say. Raises Failure or Unreachable."""
+    try:
+        return await apply(bootstrap, topics=wanted_topics(replicas, environ), check=check)
+    except TopicProblem as problem:
+        raise Failure(str(problem)) from problem
+    except ClusterProblem as problem:
+        raise Unreachable(f"{problem}. Is the broker up, and is the address right?") from problem
+
+
+def wanted_topics(replicas: int, environ: Mapping[str, str]) -> list[Topic]:
+    """topics.yaml for that many replicas; LOOMLOG_PARTITIONS counts only when it is set, else the file's numbers do."""
+    topics = load_topics("local" if replicas == 1 else "cluster", replicas=replicas)
+    named = environ.get("LOOMLOG_PARTITIONS", "").strip()
+    if not named:
+        return topics
+    return [
+        Topic(
+            name=topic.name,
+            partitions=int(named) if topic.name in RUN_TOPICS else topic.partitions,
+            replicas=topic.replicas,
+            keyed=topic.keyed,
+            settings=topic.settings,
+        )
+        for topic in topics
+    ]
+
+
+async def services_of(plan: Plan, *, kafka: str, postgres: str, probes: AsyncExitStack) -> Services:
+    """The services of a plan. Raises Unreachable.
+
+    What asks them whether they are ready is closed with `probes`, which has to outlive the supervisor.
+    """
+    environ = {
+        **{name: value for name, value in plan.environ.items() if name not in SIGNING_KEYS + CONTENT_KEYS},
+        "LOOMLOG_KAFKA": kafka,
+        "LOOMLOG_POSTGRES": postgres,
+        "PYTHONPATH": python_path(plan.environ),
+    }
+    http = await probes.enter_async_context(httpx.AsyncClient(trust_env=False, verify=PLAIN_HTTP))
+    projecting = Projecting(
+        postgres_options(plan.settings, "loomlog-up", dsn=postgres), same_clock=not plan.settings.postgres
+    )
+    probes.push_async_callback(projecting.close)
+    claimed = None
+    try:
+        await projecting.begin()
+        if not plan.settings.kafka:
+            claimed = await _claimed(plan, kafka, probes)
+    except OutsideError as error:
+        raise Unreachable(f"{error}.") from error
+    make = _Maker(environ)
+    reading = _Maker({**environ, **{name: plan.environ[name] for name in CONTENT_KEYS if name in plan.environ}})
+    needed = (
+        *_runtimes(reading, plan, claimed.ready if claimed is not None else None),
+        make.service("projector", ready=projecting.ready),
+        reading.service("api", url=plan.api_url, ready=answers(http, f"{plan.api_url}/readyz")),
+    )
+    beside: tuple[Child, ...] = ()
+    if plan.insights_url:
+        url = plan.insights_url
+        ready = answers(http, f"{url}/healthz")
+        beside += (make.service("insights", needed="never", url=url, ready=ready),)
+    if plan.settings.audit_key or plan.settings.audit_key_file:
+        keys = {name: plan.environ[name] for name in SIGNING_KEYS if name in plan.environ}
+        beside += (make.service("auditor", needed="to begin", more=keys),)
+    return Services(needed=needed, beside=beside)
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """What all services have in common."""
+
+    environ: Mapping[str, str] = field(repr=False)
+
+    def service(
+        self,
+        module: str,
+        *,
+        name: str = "",
+        needed: Needed = "always",
+        url: str = "",
+        ready: Ready | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> Child:
+        return Child(
+            name=name or module,
+            needed=needed,
+            argv=(sys.executable, "-P", "-m", f"loomlog.services.{module}.main"),
+            environment={**self.environ, **(more or {})},
+            url=url,
+            ready=ready,
+            ready_timeout_s=READY_TIMEOUT_S,
+            stop_timeout_s=STOP_TIMEOUT_S,
+        )
+
+
+def _runtimes(make: _Maker, plan: Plan, ready: Ready | None) -> tuple[Child, ...]:
+    if plan.runtimes == 1:
+        return (make.service("runtime", ready=ready),)
+    replica = plan.environ.get("LOOMLOG_REPLICA_ID", "").strip()
+    return tuple(
+        make.service(
+            "runtime",
+            name=f"runtime-{number}",
+            ready=ready,
+            # Two processes of one name would look like one in claims and metrics.
+            more={"LOOMLOG_REPLICA_ID": f"{replica}-{number}"} if replica else None,
+        )
+        for number in range(1, plan.runtimes + 1)
+    )
+
+
+async def _claimed(plan: Plan, kafka: str, probes: AsyncExitStack) -> Claimed:
+    topics = wanted_topics(plan.settings.replication_factor, plan.environ)
+    partitions = next(topic.partitions for topic in topics if topic.name == EVENTS_TOPIC)
+    claimed = Claimed(kafka_options(plan.settings, "loomlog-up", bootstrap=kafka), partitions)
+    probes.push_async_callback(claimed.close)
+    await claimed.begin()
+    return claimed

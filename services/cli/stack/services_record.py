@@ -1,0 +1,51 @@
+"""wiring.json in the state folder: what the services of the running stack were told, for other terminals.
+
+stack.json (stack/record.py) knows processes; this knows what they are for: where the API answers, which folder is
+reviewed, how many runtimes. It is written when everything is ready and removed when the stack stops, so it also says
+that `up` has finished.
+
+Before: wiring.py writes it. After: settings.py reads it for every command.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from loomlog.services.cli.stack.home import write_atomically
+
+FILE = "wiring.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """Addresses and folders of a running stack. `source` and `out` are those of the volumes of these names."""
+
+    supervisor_pid: int
+    api_url: str
+    insights_url: str
+    """Empty without insights."""
+    source: str
+    out: str
+    """Both empty when the configuration has no such volume."""
+    open_mode: bool
+    runtimes: int
+    configuration: tuple[str, ...]
+    """The files, bottom first."""
+    ready_after_s: float
+
+
+def save_wiring(root: Path, wiring: Wiring) -> None:
+    write_atomically(root / FILE, json.dumps(asdict(wiring), indent=2) + "\n")
+
+
+def forget_wiring(root: Path) -> None:
+    (root / FILE).unlink(missing_ok=True)
+
+
+def load_wiring(root: Path) -> Wiring | None:
+    """None when there is none, or it cannot be read: the defaults then have to do."""
+    try:
+        found = json.loads((root / FILE).read_text("utf-8"))
+        return Wiring(**{**found, "configuration": tuple(found["configuration"])})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

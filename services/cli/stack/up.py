@@ -1,0 +1,115 @@
+"""`loomlog up` and `loomlog down`: the whole stack in the foreground until Ctrl-C, or detached; and stopping it.
+
+Before: main.py. After: standing.py, detached.py, stack/shutdown.py.
+"""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from loomlog.services.cli.commands import run
+from loomlog.services.cli.settings import CliSettings, cli_settings
+from loomlog.services.cli.stack.detached import start_detached
+from loomlog.services.cli.stack.foreground import Standing, Steps, require_none_runs, standing_stack
+from loomlog.services.cli.stack.home import open_home
+from loomlog.services.cli.stack.local import ended_by_signals
+from loomlog.services.cli.stack.plan import Folders, Plan, plan
+from loomlog.services.cli.stack.shutdown import stop_stack
+from loomlog.services.cli.terminal.output import DIM, NAME, ODD, console
+
+Runtimes = Annotated[int, typer.Option("--runtimes", help="Processes that own partitions and run agents.")]
+
+
+def up(
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when everything is ready.")] = False,
+    runtimes: Runtimes = 1,
+) -> None:
+    """Start broker, Postgres, topics and all services; stay until Ctrl-C."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    require_none_runs(cli)
+    if detach:
+        start_detached(cli, runtimes, console())
+    else:
+        run(_up(cli, runtimes, console()))
+
+
+def down() -> None:
+    """Stop everything that runs in this state folder, also what an earlier stack left behind."""
+    cli = cli_settings(os.environ, working_directory=Path.cwd())
+    out = console()
+    if not cli.home.root.is_dir():
+        out.print(f"Nothing runs: there is no state folder {cli.home.root}.")
+        return
+    began = time.monotonic()
+    # Not open_home: what runs on a full disk can be stopped too.
+    stopped = run(stop_stack(cli.home, out.print))
+    if stopped:
+        took_s = time.monotonic() - began
+        out.print(f"Stopped in {took_s:.1f} s. Everything is kept in {cli.home.root}; `loomlog up` goes on.")
+    else:
+        out.print(f"Nothing was running in {cli.home.root}.")
+
+
+async def prepared(cli: CliSettings, steps: Steps, *, runtimes: int = 1, folders: Folders | None = None) -> Plan:
+    """The plan of a stack. What an earlier one left running is stopped first: it may hold our ports."""
+    home = await asyncio.to_thread(open_home, cli.home.root)
+    if cli.stack.half_dead:
+        await stop_stack(home, steps.say)
+    return await asyncio.to_thread(lambda: plan(cli, working_directory=Path.cwd(), runtimes=runtimes, folders=folders))
+
+
+async def _up(cli: CliSettings, runtimes: int, out: Console) -> None:
+    steps = Steps(out, time.monotonic)
+    out.print(Text.assemble("loomlog starts in ", (str(cli.home.root), NAME)))
+    with ended_by_signals():
+        made = await prepared(cli, steps, runtimes=runtimes)
+        say_configuration(made, steps, out)
+        async with standing_stack(cli, made, steps) as standing:
+            await standing.complete()
+            say_where(standing, out)
+            out.print()
+            out.print("Try it:")
+            out.print(Text.assemble("  loomlog run assistant ", ('"What is an event log good for?"', NAME)))
+            out.print("  loomlog review              an agent reviews this folder")
+            out.print("  loomlog status              what runs, how far it is")
+            out.print(Text("Ctrl-C stops everything; nothing is lost.", style=DIM))
+            await standing.wait()
+    out.print(f"Stopped. Everything is kept in {cli.home.root}; `loomlog up` goes on.")
+
+
+def say_configuration(made: Plan, steps: Steps, out: Console) -> None:
+    """Which files were read, and what is odd about them."""
+    files = ", ".join(_shown(file) for file in made.files) or "none"
+    steps.say(f"configuration: {files}")
+    for warning in made.warnings:
+        out.print(Text(f"          {warning}", style=ODD))
+
+
+def say_where(standing: Standing, out: Console) -> None:
+    """The addresses of what runs."""
+    made = standing.plan
+    out.print()
+    _line(out, "API", made.api_url, "documentation at /v1/docs")
+    if made.insights_url:
+        _line(out, "Insights", f"{made.insights_url}/insights", "/metrics for Prometheus")
+    _line(out, "Broker", standing.stack.kafka, "")
+    _line(out, "Logs", _shown(standing.cli.home.logs), "")
+    if made.open_mode:
+        out.print(
+            Text("  No token is set: whoever is on this machine may use it. LOOMLOG_AUTH_TOKEN closes it.", style=ODD)
+        )
+
+
+def _line(out: Console, name: str, value: str, remark: str) -> None:
+    out.print(Text.assemble("  ", (f"{name:<10}", DIM), (value, NAME), (f"  {remark}" if remark else "", DIM)))
+
+
+def _shown(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

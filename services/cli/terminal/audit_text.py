@@ -1,0 +1,127 @@
+"""An audit in words, and as JSON with the same names.
+
+Before: audit.py. After: output.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from loomlog.services.cli.log.reader import PREFIX
+from loomlog.services.cli.terminal.formatting import counted, duration, number
+from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD
+from loomlog.services.core.audit.findings import Finding, Kind
+from loomlog.services.core.audit.verify import Report
+
+SHOWN = 50
+"""Findings of a kind shown to people; programs get all that are kept."""
+
+
+def as_json(reports: Sequence[Report], seconds: float) -> dict[str, Any]:
+    """The whole audit."""
+    records = sum(report.records for report in reports)
+    return {
+        "clean": all(report.is_clean for report in reports),
+        "records": records,
+        "seconds": round(seconds, 3),
+        "records_per_s": round(records / seconds) if seconds > 0 else 0,
+        "violations": sum(_violations(report) for report in reports),
+        "partitions": [_report_json(report) for report in reports],
+    }
+
+
+def _report_json(report: Report) -> dict[str, Any]:
+    newest = report.newest
+    return {
+        "topic": report.topic,
+        "partition": report.partition,
+        "clean": report.is_clean,
+        "first_offset": report.first_offset,
+        "next_offset": report.next_offset,
+        "records": report.records,
+        "events": report.events,
+        "claims": report.claims,
+        "stale": report.stale,
+        "live_runs": report.live_runs,
+        "signed_records": report.signed_records,
+        "unsigned": report.unsigned,
+        "covered": report.covered,
+        "keys": [asdict(one) for one in report.ranges],
+        "unknown_keys": dict(report.unknown_keys),
+        "newest_checkpoint": None
+        if newest is None
+        else {"next_offset": newest.next_offset, "chain": newest.chain.hex(), "at_ms": newest.at_ms},
+        "run": None if report.watched is None else asdict(report.watched),
+        "uncounted": report.uncounted,
+        "findings": [
+            {**asdict(finding), "kind": finding.kind.value, "violation": finding.kind.is_violation}
+            for finding in report.findings
+        ],
+    }
+
+
+def print_reports(out: Console, reports: Sequence[Report], seconds: float) -> None:
+    """The audit for people."""
+    for report in reports:
+        _print_report(out, report)
+    kinds: dict[Kind, int] = {}
+    for report in reports:
+        for finding in report.findings:
+            kinds[finding.kind] = kinds.get(finding.kind, 0) + 1
+            if kinds[finding.kind] <= SHOWN:
+                out.print(_line(finding))
+    for kind, count in kinds.items():
+        if count > SHOWN:
+            out.print(Text(f"{kind.value}: {number(count - SHOWN)} more; --json lists them", style=DIM))
+    records, violations = sum(r.records for r in reports), sum(_violations(r) for r in reports)
+    speed = f"{counted(records, 'record')} in {duration(seconds)} ({number(round(records / max(seconds, 0.001)))}/s)"
+    if violations:
+        out.print(Text(f"{counted(violations, 'violation')}; {speed}", style=BAD))
+    elif any(report.unknown_keys for report in reports) or not any(report.newest for report in reports):
+        out.print(Text(f"nothing contradicts, and nothing is signed; {speed}", style=ODD))
+    else:
+        out.print(Text(f"nothing contradicts what was signed; {speed}", style=GOOD))
+
+
+def _print_report(out: Console, report: Report) -> None:
+    place = f"{report.topic.removeprefix(PREFIX)}/{report.partition}"
+    signed = f"{number(report.signed_records)} signed"
+    keys = ", ".join(f"{one.key_id} to {one.next_offset}" for one in report.ranges)
+    parts = [f"{counted(report.records, 'record')}", signed + (f" ({keys})" if keys else "")]
+    if report.unsigned:
+        parts.append(f"{number(report.unsigned)} not signed yet")
+    if report.stale:
+        parts.append(f"{number(report.stale)} stale")
+    verdict = (
+        Text("clean", style=GOOD) if report.is_clean else Text(counted(_violations(report), "violation"), style=BAD)
+    )
+    out.print(Text.assemble((f"{place:<14}", NAME), "  ", verdict, (f"  {', '.join(parts)}", DIM)))
+    watched = report.watched
+    if watched is not None and watched.seq:
+        state = "ended" if watched.ended else "open"
+        where = f"offsets {watched.first_offset} to {watched.last_offset}, {state}"
+        out.print(Text.assemble((watched.run_id, NAME), (f"  {counted(watched.seq, 'event')}, {where}", DIM)))
+
+
+def _line(finding: Finding) -> Text:
+    place = f"{finding.topic.removeprefix(PREFIX)}/{finding.partition}"
+    if finding.offset >= 0:
+        place += f":{finding.offset}"
+    if finding.count > 1:
+        place += f" ({counted(finding.count, 'record')})"
+    what = f"  {finding.run_id}" if finding.run_id else ""
+    what += f" seq {finding.seq}" if finding.seq >= 0 else ""
+    style = BAD if finding.kind.is_violation else DIM
+    return Text.assemble(
+        (f"{finding.kind.value:<14}", style),
+        place,
+        (what, NAME),
+        (f"  {finding.detail}" if finding.detail else "", DIM),
+    )
+
+
+def _violations(report: Report) -> int:
+    return report.uncounted + sum(finding.kind.is_violation for finding in report.findings)

@@ -1,0 +1,108 @@
+"""A record of the log in words: on one line, and whole.
+
+    04:26:10.123  run.events/0:84  r_7m17...  seq 1  RunStarted  definition=reviewer segments=1 item
+
+Which fields a record has is the schema's business, so nothing here knows one of them by name: what is empty is left
+out, lists are counted, records inside say their name.
+
+Before: events.py, replay.py. After: the terminal.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from loomlog.projections.frames.frame_json import moment
+from loomlog.services.cli.log.reader import CLAIM, STALE, UNREADABLE, RecordView, plain
+from loomlog.services.cli.terminal.formatting import counted, one_line
+from loomlog.services.cli.terminal.output import BAD, DIM, NAME, ODD
+
+VALUE_CHARACTERS = 40
+"""Of one field of a record on its line."""
+IN_THE_ID = ("run_id", "session_id", "agent_id", "request_sha256")
+"""Fields that repeat the run's id, and one that only a program compares."""
+
+
+def line_of(view: RecordView) -> Text:
+    """A record on one line."""
+    time_of_day = moment(view.at_ms).strftime("%H:%M:%S.%f")[:-3] if view.at_ms else " " * 12
+    line = Text.assemble((time_of_day, DIM), "  ", (view.position, NAME))
+    if view.kind == CLAIM:
+        line.append(f"  Claim  term is {view.offset} now", style=ODD)
+    elif view.kind == UNREADABLE:
+        line.append(f"  unreadable: {one_line(view.error, 120)}", style=BAD)
+        return line
+    else:
+        line.append(f"  {view.run_id or view.key}" if view.run_id or view.key else "", style=DIM)
+        line.append(f"  seq {view.seq}" if view.seq >= 0 else "", style=DIM)
+        line.append(f"  {view.type}", style=BAD if view.kind == STALE else "bold")
+    if view.kind == STALE:
+        line.append(f"  stale: term {view.term}, in force is {view.term_in_force}", style=BAD)
+    said = fields_of(view.payload, skip=IN_THE_ID)
+    line.append(f"  {said}" if said else "", style=DIM)
+    return line
+
+
+def fitted(line: Text, out: Console) -> Text:
+    """The line cut to the terminal's width; a file gets it whole."""
+    if out.is_terminal:
+        line.truncate(out.width - 1, overflow="ellipsis")
+    return line
+
+
+def fields_of(payload: Mapping[str, Any], *, skip: tuple[str, ...] = ()) -> str:
+    """The fields that say something, short: values as they are, lists by their length, records by their name."""
+    parts = []
+    for name, value in plain(payload).items():
+        if name in skip or value in (None, "", 0, False, [], {}):
+            continue
+        if isinstance(value, dict):
+            shown = str(value.get("name") or value.get("sha256", "")[:12] or "")
+            if not shown:
+                continue
+        elif isinstance(value, list):
+            shown = counted(len(value), "item")
+        else:
+            shown = one_line(str(value), VALUE_CHARACTERS)
+        parts.append(f"{name}={shown}")
+    return " ".join(parts)
+
+
+def print_whole(out: Console, shown: Mapping[str, Any]) -> None:
+    if shown.get("stale"):
+        out.print(Text("stale: its writer had been replaced; everybody ignores this record", style=BAD))
+    for name, value in shown.items():
+        if name == "payload" or _says_nothing(value):
+            continue
+        if isinstance(value, Mapping):
+            for part, text in value.items():
+                out.print(Text.assemble((f"{name[:-1]:<14}", DIM), f"{part}: {text}"))
+        else:
+            out.print(Text.assemble((f"{name:<14}", DIM), str(value)))
+    for name, value in (shown.get("payload") or {}).items():
+        _print_value(out, name, value, "")
+
+
+def _says_nothing(value: Any) -> bool:
+    """Not 0: that is a partition, or an offset."""
+    return value is None or value is False or value in ("", [], {})
+
+
+def _print_value(out: Console, name: str, value: Any, indent: str) -> None:
+    if _says_nothing(value):
+        return
+    if isinstance(value, Mapping) and value:
+        out.print(Text.assemble(indent, (name, DIM)))
+        for part, inner in value.items():
+            _print_value(out, str(part), inner, indent + "  ")
+    elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+        for number, inner in enumerate(value):
+            _print_value(out, f"{name}[{number}]", inner, indent)
+    elif isinstance(value, str) and "\n" in value:
+        out.print(Text.assemble(indent, (name, DIM)))
+        for text in value.splitlines():
+            out.print(Text(f"{indent}  | {text}"))
+    else:
+        out.print(Text.assemble(indent, (f"{name:<14}", DIM), " ", str(value)))

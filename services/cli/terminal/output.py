@@ -1,0 +1,84 @@
+"""Where output goes: people read a console, programs get JSON on stdout and nothing else there.
+
+Colour only when stdout is a terminal (rich looks, and honours NO_COLOR). Lines are never wrapped: a path or an id that
+is broken in two cannot be copied.
+
+Before: every command. After: the terminal, or the program behind the pipe.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.text import Text
+
+from loomlog.services.cli.terminal.formatting import visible
+
+DIM, GOOD, BAD, ODD, NAME = "dim", "green", "red", "yellow", "cyan"
+"""The few styles there are: side matters, well, wrong, worth a look, what something is called."""
+
+FACT_COLUMNS = 12
+"""Of the names of facts; the longest has ten characters."""
+
+
+class Terminal(Console):
+    """A console that nothing printed to it can control: most of what is printed was said by models and files."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(_harmless(one) for one in objects), **options)
+
+
+def console() -> Console:
+    """For people. Made when a command begins, because stdout may be another one in the next."""
+    return Terminal()
+
+
+def error_console() -> Console:
+    return Terminal(stderr=True)
+
+
+def fact(name: str, value: str) -> Text:
+    """A line that says one thing: what it is called, then what it is."""
+    return Text.assemble((f"{name:<{FACT_COLUMNS}}", DIM), value)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document, indented for a terminal and on one line for a program."""
+    options = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
+    print(orjson.dumps(value, option=options | orjson.OPT_NON_STR_KEYS, default=str).decode())
+
+
+def print_json_line(value: Any) -> None:
+    """One of several JSON documents, a line each; out at once, because whoever reads may be waiting for it."""
+    print(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS, default=str).decode(), flush=True)
+
+
+def print_table(
+    out: Console, head: Sequence[str], rows: Sequence[Sequence[str | Text]], *, right: Sequence[int] = ()
+) -> None:
+    """Columns as wide as they need to be, `right` ones aligned right; a plain table that greps and copies well."""
+    texts = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    widths = [max([len(name), *(row[column].cell_len for row in texts)]) for column, name in enumerate(head)]
+    for row in ([Text(name, style=DIM) for name in head], *texts):
+        line = Text()
+        for column, cell in enumerate(row):
+            space = " " * (widths[column] - cell.cell_len)
+            is_last = column == len(row) - 1
+            line.append(space if column in right else "")
+            line.append_text(cell)
+            line.append("" if is_last else ("" if column in right else space) + "  ")
+        line.rstrip()
+        out.print(line)
+
+
+def _harmless(printed: Any) -> Any:
+    if isinstance(printed, str):
+        return visible(printed)
+    if isinstance(printed, Text):
+        printed.plain = visible(printed.plain)  # of the same length, so styles stay where they are
+    return printed

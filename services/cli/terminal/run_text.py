@@ -1,0 +1,112 @@
+"""A run in words: which it is, as a row of a table, its facts, how it ended.
+
+Before: runs.py, live.py, with the JSON of the API. After: the terminal.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from loomlog.services.cli.http.run_stream import RunIds
+from loomlog.services.cli.terminal.formatting import ago, counted, duration, money, number, one_line
+from loomlog.services.cli.terminal.output import BAD, DIM, GOOD, NAME, ODD, fact
+
+STATUS_STYLE = {"completed": GOOD, "failed": BAD, "cancelled": ODD, "quarantined": BAD}
+
+
+def run_line(ids: RunIds) -> Text:
+    """Which run it is, and where in the log it begins."""
+    line = Text.assemble(("run ", DIM), (ids.run_id, NAME), ("  session ", DIM), ids.session_id)
+    if ids.position:
+        line.append_text(Text.assemble(("  event ", DIM), ids.position))
+    return line
+
+
+def seconds_of(row: Mapping[str, Any]) -> float:
+    """How long a run took, or has taken up to its last event."""
+    began, ended = (datetime.fromisoformat(row[name]) for name in ("started_at", "last_event_at"))
+    return max(0.0, (ended - began).total_seconds())
+
+
+def ended_line(row: Mapping[str, Any]) -> Text:
+    """How a run ended and what it took."""
+    usage = row["usage"]
+    read = sum(usage[name] for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"))
+    status = "quarantined" if row["quarantined"] else row["status"]
+    why = row["stop_reason"] or row["error_code"] or ""
+    spent = (
+        f"{counted(row['iterations'], 'turn')}, {counted(row['tool_calls'], 'tool call')}, "
+        f"{number(read)} tokens in, {number(usage['output_tokens'])} out, "
+        f"{money(row['cost_micros'], row['currency'] or '')}, {duration(seconds_of(row))}"
+    )
+    named = f" ({why})" if why and why != status else ""
+    return Text.assemble((f"{status}{named}", STATUS_STYLE.get(status, "")), ("  " + spent, DIM))
+
+
+def table_row(row: Mapping[str, Any], now: datetime) -> tuple[str | Text, ...]:
+    """RUN, AGENT, STATUS, TURNS, CALLS, TOKENS, COST, TOOK, STARTED."""
+    usage = row["usage"]
+    status = shown_status(row)
+    began = datetime.fromisoformat(row["started_at"])
+    took_s = seconds_of(row) if row["completed_at"] else (now - began).total_seconds()
+    return (
+        Text(row["run_id"], style=NAME),
+        one_line(row["agent"], 32),
+        Text(status, style=STATUS_STYLE.get(status, ODD)),
+        str(row["iterations"]),
+        str(row["tool_calls"]),
+        number(usage["input_tokens"] + usage["output_tokens"]),
+        money(row["cost_micros"], row["currency"] or ""),
+        duration(took_s),
+        ago((now - began).total_seconds()),
+    )
+
+
+def shown_status(row: Mapping[str, Any]) -> str:
+    """What a list says: the status, or what a run under way waits for."""
+    if row["quarantined"]:
+        return "quarantined"
+    if row.get("paused"):
+        return "paused"
+    if row.get("pause_requested"):
+        return "pausing"
+    if row.get("awaited_state"):
+        return "asking"
+    return "parked" if row["parked"] else str(row["status"])
+
+
+def _context(row: Mapping[str, Any]) -> str:
+    """How full the context is, and how often it was made smaller."""
+    gauge, times = row.get("context"), row.get("compactions") or 0
+    if gauge is None:
+        return ""
+    often = f", compacted {counted(times, 'time')}" if times else ""
+    return f"{number(gauge['used_tokens'])} of {number(gauge['max_tokens'])} tokens ({gauge['used_pct']:g} %){often}"
+
+
+def print_facts(out: Console, row: Mapping[str, Any]) -> None:
+    """What is known of the run, a line each."""
+    forked = row.get("forked_from")
+    facts = {
+        "run": row["run_id"],
+        "agent": f"{row['agent']} ({row['provider']}/{row['model']})",
+        "session": row["session_id"],
+        "handle": row["agent_id"],
+        "user": f"{row['user_id']} of tenant {row['tenant_id']}",
+        "status": row["status"],
+        "paused": (row.get("pause_reason") or "yes") if row.get("pause_requested") else "",
+        "quarantine": row["quarantine_error"] or "",
+        "context": _context(row),
+        "started": row["started_at"],
+        "ended": row["completed_at"] or "",
+        "continues": row["continues_run_id"] or "",
+        "forked": "" if forked is None else f"from {forked['run_id']} at {forked['seq']}",
+        "imported": f"from {row['imported_from']}" if row.get("imported_from") else "",
+        "position": row["position"],
+    }
+    for name, value in facts.items():
+        if value:
+            out.print(fact(name, value))

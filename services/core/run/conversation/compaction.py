@@ -1,0 +1,390 @@
+"""Compaction: at a turn boundary the conversation is replaced by a summary and its last messages.
+
+    asked for by    manual  CompactRun, of a run that is parked          self  the run, with its Context tool
+                    auto    the context is as full as its definition says, at most every other turn
+    then            CompactionRequested (how it is split)  ->  the summary call  ->  ContextCompacted | CompactionFailed
+    and then        what would have come without it: the next model call, the pause, the parking, the end of a seed
+
+A compaction that fails changes nothing but the bill. The summary call is never retried: the next occasion is a turn or
+two away. A call that was lost with its owner is made again, unless the run is to pause meanwhile.
+
+A seed is a run without a turn of its own: it holds the conversation of a session for the runs that go on with it, as it
+is or in a summary, so that a session that is over can be compacted or given to another agent.
+
+Before: splitting.py says what stays. After: decide.py adds what follows; services/runtime makes the call.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from loomlog.schemas.conversation import Message
+from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.generated.run_events import (
+    CommandRefused,
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
+    Event,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+)
+from loomlog.schemas.generated.values import AgentDefinition, Compaction
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import Compact, Recover, Refusal, Summarised, SummaryFailed
+from loomlog.services.core.run.conversation.compaction_split import Split, compacted, estimate_tokens, left_out, split
+from loomlog.services.core.run.conversation.conversation import at_boundary, used_tokens
+from loomlog.services.core.run.evolve import evolve
+from loomlog.services.core.run.run_facts import NO_USAGE, Facts, Pause
+from loomlog.services.core.run.state import Absent, AwaitingModel, Compacting, Live, Parked, State
+from loomlog.services.core.run.turns.code_agents import is_code_agent
+
+Wish = TypeVar("Wish", bool, int, str)
+MANUAL, AUTO, SELF = "manual", "auto", "self"
+COPY, COMPACT = "copy", "compact"
+"""What a seed does with the conversation it begins with."""
+SEEDS = (COPY, COMPACT)
+BUSY = "run_busy"
+NOTHING = "nothing_to_compact"
+EMPTY_SOURCE = "empty_source"
+"""Codes of refusals."""
+NO_GAIN, EMPTY, CUT, INTERRUPTED = "no_gain", "empty", "cut", "interrupted"
+"""Kinds of failure that are no failure of the provider."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What is said about compaction, with the defaults of the reference. Percentages of 100."""
+
+    enabled: bool = False
+    target_percentage: int = 10
+    keep_last_n: int = 4
+    keep_first: bool = True
+    autocompact_at_pct: int = 80
+
+
+DEFAULT = Policy()
+
+
+def policy_of(definition: AgentDefinition) -> Policy:
+    """The policy a run of this definition follows."""
+    said = definition.compaction
+    if said is None:
+        return DEFAULT
+    return Policy(
+        enabled=DEFAULT.enabled if said.enabled is None else said.enabled,
+        # A StartRun of a microservice may say anything; transports refuse what is out of range.
+        target_percentage=_within(said.target_percentage or DEFAULT.target_percentage, limits.TARGET_PCT),
+        keep_last_n=DEFAULT.keep_last_n if said.keep_last_n is None else said.keep_last_n,
+        keep_first=DEFAULT.keep_first if said.keep_first is None else said.keep_first,
+        autocompact_at_pct=_within(said.autocompact_at_pct or DEFAULT.autocompact_at_pct, limits.AUTO_PCT),
+    )
+
+
+def wishes_of(text: str) -> Compaction | None:
+    """The wishes in a JSON object of a model; None when it says nothing. What is not of its type is not heard."""
+    try:
+        said = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    values: dict[str, object] = said
+
+    def of(name: str, kind: type[Wish]) -> Wish | None:
+        value = values.get(name)
+        return value if isinstance(value, kind) and not (kind is int and isinstance(value, bool)) else None
+
+    return Compaction(
+        enabled=of("enabled", bool),
+        target_percentage=of("target_percentage", int),
+        keep_last_n=of("keep_last_n", int),
+        keep_first=of("keep_first", bool),
+        autocompact_at_pct=of("autocompact_at_pct", int),
+        model=of("model", str) or "",
+    )
+
+
+def _within(value: int, bounds: tuple[int, int]) -> int:
+    return min(max(value, bounds[0]), bounds[1])
+
+
+def merged(base: Compaction | None, over: Compaction | None) -> Compaction | None:
+    """`over` wins in every field it sets; a model of another provider comes with it."""
+    if base is None or over is None:
+        return over or base
+    return Compaction(
+        enabled=base.enabled if over.enabled is None else over.enabled,
+        target_percentage=over.target_percentage or base.target_percentage,
+        keep_last_n=base.keep_last_n if over.keep_last_n is None else over.keep_last_n,
+        keep_first=base.keep_first if over.keep_first is None else over.keep_first,
+        autocompact_at_pct=over.autocompact_at_pct or base.autocompact_at_pct,
+        provider=over.provider if over.model else base.provider,
+        model=over.model or base.model,
+        memory_flush=base.memory_flush if over.memory_flush is None else over.memory_flush,
+    )
+
+
+# --- when ------------------------------------------------------------------------------------------------------------
+
+
+def due_after(state: State, told: list[Event], at_ms: int) -> CompactionRequested | None:
+    """What is due at the turn boundary after these events; None = the next turn. The run is not held by a pause."""
+    wishes = any(getattr(event, "asks_compaction", False) for event in told)
+    facts: Facts | None = getattr(state, "facts", None)
+    if facts is None or not (wishes or may_be_due(facts)):
+        return None
+    for event in told:
+        state = evolve(state, event, at_ms)
+    after: Facts | None = getattr(state, "facts", None)
+    return due(after) if after is not None else None
+
+
+def due_first(
+    state: Absent, started: list[Event], definition: AgentDefinition, at_ms: int
+) -> CompactionRequested | None:
+    """What is due before the first turn of a run that goes on with a session; None = the first turn."""
+    if not state.history or not policy_of(definition).enabled:
+        return None
+    after: State = state
+    for event in started:
+        after = evolve(after, event, at_ms)
+    assert isinstance(after, AwaitingModel)
+    return due(after.facts)
+
+
+def may_be_due(facts: Facts) -> bool:
+    """Whether it is worth looking: the answer is no for most runs, and costs them nothing."""
+    return facts.compactions.is_wished or policy_of(facts.definition).enabled
+
+
+def due(facts: Facts) -> CompactionRequested | None:
+    """The compaction before the next turn."""
+    if facts.compactions.is_wished:
+        return requested(facts, SELF)
+    policy = policy_of(facts.definition)
+    window, next_turn = facts.max_context_tokens, facts.turns + 1
+    if not policy.enabled or not window or next_turn <= facts.compactions.last_turn + 1:
+        return None
+    if used_tokens(at_boundary(facts)) * 100 < window * policy.autocompact_at_pct:
+        return None
+    return requested(facts, AUTO)
+
+
+def requested(facts: Facts, trigger: str) -> CompactionRequested | None:
+    """The intent; None when there is nothing that could be left out, as in the record that a script goes on from."""
+    if is_code_agent(facts.definition):
+        return None
+    policy = policy_of(facts.definition)
+    messages = at_boundary(facts).messages
+    how = split(
+        messages,
+        keep_last_n=policy.keep_last_n,
+        keep_first=policy.keep_first,
+        tail_tokens_max=facts.max_context_tokens * limits.COMPACTION_TAIL_PCT // 100,
+    )
+    if how is None:
+        return None
+    said, current = facts.definition.compaction or Compaction(), facts.current
+    return CompactionRequested(
+        number=facts.compactions.count + 1,
+        turn=facts.turns + 1,
+        trigger=trigger,
+        keep_n=how.keep_n,
+        keep_first=how.keep_first,
+        before_tokens=estimate_tokens(messages),
+        # A wish names a model of the definition's provider, which the run may have left.
+        provider=said.provider or (facts.definition.provider if said.model else current.provider),
+        model=said.model or current.model,
+    )
+
+
+def compact(state: State, order: Compact) -> list[Event]:
+    """Somebody wants a run compacted that waits for input; any other is busy."""
+    if not isinstance(state, Live):
+        return []
+    facts = state.facts
+    if not isinstance(state, Parked) or facts.pauses:
+        why = "is paused: resume it first" if facts.pauses else "is in the middle of a turn: wait until it is parked"
+        return [CommandRefused(code=BUSY, message=f"{BUSY}: the run {facts.run_id} {why}")]
+    intent = requested(facts, MANUAL)
+    return [intent if intent is not None else _nothing(facts)]
+
+
+# --- what comes of it ------------------------------------------------------------------------------------------------
+
+
+def summarised(state: State, order: Summarised) -> ContextCompacted | CompactionFailed | None:
+    """The end of the compaction with this summary; None when nobody waits for it any more."""
+    if not _is_awaited(state, order):
+        return None
+    assert isinstance(state, Compacting)
+    facts = state.facts
+    if order.is_cut:
+        # Its end is what would be missed most, and nobody could ever tell.
+        return _failed(state, order, CUT, "the summary was cut off at the bound of its length")
+    summary = order.summary
+    shorter = compacted(facts.messages, summary, state.split) if summary else ()
+    after = estimate_tokens(shorter)
+    if not summary or after >= state.before_tokens:
+        kind = NO_GAIN if summary else EMPTY
+        why = (
+            f"the conversation would have {after} tokens instead of {state.before_tokens}"
+            if summary
+            else "the model gave no summary"
+        )
+        return _failed(state, order, kind, why)
+    return ContextCompacted(
+        number=state.number,
+        attempt=state.attempt,
+        turn=facts.turns + 1,
+        trigger=state.trigger,
+        summary=summary,
+        before_tokens=state.before_tokens,
+        after_tokens=after,
+        keep_n=state.keep_n,
+        keep_first=state.keep_first,
+        usage=order.usage,
+        provider=order.provider,
+        model=order.model,
+        cost_micros=order.cost_micros,
+        currency=order.currency,
+        duration_ms=order.duration_ms,
+        credential_source=order.credential_source,
+        credential_scope=order.credential_scope,
+    )
+
+
+def not_summarised(state: State, order: SummaryFailed) -> CompactionFailed | None:
+    """The end of the compaction whose call failed; None when nobody waits for it any more."""
+    if not _is_awaited(state, order):
+        return None
+    assert isinstance(state, Compacting)
+    return replace(_failure(state, order.kind, order.message), duration_ms=order.duration_ms)
+
+
+def lost(state: Compacting, order: Recover) -> CompactionRequested | CompactionFailed | None:
+    """What follows for a summary call whose owner is lost or did not begin it; None while it is still under way."""
+    if ("compact", state.number, 0, state.attempt) in order.still_running:
+        return None
+    if state.facts.pauses or (not state.not_begun and state.losses + 1 >= limits.COMPACTION_LOSSES_MAX):
+        return _failure(state, INTERRUPTED, "the owner of the run was lost before the summary call returned")
+    return CompactionRequested(
+        number=state.number,
+        attempt=state.attempt + 1,
+        turn=state.facts.turns + 1,
+        trigger=state.trigger,
+        keep_n=state.keep_n,
+        keep_first=state.keep_first,
+        before_tokens=state.before_tokens,
+        provider=state.provider,
+        model=state.model,
+    )
+
+
+def wrong_seed(
+    history: tuple[Message, ...], command: StartRun, definition: AgentDefinition | None, pauses: tuple[Pause, ...]
+) -> Refusal | None:
+    """Why a session cannot be held by this seed."""
+    if command.seed not in SEEDS or not command.session_id or command.segments or command.prompt:
+        why = f"a seed is {' or '.join(SEEDS)}, goes on with a session and says nothing itself"
+        return Refusal(code="bad_request", message=why)
+    return empty_or_held(history, command.seed, pauses) or _too_short(history, definition)
+
+
+def empty_or_held(history: tuple[Message, ...], seed: str, pauses: tuple[Pause, ...]) -> Refusal | None:
+    """Why this conversation cannot be held now."""
+    if not history:
+        return Refusal(code=EMPTY_SOURCE, message=f"{EMPTY_SOURCE}: nothing was said in the session")
+    if pauses and seed == COMPACT:
+        return Refusal(code="runtime_paused", message=f"no summary is made while it is paused: {pauses[0].reason}")
+    return None
+
+
+def first_of_seed(state: State, started: list[Event], at_ms: int) -> list[Event]:
+    """What follows the start of a seed: the summary that was asked for, or its end."""
+    for event in started:
+        state = evolve(state, event, at_ms)
+    assert isinstance(state, AwaitingModel)
+    facts = state.facts
+    intent = requested(facts, MANUAL) if facts.seed == COMPACT else None
+    return [intent if intent is not None else end_of_seed(facts, None)]
+
+
+def _too_short(history: tuple[Message, ...], definition: AgentDefinition | None) -> Refusal | None:
+    """Only a session that could be shorter is worth a run of its own."""
+    policy = policy_of(definition) if definition is not None else DEFAULT
+    if split(history, keep_last_n=policy.keep_last_n, keep_first=policy.keep_first) is not None:
+        return None
+    return Refusal(code=NOTHING, message=f"{NOTHING}: the conversation is too short")
+
+
+def end_of_seed(facts: Facts, failure: CompactionFailed | None) -> RunCompleted | RunFailed:
+    """A seed has done what it is for, or could not."""
+    if failure is not None and failure.kind != NO_GAIN:
+        error = f"the conversation could not be summarised: {failure.message}"
+        return RunFailed(
+            code="compaction_failed",
+            error=error[: limits.ERROR_TEXT_MAX],
+            usage=facts.usage,
+            cost_micros=facts.cost_micros,
+            currency=facts.currency,
+        )
+    return RunCompleted(
+        stop_reason="compacted" if facts.compactions.count and failure is None else "seeded",
+        usage=facts.usage,
+        cost_micros=facts.cost_micros,
+        currency=facts.currency,
+    )
+
+
+def parks(state: Compacting) -> bool:
+    """Whether the run was parked and has nothing to answer."""
+    return state.trigger == MANUAL and not state.facts.seed and not state.facts.waiting_inputs
+
+
+def parked_again(facts: Facts) -> RunParked:
+    return RunParked(since_turn=facts.turns)
+
+
+def summary_tokens(facts: Facts, how: Split) -> int:
+    """How long a summary may be, in tokens."""
+    wanted = estimate_tokens(left_out(facts.messages, how)) * policy_of(facts.definition).target_percentage // 100
+    return min(max(wanted, limits.SUMMARY_TOKENS_MIN), limits.SUMMARY_TOKENS_MAX)
+
+
+def _is_awaited(state: State, order: Summarised | SummaryFailed) -> bool:
+    return isinstance(state, Compacting) and (state.number, state.attempt) == (order.number, order.attempt)
+
+
+def _nothing(facts: Facts) -> CommandRefused:
+    return CommandRefused(code=NOTHING, message=f"{NOTHING}: the conversation of {facts.run_id} is too short")
+
+
+def _failed(state: Compacting, order: Summarised, kind: str, why: str) -> CompactionFailed:
+    return replace(
+        _failure(state, kind, why),
+        usage=order.usage,
+        provider=order.provider,
+        model=order.model,
+        cost_micros=order.cost_micros,
+        currency=order.currency,
+        duration_ms=order.duration_ms,
+        credential_source=order.credential_source,
+        credential_scope=order.credential_scope,
+    )
+
+
+def _failure(state: Compacting, kind: str, why: str) -> CompactionFailed:
+    return CompactionFailed(
+        number=state.number,
+        attempt=state.attempt,
+        turn=state.facts.turns + 1,
+        trigger=state.trigger,
+        kind=kind,
+        message=why[: limits.ERROR_TEXT_MAX],
+        usage=NO_USAGE,
+        provider=state.provider,
+        model=state.model,
+    )

@@ -1,0 +1,155 @@
+"""What a compaction leaves of a conversation: which messages stay, and the list that comes out.
+
+    before   u1  a1  u2  a2 (calls)  r2  a3  u3  a4 (calls)  r4
+             |   '----- left out -----'  '------ kept ------'
+             pinned
+    after    u1 + summary   "understood"   u3  a4 (calls)  r4
+
+The first text of a person is pinned (keep_first). The kept tail begins with a text of a person where it can, and is at
+most half the window. A run that works long on one text has no second one to begin with: its tail begins with an answer,
+whose calls keep their results; then the summary is what is answered, and nobody has to say "understood". So no call is
+ever parted from its result, roles take turns, and what is due an answer still ends the list.
+
+A summary and the words that take it in are marked (TextBlock.is_summary): they are nobody's text, so a later compaction
+neither pins nor counts them, and doing it twice changes nothing.
+
+Before: a conversation (state.py). After: compacting.py decides with it, state.py folds with it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.quick import quick
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.conversation.prompt import fence
+
+SUMMARY = "summary"
+"""The label a summary is fenced with: a model wrote it, and what it had read may have been anybody's."""
+HEADING = "What was said and done before, in a summary:"
+TAKEN_IN = "Understood. I have taken in the summary and go on from there."
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Which messages stay: the last `keep_n`, and in front of them the first text of a person."""
+
+    keep_n: int
+    keep_first: bool
+
+
+def split(messages: Sequence[Message], *, keep_last_n: int, keep_first: bool, tail_tokens_max: int = 0) -> Split | None:
+    """How to compact; None when nothing can be left out. `tail_tokens_max` 0: no bound of the tail.
+
+    The bound gives way to the last group of messages that belong together: something has to be answered.
+    """
+    count = len(messages)
+    if count < limits.COMPACTION_MESSAGES_MIN:
+        return None
+    fresh = [at for at, message in enumerate(messages) if is_fresh(message)]
+    answers = [at for at, message in enumerate(messages) if message.role == "assistant" and not is_made(message)]
+    is_answered = messages[-1].role == "assistant" and not _calls(messages[-1])
+    end = [count] if is_answered else []
+    places = sorted({*fresh, *answers, *end})
+    wanted = max(0, count - max(0, keep_last_n))
+    earliest = _earliest(messages, places, tail_tokens_max)
+    start = fresh[0] if keep_first and fresh else 0
+    cut = max((at for at in (*fresh, *end) if earliest <= at <= wanted), default=-1)
+    if cut <= start:
+        cut = max((at for at in (*answers, *end) if earliest <= at <= wanted), default=-1)
+    if cut < 0 and earliest > wanted:
+        cut = earliest  # more was asked to stay than may stay: as much of its end as may
+    is_pinned = keep_first and bool(fresh)
+    if not any(not is_made(messages[at]) for at in range(cut) if not (is_pinned and at == fresh[0])):
+        return None
+    return Split(keep_n=count - cut, keep_first=is_pinned and fresh[0] < cut)
+
+
+def compacted(messages: Sequence[Message], summary: str, how: Split) -> tuple[Message, ...]:
+    """The conversation with a summary in place of what is left out."""
+    cut = len(messages) - how.keep_n
+    tail = tuple(messages[cut:])
+    pinned = next((message for message in messages[:cut] if is_fresh(message)), None) if how.keep_first else None
+    first: list[Block] = [] if pinned is None else [block for block in pinned.blocks if not _is_mark(block)]
+    # A sealed summary is escaped for its fence when it is opened.
+    first.append(TextBlock(text=f"{HEADING}\n{fence(summary, SUMMARY)}", is_summary=True))
+    head = Message(role="user", blocks=tuple(first))
+    if tail and tail[0].role == "assistant":
+        return (head, *tail)
+    taken_in = Message(role="assistant", blocks=(TextBlock(text=TAKEN_IN, is_summary=True),))
+    return (head, taken_in, *tail)
+
+
+def left_out(messages: Sequence[Message], how: Split) -> tuple[Message, ...]:
+    """What a summary has to stand for, earlier summaries included; without the pinned text."""
+    found: list[Message] = []
+    pins = how.keep_first
+    for message in messages[: len(messages) - how.keep_n]:
+        if pins and is_fresh(message):
+            pins = False
+            marks = tuple(block for block in message.blocks if _is_mark(block))
+            if marks:
+                found.append(replace(message, blocks=marks))
+        else:
+            found.append(message)
+    return tuple(found)
+
+
+def is_fresh(message: Message) -> bool:
+    """Whether a person said something in it: not only results, and not only a summary."""
+    if message.role != "user":
+        return False
+    if any(isinstance(block, ToolResultBlock) for block in message.blocks):
+        return False
+    return any(not _is_mark(block) for block in message.blocks)
+
+
+def is_made(message: Message) -> bool:
+    """Whether a compaction made it, and nothing else is in it."""
+    return all(_is_mark(block) for block in message.blocks)
+
+
+def estimate_tokens(messages: Sequence[Message]) -> int:
+    """Tokens of messages, by their characters; of encrypted content a third too many."""
+    return sum(_tokens(block) for message in messages for block in message.blocks) + sum(
+        len(message.reasoning) // limits.CHARACTERS_PER_TOKEN for message in messages
+    )
+
+
+def estimate_text(text: str) -> int:
+    """Tokens of a text, by its characters."""
+    return -(-len(text) // limits.CHARACTERS_PER_TOKEN)
+
+
+def _earliest(messages: Sequence[Message], places: Sequence[int], tail_tokens_max: int) -> int:
+    """The first place whose tail is within the bound; the last place when none is."""
+    if not tail_tokens_max:
+        return 0
+    found, tail, at = places[-1], 0, len(messages)
+    for place in reversed(places):
+        tail += estimate_tokens(messages[place:at])
+        at = place
+        if tail > tail_tokens_max:
+            break
+        found = place
+    return found
+
+
+def _is_mark(block: Block) -> bool:
+    return isinstance(block, TextBlock) and block.is_summary
+
+
+def _calls(message: Message) -> bool:
+    return any(isinstance(block, ToolUseBlock) for block in message.blocks)
+
+
+def _tokens(block: Block) -> int:
+    match block:
+        case TextBlock(text=text, blob=blob) | ToolResultBlock(text=text, blob=blob):
+            size = len(text) if blob is None else blob.size_bytes
+        case ToolUseBlock(name=name, input=arguments):
+            size = len(name) + len(arguments)
+        case ImageBlock():
+            return limits.IMAGE_TOKENS
+    return -(-size // limits.CHARACTERS_PER_TOKEN)

@@ -1,0 +1,127 @@
+"""The conversation of a run as a model will read it next, and how full it is.
+
+Texts of the user wait while a turn is under way and join at its boundary; a run that ended in the middle of its tool
+calls leaves calls without results, which get one that says so, because no provider accepts them open.
+
+Before: the facts of a state. After: evolve at turn boundaries, the runs that go on with this one, and forks.
+"""
+
+from typing import assert_never
+
+from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.making import maker
+from loomlog.services.core.changing import changed
+from loomlog.services.core.run.conversation.compaction_split import estimate_text, estimate_tokens
+from loomlog.services.core.run.run_facts import Facts, wishing
+from loomlog.services.core.run.state import (
+    Absent,
+    Answer,
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    Ended,
+    Parked,
+    Paused,
+    Refused,
+    State,
+)
+from loomlog.services.core.run.turns import code_agents
+
+NO_RESULT = "no result: the run ended before this call returned; the call may or may not have had its effect"
+NOT_YET = "not returned yet"
+"""Only shown: nothing goes on with a conversation whose calls are open."""
+_result = maker(ToolResultBlock)
+
+
+def conversation(state: State) -> tuple[Message, ...]:
+    """The conversation so far, closed so that any provider accepts it: every call has a result.
+
+    A run that ended in the middle of its tool calls leaves calls without results; they get an error result here. Those
+    of a run that is under way are said not to have returned.
+    """
+    match state:
+        case Absent(history=history):
+            return history
+        case Refused():
+            return ()
+        case AwaitingTools(facts=facts, answers=answers):
+            return at_boundary(changed(facts, messages=closed(facts.messages, answers, is_over=False))).messages
+        case Ended(facts=facts, answers=answers):
+            return closed(facts.messages, answers, is_over=True)
+        case AwaitingModel(facts=facts) | Parked(facts=facts) | Paused(facts=facts) | Compacting(facts=facts):
+            # Texts that wait for the next turn have been said: only a fork looks at a run that is under way.
+            return at_boundary(facts).messages
+        case _:
+            assert_never(state)
+
+
+def used_tokens(facts: Facts) -> int:
+    """How full the context is: what the provider counted last, and an estimate of what came after.
+
+    Before anything was counted, or from a provider that counts nothing, all of it is an estimate.
+    """
+    known = facts.context
+    system = 0 if known.messages else sum(map(estimate_text, facts.system))
+    return known.tokens + system + estimate_tokens(facts.messages[known.messages :])
+
+
+def has_reasoning(message: Message) -> bool:
+    """Whether it is an answer with reasoning, or with a signature of it."""
+    return message.role == "assistant" and bool(message.reasoning or message.reasoning_signature)
+
+
+def without_reasoning(message: Message) -> Message:
+    return changed(message, reasoning="", reasoning_signature="") if has_reasoning(message) else message
+
+
+def at_boundary(facts: Facts) -> Facts:
+    """Waiting user texts join the conversation, one message each. What was wished for the boundary has had its time."""
+    if facts.compactions.is_wished:
+        facts = wishing(facts, is_wished=False)
+    if not facts.waiting_inputs:
+        return facts
+    texts = tuple(Message(role="user", blocks=(_said(text),)) for text in facts.waiting_inputs)
+    return changed(facts, messages=(*facts.messages, *texts), waiting_inputs=())
+
+
+def _said(text: str | BlobRef) -> TextBlock:
+    return TextBlock(text=text) if isinstance(text, str) else TextBlock(text="", blob=text)
+
+
+def next_to_read(facts: Facts) -> Facts:
+    """The facts as the next turn reads them. A script is executed for one text, and to its end: all others wait."""
+    if not code_agents.is_code_agent(facts.definition):
+        return at_boundary(facts)
+    if code_agents.is_mid_script(facts):
+        return facts
+    one, others = facts.waiting_inputs[:1], facts.waiting_inputs[1:]
+    return changed(at_boundary(changed(facts, waiting_inputs=one)), waiting_inputs=others)
+
+
+def result_block(answer: Answer) -> ToolResultBlock:
+    return _result(
+        tool_use_id=answer.call.id,
+        name=answer.call.name,
+        text=answer.text,
+        is_error=answer.is_error,
+        blob=answer.blob,
+    )
+
+
+def closed(messages: tuple[Message, ...], answers: tuple[Answer, ...], *, is_over: bool) -> tuple[Message, ...]:
+    """With a result for every call of the last message: what is in, and for the rest that it is not known."""
+    if not messages or messages[-1].role != "assistant":
+        return messages
+    calls = [block for block in messages[-1].blocks if isinstance(block, ToolUseBlock)]
+    if not calls:
+        return messages
+    found = {answer.index: result_block(answer) for answer in answers}
+    results = tuple(
+        found.get(index)
+        or ToolResultBlock(
+            tool_use_id=call.id, name=call.name, text=NO_RESULT if is_over else NOT_YET, is_error=is_over
+        )
+        for index, call in enumerate(calls)
+    )
+    return (*messages, Message(role="user", blocks=results))

@@ -1,0 +1,132 @@
+"""The one function that turns a request into what a model reads. Every transport and every replay uses it.
+
+This is the boundary against prompt injection: trusted text passes as it is, an untrusted block is wrapped in its
+provenance label and every `<` in it is escaped, so that it cannot close its own wrapper. What tools gave is wrapped
+when it is shown.
+All system segments become system texts after the agent's prompt; all user segments become ONE first user message.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock
+from loomlog.schemas.generated.values import AgentDefinition, ContentBlock, Segment
+from loomlog.services.core.run.turns.code_agents import is_code_agent
+
+ROLES = ("system", "user")
+BLOCK_TYPES = ("trusted-text", "untrusted-block", "image")
+UNTRUSTED_KINDS = frozenset(
+    {
+        "untrusted",
+        "web_content",
+        "uploaded_cv",
+        "qa_question",
+        "user_input",
+        "tool_output",
+        "search_result",
+        "run_metadata",
+    }
+)
+"""Labels an untrusted block may carry (runtime parity 1.1); any other becomes `untrusted`."""
+TOOL_OUTPUT = "tool_output"
+TOOL_NAME_SHOWN_MAX = 128
+"""Characters; no tool of ours or of providers has a longer name."""
+_WRAPPER = re.compile(rf"<(?=\s*/?\s*{TOOL_OUTPUT})", re.IGNORECASE)
+_NOT_IN_A_NAME = re.compile(r"[^\w.:-]", re.ASCII)
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def first_message(
+    definition: AgentDefinition,
+    segments: Sequence[Segment],
+    metadata: Mapping[str, str],
+    payload_metadata: Mapping[str, str] = NOTHING,
+) -> tuple[tuple[str, ...], Message]:
+    """The system texts, in order, and the first user message of a run.
+
+    What its caller says of a run is trusted; what came in the body of a trigger is not, so it is a fenced text. A code
+    agent gets both as values instead.
+    """
+    system = [definition.system_prompt] if definition.system_prompt else []
+    blocks: list[Block] = []
+    for segment in segments:
+        for content in segment.content:
+            if segment.role == "system":
+                system.append(fenced(content))
+            else:
+                blocks.append(_block(content))
+    if is_code_agent(definition):
+        return tuple(system), Message(role="user", blocks=tuple(blocks))
+    if metadata:
+        system.append(f"Data about this run, given by its caller:\n{_lines(metadata)}")
+    if payload_metadata:
+        blocks.append(TextBlock(text=fence(_lines(payload_metadata), "run_metadata")))
+    return tuple(system), Message(role="user", blocks=tuple(blocks))
+
+
+def cache_marks(definition: AgentDefinition, segments: Sequence[Segment]) -> tuple[int, ...]:
+    """Which of the system texts a provider may cache up to: the agent's prompt, and those their sender says so of."""
+    said = [content.cacheable for segment in segments if segment.role == "system" for content in segment.content]
+    marks = [True, *said] if definition.system_prompt else said
+    return tuple([at for at, is_marked in enumerate(marks) if is_marked])
+
+
+def segments_of(segments: tuple[Segment, ...], prompt: str) -> tuple[Segment, ...]:
+    """The request in full: `prompt` is short for one trusted user text."""
+    if segments or not prompt:
+        return segments
+    return (Segment(role="user", content=(ContentBlock(type="trusted-text", text=prompt),)),)
+
+
+def wrong_segments(segments: Sequence[Segment]) -> str:
+    """What is wrong with a request's own words; empty when nothing is."""
+    for segment in segments:
+        if segment.role not in ROLES:
+            return f"segment role {segment.role[:60]!r}: expected one of {', '.join(ROLES)}"
+        for block in segment.content:
+            if block.type not in BLOCK_TYPES:
+                return f"content type {block.type[:60]!r}: expected one of {', '.join(BLOCK_TYPES)}"
+            if segment.role == "system" and (block.type == "image" or block.blob is not None):
+                return "a system segment holds an image or a blob: system texts are given inline"
+    return ""
+
+
+def fenced(content: ContentBlock) -> str:
+    """The text of a block as a model may see it."""
+    label = label_of(content)
+    return fence(content.text, label) if label else content.text
+
+
+def label_of(content: ContentBlock) -> str:
+    """The provenance label of a block; empty for trusted text, and only for that: what is not known is not trusted."""
+    if content.type == "trusted-text":
+        return ""
+    return content.kind if content.kind in UNTRUSTED_KINDS else "untrusted"
+
+
+def fence(text: str, label: str) -> str:
+    """The text wrapped in its label; it cannot close the wrapper."""
+    body = text.replace("<", "&lt;")
+    return f"<{label}>\n{body}\n</{label}>"
+
+
+def fenced_result(text: str, tool: str) -> str:
+    """What a tool gave, wrapped in where it is from; it cannot close the wrapper.
+
+    Nothing else of it is escaped: an agent that edits files has to see them as they are (decision 28).
+    """
+    source = _NOT_IN_A_NAME.sub("_", tool)[:TOOL_NAME_SHOWN_MAX]
+    return f'<{TOOL_OUTPUT} tool="{source}">\n{_WRAPPER.sub("&lt;", text)}\n</{TOOL_OUTPUT}>'
+
+
+def _lines(values: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in sorted(values.items()))
+
+
+def _block(content: ContentBlock) -> Block:
+    if content.type == "image":
+        return ImageBlock(media_type=content.media_type, data=content.data, blob=content.blob)
+    if content.blob is not None:
+        return TextBlock(text="", blob=content.blob, fence=label_of(content), cacheable=content.cacheable)
+    return TextBlock(text=fenced(content), cacheable=content.cacheable)

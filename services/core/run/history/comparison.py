@@ -1,0 +1,205 @@
+"""Two runs side by side: what they were told to be, what was said and done, and where they first differ.
+
+A run is a list of steps: what a user said, what the agent answered, what its calls gave. Steps are compared by their
+place, those a run shares with an earlier one included; so two forks, a fork and its origin, or two runs of one request
+line up by themselves until they part. What comes after that is shown beside each other and said to differ, even where
+it happens to be equal again a step later: nobody could say what then answers what.
+
+Before: replaying.py folded both. After: services/application/queries/history_json.py.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.run_events import ModelReplied
+from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.history.replay import Replayed, status_of
+from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.state import Absent, Refused, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallStep:
+    """A call an agent asked for, or its result."""
+
+    name: str
+    text: str
+    """JSON arguments of a call, text of a result."""
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One message. Figures are 0 where it is no answer of the run's own; `who` is user, agent or tools."""
+
+    who: str
+    text: str
+    calls: tuple[CallStep, ...] = ()
+    turn: int = 0
+    seq: int = 0
+    model: str = ""
+    stop_reason: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_micros: int = 0
+
+
+COMPARED = ("who", "text", "calls", "model", "stop_reason", "input_tokens", "output_tokens", "cost_micros")
+"""What makes two steps differ. Places do not: a fork counts its own turns from 1."""
+ONLY_IN_ONE, PARTED = "only in one", "after they parted"
+CONTENT = frozenset({"who", "text", "calls", ONLY_IN_ONE})
+"""What answers something else from then on; other figures alone part nothing."""
+OWN = ("model", "stop_reason", "input_tokens", "output_tokens", "cost_micros")
+"""Figures that only a run's own answers have, so a shared one has them on one side only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Something named that is not the same in both."""
+
+    name: str
+    a: Any
+    b: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPair:
+    """The steps at one place, None where a run has none; `differs` names what is not the same."""
+
+    place: int
+    a: Step | None
+    b: Step | None
+    differs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """`first` is the place of the first step that differs, None when none does."""
+
+    definition: tuple[Difference, ...]
+    system: tuple[Difference, ...]
+    outcome: tuple[Difference, ...]
+    steps: tuple[StepPair, ...]
+    first: int | None
+
+    @property
+    def same(self) -> bool:
+        return not (self.definition or self.system or self.outcome) and self.first is None
+
+
+def compared(a: Replayed, b: Replayed) -> Comparison:
+    """Both runs as far as they were folded."""
+    facts_a, facts_b = facts_of(a.state), facts_of(b.state)
+    steps = tuple(_pairs(steps_of(a), steps_of(b)))
+    return Comparison(
+        definition=_definitions(facts_a, facts_b),
+        system=_differences(
+            ("system", () if facts_a is None else facts_a.system, () if facts_b is None else facts_b.system)
+        ),
+        outcome=_differences(*_outcome(a.state, b.state)),
+        steps=steps,
+        first=next((pair.place for pair in steps if pair.differs), None),
+    )
+
+
+def facts_of(state: State) -> Facts | None:
+    """What an accepted run has; None for one that is not there or was refused."""
+    return None if isinstance(state, Absent | Refused) else state.facts
+
+
+def steps_of(run: Replayed) -> list[Step]:
+    """The conversation of a run as steps, its own answers with their figures."""
+    facts = facts_of(run.state)
+    inherited = 0 if facts is None else facts.inherited_messages
+    # An answer without text and calls is no message, so it has no step either.
+    own = [
+        (entry.seq, entry.event)
+        for entry in run.entries
+        if isinstance(entry.event, ModelReplied)
+        and (entry.event.text or entry.event.text_blob or entry.event.tool_calls)
+    ]
+    found = [_step(message) for message in conversation(run.state)]
+    # From the end: what a compaction left out is missing at the beginning.
+    places = [number for number, step in enumerate(found) if step.who == "agent" and number >= inherited]
+    for number, answer in zip(reversed(places), reversed(own), strict=False):
+        found[number] = _with_figures(found[number], *answer)
+    return found
+
+
+def _step(message: Message) -> Step:
+    texts: list[str] = []
+    calls: list[CallStep] = []
+    who = "agent" if message.role == "assistant" else "user"
+    for block in message.blocks:
+        match block:
+            case TextBlock():
+                texts.append(block.text if block.blob is None else f"blob {block.blob.sha256}")
+            case ImageBlock():
+                texts.append(f"image {block.blob.sha256 if block.blob is not None else block.data}")
+            case ToolUseBlock():
+                calls.append(CallStep(name=block.name, text=block.input))
+            case ToolResultBlock():
+                who = "tools"
+                text = block.text if block.blob is None else f"blob {block.blob.sha256}"
+                calls.append(CallStep(name=block.name, text=text, is_error=block.is_error))
+    return Step(who=who, text="\n".join(texts), calls=tuple(calls))
+
+
+def _with_figures(step: Step, seq: int, event: ModelReplied) -> Step:
+    return Step(
+        who=step.who,
+        text=step.text,
+        calls=step.calls,
+        turn=event.turn,
+        seq=seq,
+        model=f"{event.provider}/{event.model}",
+        stop_reason=event.stop_reason,
+        input_tokens=event.usage.input_tokens,
+        output_tokens=event.usage.output_tokens,
+        cost_micros=event.cost_micros,
+    )
+
+
+def _pairs(a: Sequence[Step], b: Sequence[Step]) -> Iterator[StepPair]:
+    have_parted = False
+    for place in range(max(len(a), len(b))):
+        one = a[place] if place < len(a) else None
+        other = b[place] if place < len(b) else None
+        differs = _step_differs(one, other)
+        if not differs and have_parted:
+            differs = (PARTED,)
+        have_parted = have_parted or not CONTENT.isdisjoint(differs)
+        yield StepPair(place=place, a=one, b=other, differs=differs)
+
+
+def _step_differs(a: Step | None, b: Step | None) -> tuple[str, ...]:
+    if a is None or b is None:
+        return (ONLY_IN_ONE,)
+    both_own = bool(a.seq and b.seq)
+    return tuple(name for name in COMPARED if (both_own or name not in OWN) and getattr(a, name) != getattr(b, name))
+
+
+def _definitions(a: Facts | None, b: Facts | None) -> tuple[Difference, ...]:
+    if a is None or b is None:
+        return _differences(("definition", a and a.definition.sha256, b and b.definition.sha256))
+    names = [field.name for field in fields(AgentDefinition)]
+    return _differences(*((name, getattr(a.definition, name), getattr(b.definition, name)) for name in names))
+
+
+def _outcome(a: State, b: State) -> Iterator[tuple[str, Any, Any]]:
+    yield "status", status_of(a), status_of(b)
+    yield "reason", getattr(a, "reason", ""), getattr(b, "reason", "")
+    one, other = facts_of(a), facts_of(b)
+    if one is not None and other is not None:
+        yield "turns", one.turns, other.turns
+        yield "input_tokens", one.usage.input_tokens, other.usage.input_tokens
+        yield "output_tokens", one.usage.output_tokens, other.usage.output_tokens
+        yield "cost_micros", one.cost_micros, other.cost_micros
+        yield "model_errors", one.model_errors, other.model_errors
+
+
+def _differences(*named: tuple[str, Any, Any]) -> tuple[Difference, ...]:
+    return tuple(Difference(name=name, a=a, b=b) for name, a, b in named if a != b)

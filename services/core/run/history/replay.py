@@ -1,0 +1,192 @@
+"""A recorded run, folded again: pure, nothing is called, no clock is read.
+
+    legal      seq is dense from 1 and every event names the digest of the one before it
+    stable     two folds give the same state: one goes straight through, the other writes and reads the state, as a
+               snapshot would, so a state that does not survive its own bytes is found as well
+
+What does not hold is a sentence in `drift`, with the first seq it was seen at; without one the run is proven from its
+records. A folding takes its events one at a time, so a run may be longer than memory.
+
+Before: services/stream/archive/run_log.py or a bundle gives the records. After: state.py.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loomlog.schemas.codec import DIGEST_BYTES, Codec, Undecodable, digest, local_codec
+from loomlog.schemas.conversation import Message
+from loomlog.schemas.generated.run_events import Event
+from loomlog.schemas.reader import RawEvent
+from loomlog.services.core.canonical import StateCodec, Unreadable
+from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.evolve import evolve
+from loomlog.services.core.run.state import Absent, Ended, IllegalEvent, Refused, State
+
+STATES = StateCodec(State)
+NO_DIGEST = bytes(DIGEST_BYTES)
+"""What the first event names as its predecessor's digest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An event on the timeline."""
+
+    seq: int
+    offset: int
+    term: int
+    tenant: str
+    at_ms: int
+    cause_id: str
+    digest: bytes
+    event: Event
+
+    @property
+    def type(self) -> str:
+        return type(self.event).__name__
+
+    @property
+    def payload(self) -> Mapping[str, Any]:
+        return self.event.to_avro()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What came out. `state_sha256` is that of the last state that could be folded."""
+
+    run_id: str
+    state: State
+    state_sha256: str
+    seq: int
+    last_offset: int
+    tail_digest: bytes
+    entries: tuple[Entry, ...]
+    drift: tuple[str, ...]
+    first_drift_seq: int = 0
+    """The first event something was wrong at; 0 when nothing was."""
+
+    @property
+    def status(self) -> str:
+        """As the read models call it."""
+        return status_of(self.state)
+
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """What a run that goes on with this one begins with."""
+        return conversation(self.state)
+
+
+class Folding:
+    """The fold of one run under way. `history` is what the run it goes on with had said."""
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        history: tuple[Message, ...] = (),
+        codec: Codec | None = None,
+        through_bytes: bool = True,
+    ) -> None:
+        """`through_bytes`: write and read the state after every event, at its size's price; else at the end only."""
+        self.run_id = run_id
+        self.state: State = Absent(run_id=run_id, history=history)
+        self.seq = 0
+        self.last_offset = -1
+        self.tail = NO_DIGEST
+        self.drift: list[str] = []
+        self.first_drift_seq = 0
+        self.is_stuck = False
+        """An event could not be folded; those after it are of no use."""
+        self._codec = codec or local_codec()
+        self._second: State | None = self.state if through_bytes else None
+
+    def take(self, event: RawEvent) -> Entry | None:
+        """Fold the next event; None when it cannot be, or one before it could not."""
+        if self.is_stuck:
+            return None
+        where = f"seq {event.seq} at offset {event.offset}"
+        try:
+            decoded = self._codec.decode(event.value)
+            envelope = decoded.envelope
+            if envelope is None:
+                raise Undecodable("it has no envelope")
+            if envelope.aggregate != self.run_id:
+                self.differs(event.seq, f"{where}: it is an event of {envelope.aggregate}")
+            if envelope.seq != self.seq + 1:
+                self.differs(
+                    event.seq, f"{where}: seq {self.seq + 1} was expected, so the history has a gap or a repetition"
+                )
+            if envelope.prev != self.tail:
+                self.differs(
+                    event.seq, f"{where}: it does not name the digest of the record before it, the chain is broken"
+                )
+            self.state = evolve(self.state, decoded.record, envelope.at_ms)
+            if self._second is not None:
+                self._second = _through_bytes(evolve(self._second, decoded.record, envelope.at_ms))
+        except (Undecodable, IllegalEvent, Unreadable) as error:
+            self.differs(event.seq, f"{where}: {type(error).__name__}: {error}")
+            self.is_stuck = True
+            return None
+        self.seq, self.last_offset, self.tail = envelope.seq, event.offset, digest(event.value)
+        return Entry(
+            seq=envelope.seq,
+            offset=event.offset,
+            term=envelope.term,
+            tenant=envelope.tenant,
+            at_ms=envelope.at_ms,
+            cause_id=envelope.cause_id,
+            digest=self.tail,
+            event=decoded.record,
+        )
+
+    def differs(self, seq: int, sentence: str) -> None:
+        """Something does not hold, seen at that event."""
+        self.drift.append(sentence)
+        self.first_drift_seq = self.first_drift_seq or seq
+
+    def result(self, entries: tuple[Entry, ...] = ()) -> Replayed:
+        """What came out so far."""
+        sha256 = STATES.digest(self.state)
+        again = STATES.digest(_through_bytes(self.state) if self._second is None else self._second)
+        if again != sha256:
+            self.differs(
+                self.seq, f"folding through the bytes of each state gives {again[:16]}, straight through {sha256[:16]}"
+            )
+        return Replayed(
+            run_id=self.run_id,
+            state=self.state,
+            state_sha256=sha256,
+            seq=self.seq,
+            last_offset=self.last_offset,
+            tail_digest=self.tail,
+            entries=entries,
+            drift=tuple(self.drift),
+            first_drift_seq=self.first_drift_seq,
+        )
+
+
+def replay(
+    run_id: str, events: Iterable[RawEvent], *, history: tuple[Message, ...] = (), codec: Codec | None = None
+) -> Replayed:
+    """Folds the accepted events of one run, in order, and keeps the timeline."""
+    folding = Folding(run_id, history=history, codec=codec)
+    entries = [entry for event in events if (entry := folding.take(event)) is not None]
+    return folding.result(tuple(entries))
+
+
+def status_of(state: State) -> str:
+    """The status of a run in this state, as the read models call it."""
+    match state:
+        case Ended(status=status):
+            return status
+        case Refused():
+            return "refused"
+        case Absent():
+            return "absent"
+        case _:
+            return "running"
+
+
+def _through_bytes(state: State) -> State:
+    back: State = STATES.decode(STATES.encode(state))
+    return back

@@ -1,0 +1,49 @@
+"""What is true after an event of a question to a person; the run's time stands still while it waits for nothing else.
+
+Before: evolve.py. After: AwaitingTools, whose `questions` are the calls that wait for somebody.
+"""
+
+from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
+from loomlog.services.core.changing import changed
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.interrupts.questions import Question, Settled, question_of
+from loomlog.services.core.run.run_facts import time_went_on
+from loomlog.services.core.run.state import Answer, AwaitingTools, IllegalEvent, OpenCall, State, waits_for_people
+
+
+def question_opened(state: State, event: InterruptionOpened, at_ms: int) -> AwaitingTools:
+    if not isinstance(state, AwaitingTools) or state.turn != event.turn or not 0 <= event.index < len(state.asked):
+        raise IllegalEvent(f"a question {event.turn}.{event.index} that no call of this turn asks")
+    begun: tuple[Answer | OpenCall | Question, ...] = (*state.answers, *state.open, *state.questions)
+    asked = {question.interrupt_id for question in state.questions}
+    if event.interrupt_id in asked or any(item.index == event.index for item in begun):
+        raise IllegalEvent(f"the call {event.turn}.{event.index} asks a second time, as {event.interrupt_id}")
+    question = question_of(event, state.asked[event.index])
+    return looked_at(changed(state, questions=(*state.questions, question)), at_ms)
+
+
+def person_notified(state: State, event: PersonNotified) -> AwaitingTools:
+    """Its result follows in the same batch; nothing waits."""
+    if isinstance(state, AwaitingTools) and state.turn == event.turn and 0 <= event.index < len(state.asked):
+        return state
+    raise IllegalEvent(f"a notice {event.turn}.{event.index} of a call that the model did not ask for")
+
+
+def question_closed(state: State, event: InterruptionClosed, at_ms: int) -> AwaitingTools:
+    """Its result follows in the same batch, or the end of the run."""
+    left = state.questions if isinstance(state, AwaitingTools) else ()
+    left = tuple(item for item in left if item.interrupt_id != event.interrupt_id)
+    if not isinstance(state, AwaitingTools) or len(left) == len(state.questions):
+        raise IllegalEvent(f"the question {event.interrupt_id} does not wait")
+    settled = Settled(interrupt_id=event.interrupt_id, status=event.status, resolution_id=event.resolution_id)
+    facts = changed(state.facts, settled=(*state.facts.settled, settled)[-limits.SETTLED_KEPT :])
+    return looked_at(changed(state, facts=facts, questions=left), at_ms)
+
+
+def looked_at(state: AwaitingTools, at_ms: int) -> AwaitingTools:
+    """With its time standing still from when nothing but people is waited for until something else is."""
+    if waits_for_people(state):
+        return state if state.idle_since_ms else changed(state, idle_since_ms=at_ms)
+    if not state.idle_since_ms:
+        return state
+    return changed(state, facts=time_went_on(state.facts, state.idle_since_ms, at_ms), idle_since_ms=0)

@@ -1,0 +1,363 @@
+"""Interruptions: a run asks people, tells them something, and takes a question back. Decided here, carried out nowhere.
+
+    the model calls Interruption --> ask      InterruptionOpened, and the call waits in the state
+                                     notify   PersonNotified and the result, at once
+                                     cancel   the question is closed, and both calls have their results
+    a question ends by               ResolveInterruption   resolved; declined, which is no error for the model
+                                     its alarm             timed_out
+                                     cancel, the end of the run or of its turn   cancelled
+
+Each end is one decision with the call's result and what follows. Nothing is under way meanwhile: no task, no slot, no
+connection, so a question outlives its owner like anything else in the log.
+
+What a call asks for is read off its arguments before they are encrypted (`wish_of`), and so are the answer and whether
+it was offered (services/runtime/run/interrupt_responses.py): the core only ever sees tokens then.
+
+Before: decide.py. After: questions.py has what the state keeps; alarms.py when it is looked at again.
+Not chosen: a tool that blocks (it would hold a task for a day and die with its process).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from loomlog.schemas.generated.run_events import (
+    CommandRefused,
+    Event,
+    InterruptionClosed,
+    InterruptionOpened,
+    PersonNotified,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    ToolReturned,
+)
+from loomlog.schemas.generated.values import InterruptionTerms, InterruptionWish, ToolCall
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import ModelAnswered, Respond
+from loomlog.services.core.run.interrupts.questions import CANCELLED, DECLINED, RESOLVED, TIMED_OUT, Question
+from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.state import AwaitingTools, Live, State
+
+TOOL = "Interruption"
+ASK, NOTIFY, CANCEL = "ask", "notify", "cancel"
+QUESTION = "question"
+"""The only kind of question there is."""
+PRIORITIES = ("low", "normal", "high")
+ANSWER = "answer"
+"""Disposition of an answer; the other one is DECLINED."""
+NOTE = "The person declined to answer. Do not ask the same again; go on without the answer."
+ENDS = (RunCompleted, RunFailed, RunCancelled)
+NAME_MAX = 128
+"""Characters of a kind or an id as far as they are looked at; nothing has a longer one."""
+LONGEST_MS = 1 << 53
+"""What any JSON reader holds exactly; the terms of the run allow far less."""
+FIELDS: Mapping[str, frozenset[str]] = {
+    ASK: frozenset({"op", "kind", "question", "options", "context", "timeout_ms", "priority"}),
+    NOTIFY: frozenset({"op", "question", "message", "context", "priority"}),
+    CANCEL: frozenset({"op", "interrupt_id"}),
+}
+"""Arguments of each operation."""
+
+
+# --- what a call asks for --------------------------------------------------------------------------------------------
+
+
+def wish_of(index: int, arguments: str) -> InterruptionWish:
+    """What the call at that place of its turn asks for; `problem` says what is wrong with its arguments."""
+    try:
+        given = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return InterruptionWish(index=index, problem="the arguments are not JSON")
+    if not isinstance(given, dict):
+        return InterruptionWish(index=index, problem="expected the arguments as an object")
+    # Several providers send every argument; null means that it was not given.
+    given = {name: value for name, value in given.items() if value is not None}
+    op = given.get("op")
+    if op not in (ASK, NOTIFY, CANCEL):
+        return InterruptionWish(
+            index=index, problem='"op" is missing or unknown, expected is one of ask, notify, cancel'
+        )
+    problem = _problem(op, given)
+    if problem:
+        return InterruptionWish(index=index, op=op, problem=f"{op}: {problem}")
+    return InterruptionWish(
+        index=index,
+        op=op,
+        kind=(given.get("kind") or QUESTION)[:NAME_MAX],
+        question=given.get("question") or given.get("message") or "",
+        options=tuple(given.get("options") or ()),
+        context=given.get("context") or "",
+        priority=given.get("priority") or "normal",
+        timeout_ms=int(given.get("timeout_ms") or 0),
+        interrupt_id=(given.get("interrupt_id") or "")[:NAME_MAX],
+    )
+
+
+def _problem(op: str, given: Mapping[str, Any]) -> str:
+    """The first thing wrong; empty when nothing is."""
+    for name, value in given.items():
+        if name not in FIELDS[op]:
+            return f'"{name[:60]}" is unknown, expected are {", ".join(sorted(FIELDS[op]))}'
+        if name not in ("options", "timeout_ms") and not isinstance(value, str):
+            return f'"{name}" is no text'
+    if op == CANCEL:
+        return "" if given.get("interrupt_id") else '"interrupt_id" is missing, expected is the id that ask gave'
+    said = given.get("question") or given.get("message") or ""
+    if not said.strip():
+        return '"question" is missing, expected is what the person is asked or told'
+    if len(said) > limits.QUESTION_CHARACTERS_MAX:
+        return f'"question" has {len(said)} characters, expected are at most {limits.QUESTION_CHARACTERS_MAX}'
+    if len(given.get("context") or "") > limits.CONTEXT_CHARACTERS_MAX:
+        return f'"context" has more than {limits.CONTEXT_CHARACTERS_MAX} characters'
+    if (given.get("priority") or "normal") not in PRIORITIES:
+        return f'"priority" is unknown, expected is one of {", ".join(PRIORITIES)}'
+    if not _is_whole(given.get("timeout_ms") or 0):
+        return '"timeout_ms" is wrong, expected is a whole number of milliseconds'
+    return _problem_of_options(given.get("options") or [])
+
+
+def _is_whole(number: object) -> bool:
+    """A number of milliseconds that Avro can hold. 3.0 is one, as JSON Schema says; true is none."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return False
+    return 0 <= number < LONGEST_MS and float(number).is_integer()
+
+
+def _problem_of_options(options: object) -> str:
+    if not isinstance(options, list) or not all(isinstance(one, str) and one.strip() for one in options):
+        return '"options" is wrong, expected is a list of texts'
+    if len(options) > limits.OPTIONS_MAX:
+        return f'"options" has {len(options)} entries, expected are at most {limits.OPTIONS_MAX}'
+    if len(set(options)) < len(options):
+        return '"options" has an entry twice'
+    if any(len(one) > limits.OPTION_CHARACTERS_MAX for one in options):
+        return f'"options" has an entry of more than {limits.OPTION_CHARACTERS_MAX} characters'
+    return ""
+
+
+# --- a turn begins ---------------------------------------------------------------------------------------------------
+
+
+def begun(facts: Facts, order: ModelAnswered, wish: InterruptionWish, before: Sequence[Event]) -> list[Event]:
+    """What follows from a call of the model; `before` are the events of the same decision so far."""
+    call = order.tool_calls[wish.index]
+    problem = wish.problem or _refusal(facts.definition.interruption, wish, _waiting(before))
+    if problem:
+        return [_returned(order.turn, wish.index, call, f"{TOOL} was not carried out: {problem}", is_error=True)]
+    if wish.op == CANCEL:
+        return _taken_back(facts, order, wish, call, before)
+    interrupt_id = id_of(facts.run_id, order.turn, wish.index)
+    if wish.op == NOTIFY:
+        told = PersonNotified(
+            turn=order.turn,
+            index=wish.index,
+            call_id=call.id,
+            interrupt_id=interrupt_id,
+            message=wish.question,
+            context=wish.context,
+            priority=wish.priority,
+        )
+        text = json.dumps({"interrupt_id": interrupt_id, "status": "delivered"})
+        return [told, _returned(order.turn, wish.index, call, text)]
+    terms = facts.definition.interruption
+    assert terms is not None
+    return [
+        InterruptionOpened(
+            turn=order.turn,
+            index=wish.index,
+            call_id=call.id,
+            interrupt_id=interrupt_id,
+            kind=wish.kind,
+            question=wish.question,
+            options=wish.options,
+            context=wish.context,
+            priority=wish.priority,
+            expires_at_ms=order.at_ms + (wish.timeout_ms or terms.default_timeout_ms),
+        )
+    ]
+
+
+def id_of(run_id: str, turn: int, index: int) -> str:
+    """The id of what the call at that place asks: always the same, and in the form clients know."""
+    return f"intr_{hashlib.sha256(f'{run_id}:{turn}.{index}'.encode()).hexdigest()[:24]}"
+
+
+def _refusal(terms: InterruptionTerms | None, wish: InterruptionWish, waiting: int) -> str:
+    """Why the run may not do that; empty when it may."""
+    if terms is None or not terms.enabled:
+        return "this agent may not interrupt people"
+    if wish.op != ASK:
+        return ""
+    kinds = terms.kinds or (QUESTION,)
+    if wish.kind not in kinds or wish.kind != QUESTION:
+        return f'"kind" is not allowed, expected is {" or ".join(kinds)}'
+    if wish.timeout_ms > terms.max_timeout_ms:
+        return f'"timeout_ms" is {wish.timeout_ms}, expected is at most {terms.max_timeout_ms}'
+    if waiting >= terms.max_pending:
+        return f"{waiting} questions of this run wait already, and no more may"
+    return ""
+
+
+def _waiting(events: Sequence[Event]) -> int:
+    opened = sum(isinstance(event, InterruptionOpened) for event in events)
+    return opened - sum(isinstance(event, InterruptionClosed) for event in events)
+
+
+def _taken_back(
+    facts: Facts, order: ModelAnswered, wish: InterruptionWish, call: ToolCall, before: Sequence[Event]
+) -> list[Event]:
+    """A question of this very run is cancelled by the run itself; of any other nothing is said or done."""
+    closed = {event.interrupt_id: event.status for event in before if isinstance(event, InterruptionClosed)}
+    closed |= {one.interrupt_id: one.status for one in facts.settled}
+    asked = next((e for e in before if isinstance(e, InterruptionOpened) and e.interrupt_id == wish.interrupt_id), None)
+    events: list[Event] = []
+    if asked is not None and wish.interrupt_id not in closed:
+        asking = order.tool_calls[asked.index]
+        events = [
+            _closed(asked, asked.turn, CANCELLED),
+            _returned(order.turn, asked.index, asking, _cancelled_text(wish.interrupt_id), is_error=True),
+        ]
+        status, was_pending = CANCELLED, True
+    elif wish.interrupt_id in closed:
+        status, was_pending = closed[wish.interrupt_id], False
+    else:
+        text = f"{TOOL} was not carried out: this run has no such question"
+        return [_returned(order.turn, wish.index, call, text, is_error=True)]
+    text = json.dumps({"interrupt_id": wish.interrupt_id, "was_pending": was_pending, "status": status})
+    return [*events, _returned(order.turn, wish.index, call, text)]
+
+
+# --- a question ends -------------------------------------------------------------------------------------------------
+
+
+def responded(state: State, order: Respond) -> list[Event]:
+    """What a person's answer changes, without what follows in the turn; a refusal when it comes to nothing."""
+    if not isinstance(state, Live):
+        return []
+    facts, command = state.facts, order.command
+    for one in facts.settled:
+        if one.interrupt_id == command.interrupt_id:
+            if one.resolution_id and one.resolution_id == command.envelope.command_id:
+                return []  # its sender did not hear of the first one
+            code = "interrupt_expired" if one.status == TIMED_OUT else "interrupt_closed"
+            return [CommandRefused(code=code, message=f"the question {one.interrupt_id} is {one.status} already")]
+    question = next((q for q in questions_of(state) if q.interrupt_id == command.interrupt_id), None)
+    if question is None:
+        message = f"{facts.run_id} has no question {command.interrupt_id[:80]}"
+        return [CommandRefused(code="not_found", message=message)]
+    assert isinstance(state, AwaitingTools)
+    if order.at_ms >= question.expires_at_ms:
+        return _timed_out(state.turn, question)
+    if command.disposition == DECLINED:
+        return _answered(state.turn, question, order, DECLINED)
+    if order.problem:
+        return [CommandRefused(code="invalid_answer", message=f"{question.interrupt_id}: {order.problem}")]
+    return _answered(state.turn, question, order, RESOLVED)
+
+
+def problem_of_answer(answer: str, options: Sequence[str]) -> str:
+    """Why that answer, in clear, cannot be taken where these are offered; empty when it can."""
+    if not answer:
+        return "the answer is empty"
+    if len(answer) > limits.ANSWER_CHARACTERS_MAX:
+        return f"the answer has {len(answer)} characters, at most {limits.ANSWER_CHARACTERS_MAX} are taken"
+    return "" if not options or answer in options else "the answer is none of those that are offered"
+
+
+def expired(state: State, at_ms: int) -> list[Event]:
+    """The questions whose time is over, each with the result of its call."""
+    return [
+        event
+        for question in questions_of(state)
+        if question.expires_at_ms <= at_ms
+        for event in _timed_out(getattr(state, "turn", 0), question)
+    ]
+
+
+def with_closings(state: State, events: list[Event]) -> list[Event]:
+    """The events of a decision; when the run ends with it, its questions are closed before."""
+    waiting = questions_of(state)
+    if not waiting or not any(isinstance(event, ENDS) for event in events):
+        return events
+    done = {event.interrupt_id for event in events if isinstance(event, InterruptionClosed)}
+    turn = getattr(state, "turn", 0)
+    closings = [_closed(question, turn, CANCELLED) for question in waiting if question.interrupt_id not in done]
+    end = next(at for at, event in enumerate(events) if isinstance(event, ENDS))
+    return [*events[:end], *closings, *events[end:]]
+
+
+def withdrawn(state: AwaitingTools, text: str) -> list[Event]:
+    """All questions of the turn cancelled, each with that result of its call."""
+    events: list[Event] = []
+    for question in state.questions:
+        events.append(_closed(question, state.turn, CANCELLED))
+        events.append(_returned(state.turn, question.index, question.call, text, is_error=True, outcome=CANCELLED))
+    return events
+
+
+def questions_of(state: State) -> tuple[Question, ...]:
+    """The questions that wait."""
+    return state.questions if isinstance(state, AwaitingTools) else ()
+
+
+def _answered(turn: int, question: Question, order: Respond, status: str) -> list[Event]:
+    command = order.command
+    by = (command.resolved_by or command.envelope.subject)[: limits.RESOLVED_BY_MAX]
+    named = {"interrupt_id": question.interrupt_id, "resolved_by": by}
+    if status == DECLINED:
+        text = json.dumps({"declined": True, "note": NOTE, **named}, ensure_ascii=False)
+    else:
+        rest = json.dumps({"resolved_at": _moment(order.at_ms), **named}, ensure_ascii=False)
+        # The answer may be a token, so it is put in as the JSON it will be when it is opened.
+        text = f'{{"answer": {order.answer_json}, {rest[1:]}'
+    closed = InterruptionClosed(
+        turn=turn,
+        index=question.index,
+        call_id=question.call.id,
+        interrupt_id=question.interrupt_id,
+        status=status,
+        answer=order.answer if status == RESOLVED else "",
+        resolved_by=by,
+        by=command.envelope.subject,
+        resolution_id=command.envelope.command_id,
+    )
+    return [closed, _returned(turn, question.index, question.call, text)]
+
+
+def _timed_out(turn: int, question: Question) -> list[Event]:
+    text = f"{TOOL} timed out: nobody has answered {question.interrupt_id} in time"
+    return [
+        _closed(question, turn, TIMED_OUT),
+        _returned(turn, question.index, question.call, text, is_error=True, outcome="timeout"),
+    ]
+
+
+def _cancelled_text(interrupt_id: str) -> str:
+    return f"{TOOL} was cancelled: {interrupt_id} was taken back before anybody answered"
+
+
+def _closed(question: Question | InterruptionOpened, turn: int, status: str) -> InterruptionClosed:
+    call_id = question.call.id if isinstance(question, Question) else question.call_id
+    return InterruptionClosed(
+        turn=turn, index=question.index, call_id=call_id, interrupt_id=question.interrupt_id, status=status
+    )
+
+
+def _returned(
+    turn: int, index: int, call: ToolCall, text: str, *, is_error: bool = False, outcome: str = ""
+) -> ToolReturned:
+    return ToolReturned(
+        turn=turn,
+        index=index,
+        call_id=call.id,
+        text=text,
+        is_error=is_error,
+        outcome=outcome or ("error" if is_error else "ok"),
+    )
+
+
+def _moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

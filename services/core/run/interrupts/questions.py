@@ -1,0 +1,54 @@
+"""Questions of a run to people, as its state holds them. They wait there: no task and no slot goes with them.
+
+Before: state.py folds the events of interrupting.py into these. After: interrupting.py, alarms.py.
+"""
+
+from dataclasses import dataclass
+
+from loomlog.schemas.generated.run_events import InterruptionOpened
+from loomlog.schemas.generated.values import ToolCall
+from loomlog.schemas.quick import quick
+
+RESOLVED, DECLINED, TIMED_OUT, CANCELLED = "resolved", "declined", "timed_out", "cancelled"
+"""How a question ends."""
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A call that waits for a person until `expires_at_ms` (UTC milliseconds). No options: any answer will do."""
+
+    index: int
+    call: ToolCall
+    interrupt_id: str
+    kind: str
+    question: str
+    options: tuple[str, ...]
+    context: str
+    priority: str
+    expires_at_ms: int
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A question that has ended, for whoever answers it once more. `resolution_id` is the command that ended it."""
+
+    interrupt_id: str
+    status: str
+    resolution_id: str = ""
+
+
+def question_of(event: InterruptionOpened, call: ToolCall) -> Question:
+    """The question that the event opens for that call."""
+    return Question(
+        index=event.index,
+        call=call,
+        interrupt_id=event.interrupt_id,
+        kind=event.kind,
+        question=event.question,
+        options=event.options,
+        context=event.context,
+        priority=event.priority,
+        expires_at_ms=event.expires_at_ms,
+    )

@@ -1,0 +1,55 @@
+"""Whether something of a run is at work: what counts against the bounds on runs (services/core/admission.py).
+
+A run rests while it is parked, paused, quarantined, over, only told here, or waits for a person. A child never counts:
+its parent, which waits for it, is inside for both.
+"""
+
+from loomlog.schemas.generated.run_events import (
+    CompactionRequested,
+    InterruptionOpened,
+    ModelCallRequested,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunPaused,
+    RunQuarantined,
+    RunRefused,
+    RunReleased,
+    RunRestored,
+    ToolOutcomeAsked,
+    ToolReturned,
+)
+from loomlog.services.core.run.lifecycle.event_import import is_import
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State, waits_for_people
+
+TURNING_POINTS = frozenset(
+    {
+        RunRefused,
+        RunRestored,
+        ModelCallRequested,
+        CompactionRequested,
+        ToolOutcomeAsked,
+        ToolReturned,
+        InterruptionOpened,
+        RunParked,
+        RunPaused,
+        RunQuarantined,
+        RunReleased,
+        RunCompleted,
+        RunFailed,
+        RunCancelled,
+    }
+)
+"""Events after which it may be different. RunStarted is told with one of them, or with a call."""
+
+
+def is_at_work(state: State) -> bool:
+    """Whether a call of the run is due or under way, and nobody holds it."""
+    match state:
+        case AwaitingModel(facts=facts) | AwaitingTools(facts=facts) | Compacting(facts=facts):
+            if facts.parent is not None or facts.quarantined or is_import(state):
+                return False
+            return not (isinstance(state, AwaitingTools) and waits_for_people(state))
+        case _:
+            return False

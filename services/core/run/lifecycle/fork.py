@@ -1,0 +1,242 @@
+"""Forks: a new run that shares the events 1 to SEQ of another and makes new calls from there.
+
+    where      any event after which no tool call of the prefix is open: a call is never made twice, so a turn whose
+               results are not all in cannot be shared. After the last result, after an answer, before a model call,
+               at the end, whichever end it was.
+    what       the conversation up to there, texts that waited for the next turn included. Turns, tokens and cost begin
+               at zero: they are what the fork itself did.
+    with what  the definition of the origin, or another; overrides change it field by field. Tools only ever narrow.
+    for whom   the user of the origin. Of one that was imported and not restored both are hearsay: what somebody wrote
+               into a file. Its fork is for whom the command names, and has what its agent has here.
+
+Where the prefix ends with an answer, nobody would know what to say next, so the fork has to bring a text.
+
+Before: services/runtime/run/command_handler.py has read the prefix from the log. After: the events are appended, then
+react.
+Not chosen: making open calls anew under new keys (an effect of the origin could happen twice), copying the conversation
+into the event (a fork of a long run would not fit one append, and the origin is kept for ever anyway).
+"""
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Any, assert_never
+
+from loomlog.schemas.conversation import Message
+from loomlog.schemas.generated.run_commands import ForkRun
+from loomlog.schemas.generated.run_events import Event, ModelCallRequested, RunRefused, RunStarted
+from loomlog.schemas.generated.values import (
+    AgentDefinition,
+    DefinitionOverrides,
+    ForkPoint,
+    RunPosition,
+    Sampling,
+    Segment,
+)
+from loomlog.services.core.run.commands import Fork, Refusal
+from loomlog.services.core.run.conversation import compaction
+from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.conversation.prompt import segments_of, wrong_segments
+from loomlog.services.core.run.lifecycle import pause
+from loomlog.services.core.run.lifecycle.start import handle_in_use
+from loomlog.services.core.run.state import (
+    Absent,
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    Ended,
+    Parked,
+    Paused,
+    Refused,
+    State,
+)
+
+BAD_POINT = "bad_fork_point"
+"""Code of a refusal because of the place, not because of the request."""
+DIGEST_PREFIX_MIN = 8
+"""Hex digits by which a definition may be named; fewer could name two by accident."""
+
+
+def fork(state: State, order: Fork) -> list[Event]:
+    """The first events of a fork, or why there is none."""
+    if not isinstance(state, Absent):
+        return []  # the same fork again: it already has its events
+    refusal = _refusal(order)
+    command = order.command
+    if refusal is not None:
+        return [
+            RunRefused(
+                session_id=order.session_id,
+                agent_id=order.agent_id,
+                agent=order.definition.name if order.definition is not None else command.agent,
+                code=refusal.code,
+                message=refusal.message,
+            )
+        ]
+    origin, definition = order.origin, order.definition
+    assert origin is not None
+    assert definition is not None
+    before = origin.started
+    started: list[Event] = [
+        RunStarted(
+            session_id=order.session_id,
+            agent_id=order.agent_id,
+            subject=command.envelope.subject,
+            user_id=user_of(command, before),
+            user_tier=before.user_tier,
+            definition=definition,
+            # A seed says nothing: whoever goes on with it brings texts of its own.
+            segments=()
+            if command.seed
+            else (*system_segments(before.segments), *segments_of(command.segments, command.prompt)),
+            allowed_hosts=before.allowed_hosts,
+            web_search_filter=before.web_search_filter,
+            metadata=before.metadata,
+            interactive=before.interactive if command.interactive is None else command.interactive,
+            idempotency_key=command.idempotency_key,
+            request_sha256=command.request_sha256,
+            forked_from=origin.point,
+            traceparent=order.traceparent,
+            credentials=command.credentials,
+            run_timeout_s=before.run_timeout_s or (definition.run_timeout_s if is_hearsay(before) else 0),
+            seed=command.seed,
+            operator_key_restricted=command.operator_key_restricted,
+        ),
+        *map(pause.requested, order.pauses),
+    ]
+    if command.seed:
+        return [*started, *compaction.first_of_seed(state, started, order.at_ms)]
+    return [
+        *started,
+        pause.held_back(order.pauses, 1)
+        if order.pauses
+        else ModelCallRequested(turn=1, attempt=1, provider=definition.provider, model=definition.model),
+    ]
+
+
+def origin_of(first: Event | None) -> RunPosition | ForkPoint | None:
+    """Where the conversation lies that a run with this first event goes on with; None when it begins by itself."""
+    return first.forked_from or first.continues if isinstance(first, RunStarted) else None
+
+
+def is_hearsay(started: RunStarted) -> bool:
+    """Whether definition and user of a run with this first event are only told: it came in a file of which nobody here
+    knows who wrote it, and not as a restored state of an installation."""
+    return started.imported_from is not None and not started.imported_from.restored
+
+
+def user_of(command: ForkRun, origin: RunStarted) -> str:
+    """The end user of a fork."""
+    return command.user_id if is_hearsay(origin) else origin.user_id
+
+
+def system_segments(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    """The system segments of a request. They are no part of the conversation, so a fork repeats them."""
+    return tuple(segment for segment in segments if segment.role == "system")
+
+
+def problem_at(state: State) -> str:
+    """Why a run cannot be forked where it is in this state; empty when it can."""
+    match state:
+        case Absent():
+            return "there is nothing to share before the first event"
+        case Refused():
+            return "the run was refused, so it never began"
+        case AwaitingTools(turn=turn, asked=asked, answers=answers):
+            missing = len(asked) - len(answers)
+            if missing:
+                return f"{missing} of {len(asked)} tool calls of turn {turn} have no result yet"
+            return ""
+        case AwaitingModel() | Parked() | Paused() | Compacting() | Ended():
+            return ""
+        case _:
+            assert_never(state)
+
+
+def needs_text(shared: tuple[Message, ...]) -> bool:
+    """Whether a model that is given this conversation would have nothing to answer."""
+    return not shared or shared[-1].role != "user"
+
+
+def _refusal(order: Fork) -> Refusal | None:
+    """The first thing wrong, in the order of admission of a start."""
+    command, origin = order.command, order.origin
+    if order.unreadable is not None:
+        return order.unreadable
+    if origin is None:
+        return Refusal(code="not_found", message=f"there is no event {command.at_seq} of a run {command.origin_run_id}")
+    if wrong := problem_at(origin.state):
+        return Refusal(
+            code=BAD_POINT,
+            message=f"{command.origin_run_id} cannot be forked at {command.at_seq}: {wrong}; "
+            "choose an event before the calls were asked for, or after the last of their results",
+        )
+    if order.handle_live_run:
+        return handle_in_use(order.agent_id)
+    if order.unresolved is not None:
+        return order.unresolved
+    said = segments_of(command.segments, command.prompt)
+    if command.seed:
+        return (
+            Refusal(code="bad_request", message=f"a seed is {' or '.join(compaction.SEEDS)} and says nothing itself")
+            if said or command.seed not in compaction.SEEDS
+            else compaction.empty_or_held(conversation(origin.state), command.seed, order.pauses)
+        )
+    wrong = wrong_segments(said)
+    if system_segments(said):
+        wrong = "a fork takes user segments only: its system texts are those of the origin and of its definition"
+    if not wrong and not any(segment.content for segment in said) and needs_text(conversation(origin.state)):
+        wrong = (
+            f"at {command.at_seq} the last word is the agent's, so the fork needs a prompt to go on with; "
+            "or fork before that answer"
+        )
+    return Refusal(code="bad_request", message=wrong) if wrong else None
+
+
+# --- definitions -----------------------------------------------------------------------------------------------------
+
+
+def overridden(
+    definition: AgentDefinition, overrides: DefinitionOverrides | None, *, tools: tuple[str, ...]
+) -> AgentDefinition:
+    """The definition with what is set in the overrides; `tools` are those that are left of it after narrowing.
+
+    Its hash is then that of its own content, so that two equal ones are seen to be equal.
+    """
+    if overrides is None:
+        return definition
+    changes: dict[str, Any] = {
+        name: value
+        for name in ("provider", "model", "effort", "system_prompt", "max_tokens", "max_iterations", "retry_attempts")
+        if (value := getattr(overrides, name)) is not None
+    }
+    if changes.get("max_iterations"):
+        changes["unbounded_iterations"] = False
+    if "provider" in changes or "model" in changes:
+        changes["candidates"] = ()  # whoever names a model wants that one
+    changed = replace(definition, sampling=merged(definition.sampling, overrides.sampling), tools=tools, **changes)
+    return definition if changed == definition else replace(changed, sha256=content_sha256(changed))
+
+
+def merged(base: Sampling | None, over: Sampling | None) -> Sampling | None:
+    """`over` wins in every field it sets."""
+    if base is None or over is None:
+        return over or base
+    return Sampling(
+        temperature=base.temperature if over.temperature is None else over.temperature,
+        top_p=base.top_p if over.top_p is None else over.top_p,
+        top_k=base.top_k if over.top_k is None else over.top_k,
+        frequency_penalty=base.frequency_penalty if over.frequency_penalty is None else over.frequency_penalty,
+        presence_penalty=base.presence_penalty if over.presence_penalty is None else over.presence_penalty,
+        seed=base.seed if over.seed is None else over.seed,
+        stop=over.stop or base.stop,
+    )
+
+
+def content_sha256(definition: AgentDefinition) -> str:
+    """Hex SHA-256 over everything in a definition but its hash."""
+    plain = definition.to_avro()
+    del plain["sha256"]
+    if definition.compaction is None:
+        del plain["compaction"]  # definitions from before the field keep their hash
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

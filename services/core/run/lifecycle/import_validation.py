@@ -1,0 +1,52 @@
+"""Which numbers an event of a file may bring along: amounts are added up and times are sorted by, for everybody.
+
+A fold does not mind what an answer cost or when it came, so a history may hold and still say that it cost less than
+nothing, or that it happened in the year 2262. What no installation could have written is not taken in.
+
+Before: services/application/transfer/imports.py has decoded an event. After: the import goes on, or says which value is
+wrong.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from loomlog.schemas.generated.run_events import Event
+
+AMOUNT_MAX = 10**12
+"""Tokens, or millionths of a currency, in one event: a million of a currency. A million such events fit 64 bits."""
+SPAN_MS_MAX = 100 * 366 * 86_400_000
+"""A hundred years, for whatever is measured or awaited."""
+AHEAD_MS_MAX = 86_400_000
+"""How far the clock of another installation may be ahead: a day."""
+AMOUNTS = ("_tokens", "_micros", "iterations")
+
+
+def wrong_value(event: Event, at_ms: int, now_ms: int) -> str:
+    """What of the event cannot be; empty when nothing."""
+    if not 0 < at_ms <= now_ms + AHEAD_MS_MAX:
+        return f"at_ms is {at_ms}: expected a time after 1970 and at most a day from now"
+    for path, value in _numbers(event, type(event).__name__):
+        if path.endswith(AMOUNTS):
+            if not 0 <= value <= AMOUNT_MAX:
+                return f"{path} is {value}: expected 0 to {AMOUNT_MAX}"
+        elif path.endswith(("_at_ms", "not_before_ms")):
+            if not 0 <= value <= now_ms + SPAN_MS_MAX:
+                return f"{path} is {value}: expected a time in milliseconds within the next hundred years, or 0"
+        elif path.endswith("_ms") and abs(value) > SPAN_MS_MAX:
+            return f"{path} is {value}: expected at most {SPAN_MS_MAX}"
+        elif path.endswith("_s") and not 0 <= value <= SPAN_MS_MAX // 1000:
+            return f"{path} is {value}: expected 0 to {SPAN_MS_MAX // 1000}"
+    return ""
+
+
+def _numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
+    """Every whole number in a record, with the way to it."""
+    if type(value) is int:
+        yield path, value
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _numbers(getattr(value, field.name), f"{path}.{field.name}")
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for number, item in enumerate(value):
+            yield from _numbers(item, f"{path}[{number}]")

@@ -1,0 +1,103 @@
+"""Pausing: what stops a run before its next model call, and what lets it go on.
+
+Two things can hold a run: its own pause (PauseRun) and pauses of something wider (its agent, its tenant, everything),
+which the owner compares with the run again and again (Obey). Each scope is lifted by itself; the run goes on when none
+is left. A pause never lies between a tool call and its result, and a model call under way is finished and recorded.
+
+Before: decide.py. After: state.py folds the pauses into the facts.
+"""
+
+from loomlog.schemas.generated.run_events import (
+    CommandRefused,
+    Event,
+    ModelCallRequested,
+    RunPaused,
+    RunPauseRequested,
+    RunResumed,
+)
+from loomlog.services.core.changing import changed
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import Obey, PauseIt, ResumeIt
+from loomlog.services.core.run.conversation import compaction as conversation_compaction
+from loomlog.services.core.run.run_facts import Facts, Pause
+from loomlog.services.core.run.state import Live, Paused, State
+
+RUN_SCOPE = "run"
+"""The scope of a pause that was asked for one run; wider ones (agent, tenant, all) stand in the pause table."""
+
+
+def pause(state: State, order: PauseIt) -> list[Event]:
+    """The run's own pause is asked for; one that has it refuses with already_pausing."""
+    if not isinstance(state, Live):
+        return []
+    if any(held.scope == RUN_SCOPE for held in state.facts.pauses):
+        return [CommandRefused(code="already_pausing", message=f"the run {state.facts.run_id} is paused already")]
+    return [requested(Pause(scope=RUN_SCOPE, reason=order.command.reason, by=order.command.envelope.subject))]
+
+
+def resume(state: State, order: ResumeIt) -> list[Event]:
+    """The run's own pause is lifted; one without it refuses with not_paused. Wider ones still hold it."""
+    if not isinstance(state, Live):
+        return []
+    facts = state.facts
+    if not any(held.scope == RUN_SCOPE for held in facts.pauses):
+        wider = ", ".join(held.scope for held in facts.pauses)
+        why = f"is paused as part of {wider}: resume that" if wider else "is not paused"
+        return [CommandRefused(code="not_paused", message=f"the run {facts.run_id} {why}")]
+    left = tuple(held for held in facts.pauses if held.scope != RUN_SCOPE)
+    lifted = RunResumed(scope=RUN_SCOPE, by=order.command.envelope.subject, remaining=len(left))
+    return [lifted, *_goes_on(state, left)]
+
+
+def obey(state: State, order: Obey) -> list[Event]:
+    """What makes the run obey the pauses wider than it; nothing when it does already."""
+    if not isinstance(state, Live):
+        return []
+    events, held = changes(state.facts, order)
+    return [*events, *_goes_on(state, held.pauses)] if events else []
+
+
+def changes(facts: Facts, order: Obey | None) -> tuple[list[Event], Facts]:
+    """What makes the run's pauses those that are wanted, and the facts after it. Its own pause stays as it is."""
+    if order is None:
+        return [], facts
+    scopes = {pause.scope for pause in order.wanted} | {RUN_SCOPE}
+    known = {pause.scope for pause in facts.pauses}
+    added = tuple(pause for pause in order.wanted if pause.scope not in known)
+    ended = [pause for pause in facts.pauses if pause.scope not in scopes]
+    pauses = (*facts.pauses, *added)
+    # What is added comes first, so that a run that only changes its pause is never without one.
+    events: list[Event] = [*map(requested, added)]
+    for pause in ended:
+        pauses = tuple(held for held in pauses if held != pause)
+        events.append(RunResumed(scope=pause.scope, by=order.by, remaining=len(pauses)))
+    return events, changed(facts, pauses=pauses)
+
+
+def _goes_on(state: Live, pauses: tuple[Pause, ...]) -> list[Event]:
+    """What was held back, when nothing holds it any more."""
+    if pauses or not isinstance(state, Paused):
+        return []
+    if state.attempt == 0 and (compaction := conversation_compaction.due(state.facts)) is not None:
+        return [compaction]
+    current = state.facts.current
+    return [
+        ModelCallRequested(
+            turn=state.turn,
+            attempt=state.attempt + 1,
+            provider=current.provider,
+            model=current.model,
+            not_before_ms=state.not_before_ms,
+            retry=state.failures + state.rate_limits,
+        )
+    ]
+
+
+def requested(pause: Pause) -> RunPauseRequested:
+    """That the run is to stop."""
+    return RunPauseRequested(scope=pause.scope, reason=pause.reason[: limits.PAUSE_REASON_MAX], by=pause.by)
+
+
+def held_back(pauses: tuple[Pause, ...], turn: int, not_before_ms: int = 0) -> RunPaused:
+    """That the next call of `turn` is not made now."""
+    return RunPaused(turn=turn, reason=pauses[0].reason[: limits.PAUSE_REASON_MAX], not_before_ms=not_before_ms)

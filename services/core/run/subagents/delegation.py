@@ -1,0 +1,181 @@
+"""A call of the Agent tool while it stands open: which children it wants, which are at work, what they said.
+
+    waiting  -->  running  -->  done        at most `width` of a call run at once; the others begin as those return
+
+A call starts children (spawn, parallel_spawn, open) or asks one that exists (send, poll, cancel, close). Both are the
+same here: a list of children, each with what is wanted of it, and a result when all have returned. What a failed child
+says is a result like any other, so a child never fails its call's other children.
+
+Before: state.py folds the events into this. After: children.py decides, services/runtime/tools/tool_calls.py gathers
+long results.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loomlog.schemas.generated.run_events import ChildrenPlanned, ChildRequested, ChildReturned
+from loomlog.schemas.generated.values import BlobRef, Spawn
+from loomlog.schemas.quick import quick
+from loomlog.services.core.changing import changed
+from loomlog.services.core.run import limits
+
+SPAWN, PARALLEL_SPAWN = "spawn", "parallel_spawn"
+OPEN, SEND, POLL, CANCEL, CLOSE = "open", "send", "poll", "cancel", "close"
+STARTING = frozenset({SPAWN, PARALLEL_SPAWN, OPEN})
+"""Operations that begin runs; the others ask a resident child."""
+WAITING, RUNNING, DONE = "waiting", "running", "done"
+"""How far a child of a call is."""
+REFUSED, UNDELIVERED, PARKED, CLOSED = "refused", "undelivered", "awaiting_input", "closed"
+"""What becomes of a child, besides the statuses of runs: it never began, or takes no text now; it was over before it
+heard the text; it waits for more; it was closed."""
+OVER = frozenset({"completed", "failed", "cancelled", REFUSED, UNDELIVERED, CLOSED})
+"""Statuses after which nothing more comes from a child."""
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A child of a call. `run_id` is empty while it waits; `status`, `text` and `blob` while it is not done."""
+
+    number: int
+    spawn: Spawn
+    run_id: str = ""
+    agent_id: str = ""
+    phase: str = WAITING
+    only_look: bool = False
+    """How it stands is asked, not what it will say."""
+    status: str = ""
+    text: str = ""
+    blob: BlobRef | None = None
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegation:
+    """What an open call of the Agent tool waits for. Times in UTC milliseconds."""
+
+    op: str
+    children: tuple[Child, ...]
+    is_sealed: bool = False
+    is_looked_at: bool = False
+    """Hooks are asked about its result."""
+    timeout_ms: int = 0
+    deadline_ms: int = 0
+    """When its patience is over; 0 = never."""
+    idle_ttl_s: int = 0
+    began_at_ms: int = 0
+
+
+def planned(event: ChildrenPlanned, at_ms: int) -> Delegation:
+    """The call as it was understood; nothing of it has begun."""
+    if event.op in STARTING:
+        children = tuple(Child(number=number, spawn=spawn) for number, spawn in enumerate(event.spawns))
+    else:
+        children = (Child(number=0, spawn=Spawn(agent="", prompt=event.prompt), run_id=event.child_run_id),)
+    patience_ms = limits.CANCEL_TURN_WAIT_MS if event.op == CANCEL else event.timeout_ms
+    return Delegation(
+        op=event.op,
+        children=children,
+        is_sealed=event.is_sealed,
+        is_looked_at=event.is_looked_at,
+        timeout_ms=event.timeout_ms,
+        deadline_ms=at_ms + patience_ms if patience_ms else 0,
+        idle_ttl_s=event.idle_ttl_s,
+        began_at_ms=at_ms,
+    )
+
+
+def requested(delegation: Delegation, event: ChildRequested) -> Delegation:
+    """With the child at work; raises KeyError when the call has none of that number left to begin."""
+    child = _child(delegation, event.number, but_not=DONE)
+    begun = changed(
+        child,
+        phase=RUNNING,
+        run_id=event.child_run_id,
+        agent_id=event.child_agent_id,
+        only_look=event.only_look,
+    )
+    return _with(delegation, begun)
+
+
+def returned(delegation: Delegation, event: ChildReturned) -> Delegation:
+    """With what became of the child; raises KeyError when nothing was awaited of it."""
+    child = _child(delegation, event.number, but_not=DONE)
+    if child.phase != RUNNING:
+        raise KeyError(event.number)
+    done = changed(
+        child,
+        phase=DONE,
+        agent_id=event.child_agent_id or child.agent_id,
+        status=event.status,
+        text=event.text,
+        blob=event.text_blob,
+    )
+    return _with(delegation, done)
+
+
+def next_waiting(delegation: Delegation, room: int) -> tuple[Child, ...]:
+    """The next children to begin, in the order of the call, at most `room` of them."""
+    return tuple(child for child in delegation.children if child.phase == WAITING)[:room]
+
+
+def running(delegation: Delegation) -> tuple[Child, ...]:
+    """The children that are awaited now."""
+    return tuple(child for child in delegation.children if child.phase == RUNNING)
+
+
+def is_complete(delegation: Delegation) -> bool:
+    """Every child has returned: only the result of the call is missing."""
+    return all(child.phase == DONE for child in delegation.children)
+
+
+def needs_gathering(delegation: Delegation) -> bool:
+    """The result cannot be put together from the state alone: parts of it are elsewhere, encrypted or too long.
+
+    Nor can one that hooks are to be asked about.
+    """
+    if delegation.is_looked_at:
+        return True
+    if any(child.blob is not None for child in delegation.children):
+        return True
+    if delegation.is_sealed and delegation.op != SPAWN:
+        return True  # JSON around a token would not be JSON around its text
+    return sum(len(child.text.encode()) for child in delegation.children) > limits.INLINE_RESULT_BYTES
+
+
+def result(delegation: Delegation, texts: Sequence[str]) -> tuple[str, bool]:
+    """What the model is told, and whether that is an error; `texts` are those of the children, in their order."""
+    first = delegation.children[0]
+    if delegation.op == PARALLEL_SPAWN:
+        found = [_entry(child, text) for child, text in zip(delegation.children, texts, strict=True)]
+        return json.dumps({"results": found}, ensure_ascii=False), False
+    if first.status in (REFUSED, UNDELIVERED):
+        return texts[0], True
+    is_error = first.status in ("failed", "cancelled")
+    if delegation.op == SPAWN:
+        return f"[sub-agent agent_id={first.agent_id}]\n{texts[0]}", is_error
+    shown = {"child_run_id": first.run_id, "state": first.status, "output": texts[0]}
+    return json.dumps(shown, ensure_ascii=False), first.status == "failed"
+
+
+def _entry(child: Child, text: str) -> dict[str, object]:
+    ok = child.status == "completed"
+    return {
+        "index": child.number,
+        "agent": child.spawn.agent,
+        "ok": ok,
+        "output": text if ok else "",
+        "error": "" if ok else text,
+    }
+
+
+def _child(delegation: Delegation, number: int, *, but_not: str) -> Child:
+    if not 0 <= number < len(delegation.children) or delegation.children[number].phase == but_not:
+        raise KeyError(number)
+    return delegation.children[number]
+
+
+def _with(delegation: Delegation, child: Child) -> Delegation:
+    children = (*delegation.children[: child.number], child, *delegation.children[child.number + 1 :])
+    return changed(delegation, children=children)

@@ -1,0 +1,80 @@
+"""A turn of an interactive run is stopped from outside; the run itself goes on, and waits for the next word.
+
+    the model is asked       what it had said by then stays, as far as its caller could tell (StopTurn.text)
+    its tools are under way  each open call gets the result "cancelled by operator", each question is taken back
+
+That is no fault of a provider: no retry, no failure, nothing counts against anybody. Whichever of the stop and the
+result is decided first wins; the other finds a state in which it has no place. A run cancel (decide.py) ends the run.
+
+Before: decide.py, which adds what follows. After: react.py stops the calls.
+"""
+
+from loomlog.schemas.generated.run_events import CommandRefused, Event, ToolReturned, TurnCancelled
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import StopTurn
+from loomlog.services.core.run.interrupts import interruptions
+from loomlog.services.core.run.state import (
+    STOPPED,
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    OpenCall,
+    Parked,
+    Paused,
+    State,
+)
+from loomlog.services.core.run.tools.unknown_outcome import REPEATABLE
+
+BY_OPERATOR = "cancelled by operator"
+"""What the model is told of a call that was stopped; clients know the words."""
+
+
+def stop(state: State, order: StopTurn) -> list[Event]:
+    """The end of the turn, without what follows; why there is none to stop."""
+    match state:
+        case AwaitingModel() | AwaitingTools() | Parked() | Paused() | Compacting() if not state.facts.interactive:
+            message = f"{state.facts.run_id} is not interactive: cancel the run itself"
+            return [CommandRefused(code="not_interactive", message=message)]
+        case AwaitingModel():
+            is_it = (order.turn, order.attempt) == (state.turn, state.attempt)
+            return [
+                TurnCancelled(
+                    turn=state.turn,
+                    attempt=state.attempt,
+                    reason=order.command.reason[: limits.ERROR_TEXT_MAX],
+                    by=order.command.envelope.subject,
+                    text=order.text if is_it else "",
+                    text_blob=order.text_blob if is_it else None,
+                    provider=state.provider,
+                    model=state.model,
+                )
+            ]
+        case AwaitingTools():
+            return [
+                *(_stopped(state.turn, call) for call in state.open),
+                *interruptions.withdrawn(state, BY_OPERATOR),
+                TurnCancelled(
+                    turn=state.turn,
+                    reason=order.command.reason[: limits.ERROR_TEXT_MAX],
+                    by=order.command.envelope.subject,
+                ),
+            ]
+        case Parked() | Paused() | Compacting():
+            message = f"no turn of {state.facts.run_id} is under way"
+            return [CommandRefused(code="not_mid_turn", message=message)]
+        case _:
+            return []
+
+
+def _stopped(turn: int, opened: OpenCall) -> ToolReturned:
+    may_have_happened = opened.effect_class not in REPEATABLE and not opened.not_begun
+    doubt = "; the call may or may not have had its effect" if may_have_happened else ""
+    return ToolReturned(
+        turn=turn,
+        index=opened.index,
+        call_id=opened.call.id,
+        attempt=opened.attempt,
+        text=BY_OPERATOR + doubt,
+        is_error=True,
+        outcome=STOPPED,
+    )

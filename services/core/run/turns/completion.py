@@ -1,0 +1,60 @@
+"""How a run ends, with what it spent; and how many iterations it has.
+
+Before: whatever decides that it is over. After: RunCompleted, RunFailed or RunCancelled, the last event of a run.
+"""
+
+from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed
+from loomlog.schemas.generated.values import Usage
+from loomlog.schemas.making import maker
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import ModelAnswered
+from loomlog.services.core.run.run_facts import Facts, add_usage
+
+NO_USAGE = Usage()
+_completed = maker(RunCompleted)
+
+
+def iteration_cap(facts: Facts) -> int:
+    """Most model turns of the run, its own retries and fallbacks among them (runtime parity 1.5)."""
+    definition = facts.definition
+    if definition.unbounded_iterations or (facts.interactive and definition.max_iterations == 0):
+        return limits.ITERATIONS_BACKSTOP
+    return min(definition.max_iterations or limits.MAX_ITERATIONS_DEFAULT, limits.ITERATIONS_BACKSTOP)
+
+
+def has_iterations(facts: Facts, turn: int) -> bool:
+    """Whether another call may be made after `turn`, or after a call of it that has failed."""
+    return turn + facts.retries < iteration_cap(facts)
+
+
+def run_completed(facts: Facts, stop_reason: str, last: ModelAnswered | None) -> RunCompleted:
+    """`last` is the answer that is decided together with the end and not folded in yet."""
+    return _completed(
+        stop_reason=stop_reason,
+        iterations=facts.turns + (1 if last else 0),
+        usage=add_usage(facts.usage, last.usage if last else NO_USAGE),
+        cost_micros=facts.cost_micros + (last.cost_micros if last else 0),
+        currency=(last.currency if last else "") or facts.currency,
+    )
+
+
+def run_failed(facts: Facts, code: str, error: str) -> RunFailed:
+    return RunFailed(
+        code=code,
+        error=error[: limits.ERROR_TEXT_MAX],
+        iterations=facts.turns,
+        usage=facts.usage,
+        cost_micros=facts.cost_micros,
+        currency=facts.currency,
+    )
+
+
+def run_cancelled(facts: Facts, reason: str, cascaded: tuple[str, ...] = ()) -> RunCancelled:
+    return RunCancelled(
+        cascaded=cascaded,
+        reason=reason[: limits.ERROR_TEXT_MAX],
+        iterations=facts.turns,
+        usage=facts.usage,
+        cost_micros=facts.cost_micros,
+        currency=facts.currency,
+    )

@@ -1,0 +1,137 @@
+"""What is true after an event between two turns: pauses asked for, begun and lifted, compactions begun and over.
+
+Before: evolve.py. After: Paused, Compacting, or the state as it was with other facts.
+"""
+
+from loomlog.schemas.generated.run_events import (
+    CompactionFailed,
+    CompactionRequested,
+    ContextCompacted,
+    RunPaused,
+    RunPauseRequested,
+    RunResumed,
+)
+from loomlog.services.core.changing import changed
+from loomlog.services.core.run.conversation.compaction_split import Split, compacted
+from loomlog.services.core.run.conversation.conversation import at_boundary, used_tokens
+from loomlog.services.core.run.run_facts import Compactions, ContextGauge, Pause, add_usage, time_went_on
+from loomlog.services.core.run.state import (
+    AwaitingModel,
+    AwaitingTools,
+    Compacting,
+    IllegalEvent,
+    Parked,
+    Paused,
+    State,
+    facts_of,
+    with_facts,
+)
+
+
+def pause_requested(state: State, event: RunPauseRequested, pause: Pause) -> State:
+    facts = facts_of(state, event)
+    if any(held.scope == pause.scope for held in facts.pauses):
+        raise IllegalEvent(f"a second pause of scope {pause.scope}")
+    return with_facts(state, changed(facts, pauses=(*facts.pauses, pause)))
+
+
+def paused(state: State, event: RunPaused, at_ms: int) -> Paused:
+    facts = facts_of(state, event)
+    check_not_compacting(state, event)
+    if not facts.pauses or isinstance(state, Paused) or event.turn != facts.turns + 1:
+        raise IllegalEvent(f"RunPaused before turn {event.turn} of a run that is {type(state).__name__}")
+    if isinstance(state, AwaitingModel) and state.turn == event.turn:
+        # In the middle of a turn's attempts, so the next attempt goes on counting where this one ended.
+        return Paused(
+            facts=facts,
+            turn=event.turn,
+            attempt=state.attempt,
+            not_before_ms=event.not_before_ms,
+            failures=state.failures,
+            rate_limits=state.rate_limits,
+            waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
+            interruptions=state.interruptions,
+            since_ms=at_ms,
+        )
+    if isinstance(state, Parked):
+        facts = time_went_on(facts, state.since_ms, at_ms)
+    return Paused(facts=facts, turn=event.turn, since_ms=at_ms)
+
+
+def compaction_requested(state: State, event: CompactionRequested, at_ms: int) -> Compacting:
+    facts = facts_of(state, event)
+    if isinstance(state, Compacting) and event.number == state.number:
+        if event.attempt != state.attempt + 1 or state.attempt == 0:
+            raise IllegalEvent(f"attempt {event.attempt} of compaction {event.number} after attempt {state.attempt}")
+        lost = 0 if state.not_begun else 1
+        return changed(
+            state,
+            attempt=event.attempt,
+            provider=event.provider,
+            model=event.model,
+            losses=state.losses + lost,
+            not_begun=False,
+        )
+    nothing_is_open = (
+        isinstance(state, Parked | Paused)
+        or (isinstance(state, AwaitingModel) and state.attempt == 0)
+        or (isinstance(state, AwaitingTools) and len(state.answers) == len(state.asked))
+    )
+    if not nothing_is_open or facts.pauses or event.turn != facts.turns + 1:
+        raise IllegalEvent(f"a compaction before turn {event.turn} of a run that is {type(state).__name__}")
+    if isinstance(state, Parked | Paused):
+        facts = time_went_on(facts, state.since_ms, at_ms)
+    facts = at_boundary(facts)
+    if (event.number, event.attempt) != (facts.compactions.count + 1, 1) or event.keep_n > len(facts.messages):
+        raise IllegalEvent(f"compaction {event.number} after {facts.compactions.count} of them")
+    begun = Compactions(count=event.number, last_turn=event.turn)
+    return Compacting(
+        facts=changed(facts, compactions=begun),
+        number=event.number,
+        attempt=1,
+        trigger=event.trigger,
+        keep_n=event.keep_n,
+        keep_first=event.keep_first,
+        before_tokens=event.before_tokens,
+        provider=event.provider,
+        model=event.model,
+    )
+
+
+def compaction_over(state: State, event: ContextCompacted | CompactionFailed) -> Compacting:
+    if not isinstance(state, Compacting) or (state.number, state.attempt) != (event.number, event.attempt):
+        raise IllegalEvent(f"the end of compaction {event.number} attempt {event.attempt} that is not awaited")
+    facts = state.facts
+    if isinstance(event, ContextCompacted):
+        how = Split(keep_n=event.keep_n, keep_first=event.keep_first)
+        messages = compacted(facts.messages, event.summary, how)
+        made = len(messages) - how.keep_n
+        gone = len(facts.messages) - how.keep_n
+        # What the provider counts shrinks as the estimate does; its next answer says exactly.
+        tokens = used_tokens(facts) * event.after_tokens // max(1, event.before_tokens)
+        facts = changed(
+            facts,
+            messages=messages,
+            inherited_messages=made + max(0, facts.inherited_messages - gone),
+            context=ContextGauge(tokens=tokens, messages=len(messages)),
+        )
+    facts = changed(
+        facts,
+        usage=add_usage(facts.usage, event.usage),
+        cost_micros=facts.cost_micros + event.cost_micros,
+        currency=event.currency or facts.currency,
+    )
+    return changed(state, facts=facts, attempt=0)
+
+
+def check_not_compacting(state: State, event: object) -> None:
+    if isinstance(state, Compacting) and state.attempt:
+        raise IllegalEvent(f"{type(event).__name__} during compaction {state.number}")
+
+
+def resumed(state: State, event: RunResumed) -> State:
+    facts = facts_of(state, event)
+    pauses = tuple(held for held in facts.pauses if held.scope != event.scope)
+    if len(pauses) == len(facts.pauses) or len(pauses) != event.remaining:
+        raise IllegalEvent(f"RunResumed of scope {event.scope} with {event.remaining} left, held by {facts.pauses}")
+    return with_facts(state, changed(facts, pauses=pauses))

@@ -1,0 +1,166 @@
+"""What is true after an event of a model call: asked for, answered, failed, switched to another model, stopped.
+
+Before: evolve.py. After: AwaitingModel while attempts go on, AwaitingTools once there is an answer (also one that asks
+for no tool: what follows it comes in the same batch).
+"""
+
+from loomlog.schemas.conversation import Message, TextBlock, ToolUseBlock
+from loomlog.schemas.generated.run_events import (
+    FallbackSuppressed,
+    ModelCallFailed,
+    ModelCallRequested,
+    ModelReplied,
+    ModelSwitched,
+    TurnCancelled,
+)
+from loomlog.schemas.generated.values import ModelChoice
+from loomlog.schemas.making import maker
+from loomlog.services.core.admission import PROVIDER_FULL
+from loomlog.services.core.changing import changed
+from loomlog.services.core.run.conversation.conversation import next_to_read, without_reasoning
+from loomlog.services.core.run.run_facts import ContextGauge, add_usage, time_went_on
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, IllegalEvent, Parked, Paused, State, facts_of
+from loomlog.services.core.run.turns.evolve_boundaries import check_not_compacting
+from loomlog.services.core.run.turns.fallback import INTERRUPTED
+
+# Made for every turn; see schemas/making.py.
+_text, _tool_use, _message = maker(TextBlock), maker(ToolUseBlock), maker(Message)
+_gauge, _awaiting_model, _awaiting_tools = maker(ContextGauge), maker(AwaitingModel), maker(AwaitingTools)
+
+
+def model_requested(state: State, event: ModelCallRequested, at_ms: int) -> AwaitingModel:
+    facts = facts_of(state, event)
+    check_not_compacting(state, event)
+    same_turn = isinstance(state, AwaitingModel) and state.turn == event.turn
+    if isinstance(state, AwaitingModel) and same_turn:
+        if event.attempt != state.attempt + 1:
+            raise IllegalEvent(f"attempt {event.attempt} of turn {event.turn} after attempt {state.attempt}")
+        return changed(
+            state,
+            attempt=event.attempt,
+            provider=event.provider,
+            model=event.model,
+            not_before_ms=event.not_before_ms,
+            not_begun=False,
+            # A lost owner's wait goes on with the next one: it is the same wait, not a second.
+            waited_ms=state.waited_ms + max(0, event.not_before_ms - max(at_ms, state.not_before_ms)),
+        )
+    if isinstance(state, (Paused, Parked)):
+        facts = time_went_on(facts, state.since_ms, at_ms)
+    if isinstance(state, Paused):
+        if facts.pauses:
+            raise IllegalEvent(f"a call of turn {event.turn} while the run is paused")
+        if (event.turn, event.attempt) != (state.turn, state.attempt + 1):
+            raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after a pause before turn {state.turn}")
+        return AwaitingModel(
+            facts=next_to_read(facts) if event.attempt == 1 else facts,
+            turn=event.turn,
+            attempt=event.attempt,
+            provider=event.provider,
+            model=event.model,
+            not_before_ms=event.not_before_ms,
+            failures=state.failures,
+            rate_limits=state.rate_limits,
+            waited_ms=state.waited_ms,
+            interruptions=state.interruptions,
+        )
+    if event.turn != facts.turns + 1 or event.attempt != 1:
+        raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} after {facts.turns} turns")
+    return _awaiting_model(
+        facts=next_to_read(facts),
+        turn=event.turn,
+        attempt=1,
+        provider=event.provider,
+        model=event.model,
+        not_before_ms=event.not_before_ms,
+    )
+
+
+def replied(state: State, event: ModelReplied) -> AwaitingTools:
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
+        raise IllegalEvent(f"a reply to turn {event.turn} attempt {event.attempt} that is not awaited")
+    blocks = (_text(text=event.text, blob=event.text_blob),) if event.text or event.text_blob else ()
+    calls = [_tool_use(id=call.id, name=call.name, input=call.input) for call in event.tool_calls]
+    message = _message(
+        role="assistant",
+        blocks=(*blocks, *calls),
+        reasoning=event.reasoning,
+        reasoning_signature=event.reasoning_signature,
+    )
+    # An answer without text and calls would be refused by providers when it is sent back.
+    messages = (*state.facts.messages, message) if message.blocks else state.facts.messages
+    spent = event.usage
+    read = spent.input_tokens + spent.cache_creation_input_tokens + spent.cache_read_input_tokens
+    # A request has tokens, so none means that nobody counted them: what is known of the context stays as it was.
+    counted = _gauge(tokens=read + spent.output_tokens, messages=len(messages)) if read else state.facts.context
+    facts = changed(
+        state.facts,
+        messages=messages,
+        context=counted,
+        turns=event.turn,
+        is_turn_over=not event.tool_calls,
+        usage=add_usage(state.facts.usage, event.usage),
+        last_usage=event.usage,
+        max_context_tokens=event.max_context_tokens,
+        cost_micros=state.facts.cost_micros + event.cost_micros,
+        currency=event.currency or state.facts.currency,
+    )
+    return _awaiting_tools(facts=facts, turn=event.turn, asked=event.tool_calls)
+
+
+def model_failed(state: State, event: ModelCallFailed) -> AwaitingModel:
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
+        raise IllegalEvent(f"a failure of turn {event.turn} attempt {event.attempt} that is not awaited")
+    facts = changed(
+        state.facts,
+        model_errors=state.facts.model_errors + 1,
+        retries=state.facts.retries + event.takes_iteration,
+    )
+    if event.kind == INTERRUPTED:
+        return changed(state, facts=facts, interruptions=state.interruptions + 1)
+    if event.kind in ("rate_limited", PROVIDER_FULL):
+        return changed(state, facts=facts, rate_limits=state.rate_limits + 1)
+    return changed(state, facts=facts, failures=state.failures + 1)
+
+
+def failing(state: State, event: ModelSwitched | FallbackSuppressed) -> AwaitingModel:
+    """The state in which a call of this attempt has failed."""
+    if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (event.turn, event.attempt):
+        raise IllegalEvent(f"{type(event).__name__} after turn {event.turn} attempt {event.attempt}, not awaited")
+    return state
+
+
+def switched(state: State, event: ModelSwitched) -> AwaitingModel:
+    awaiting = failing(state, event)
+    facts = awaiting.facts
+    if event.number != facts.switches + 1:
+        raise IllegalEvent(f"switch {event.number} of a run that has made {facts.switches}")
+    facts = changed(
+        facts,
+        choice=ModelChoice(provider=event.provider, model=event.model, effort=event.effort),
+        switches=event.number,
+        messages=tuple(map(without_reasoning, facts.messages)) if event.reasoning_cleared else facts.messages,
+    )
+    # Another model has failed at nothing yet, so its retries and its waits are counted anew.
+    return changed(
+        awaiting,
+        facts=facts,
+        provider=event.provider,
+        model=event.model,
+        failures=0,
+        rate_limits=0,
+        waited_ms=0,
+    )
+
+
+def turn_cancelled(state: State, event: TurnCancelled) -> AwaitingTools:
+    match state:
+        case AwaitingTools(turn=event.turn) if len(state.answers) == len(state.asked) and not event.attempt:
+            return changed(state, facts=changed(state.facts, is_turn_over=True))
+        case AwaitingModel(turn=event.turn, attempt=event.attempt, facts=facts):
+            said = event.text or event.text_blob
+            blocks = (TextBlock(text=event.text, blob=event.text_blob),) if said else ()
+            messages = (*facts.messages, Message(role="assistant", blocks=blocks)) if blocks else facts.messages
+            facts = changed(facts, messages=messages, turns=event.turn, is_turn_over=True)
+            return AwaitingTools(facts=facts, turn=event.turn, asked=())
+    raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} is cancelled and not under way")

@@ -1,0 +1,137 @@
+"""Falling back: what a run does when a model call has failed for good although another model could take the turn.
+
+    retries on the same model are over (decide.py)  ->  may it go on elsewhere?  ->  to which model?  ->  ModelSwitched
+
+The shell tells which candidates of the run can be called now and what they are like; the rules are here. One event
+holds the switch whole, with everything the conversation gives up for it, so that a fold reaches the same conversation:
+
+    a target that sees no images        is passed over when the conversation has some (no attempt is counted)
+    reasoning and signatures            are another provider's: taken out of every answer so far
+    a target that needs its reasoning   is asked as its sibling that does not think, without an effort
+    a cache at the provider             is lost
+
+Every rule is there because some provider refuses the request without it.
+
+Before: decide.py, after the retries. After: state.py folds the switch; frames.py tells clients.
+"""
+
+from loomlog.schemas.conversation import ImageBlock, Message
+from loomlog.schemas.generated.run_events import Event, FallbackSuppressed, ModelSwitched
+from loomlog.services.core.admission import PROVIDER_FULL
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import Alternative, ModelErred
+from loomlog.services.core.run.conversation.conversation import has_reasoning
+from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.state import AwaitingModel
+from loomlog.services.core.run.turns import code_agents
+
+OPERATOR_KEY_RESTRICTED = "operator_key_restricted"
+"""Kind of a failure, and code of a run that ends with it: it may not use the operator's key and has none of its own."""
+STALE = "stale"
+"""Kind of a failure: the provider closed a kept connection before it answered. Servers do that with idle ones after a
+few seconds, some without a word, so it is no matter of the model."""
+INTERRUPTED = "interrupted"
+"""Kind of a failure that nobody outside reports: the call was lost with the owner of its run."""
+RETRYABLE, PERMANENT, CANCELLED = "retryable", "permanent", "cancelled"
+DEADLINE_EXCEEDED, DEPRECATED, UNKNOWN = "deadline_exceeded", "deprecated", "unknown"
+"""Classes of failures, as clients know them."""
+CLASSES = {
+    **dict.fromkeys(
+        ("rate_limited", "overloaded", "unavailable", "timeout", "network", "broken_off", STALE, INTERRUPTED), RETRYABLE
+    ),
+    PROVIDER_FULL: RETRYABLE,
+    **dict.fromkeys(("invalid", "unauthorised", "forbidden", "not_found", "unsupported", "refused"), PERMANENT),
+    **dict.fromkeys(("code_agent_load", "code_agent_threw", "code_agent_replay_divergence"), PERMANENT),
+    OPERATOR_KEY_RESTRICTED: PERMANENT,
+    "deprecated": DEPRECATED,
+    "cancelled": CANCELLED,
+    "code_agent_cancelled": CANCELLED,
+    "deadline_exceeded": DEADLINE_EXCEEDED,
+    "code_agent_timeout": DEADLINE_EXCEEDED,
+}
+"""Kind of a failure (connectors/errors.py) -> its class."""
+KNOWN_TO_CLIENTS = frozenset({PROVIDER_FULL, OPERATOR_KEY_RESTRICTED})
+"""Kinds that are codes of their own."""
+FALLS_BACK = frozenset({RETRYABLE, DEPRECATED})
+"""Classes that another model may not share."""
+PINNED, NO_VISION = "pinned_after_success", "no_vision"
+"""Why a fallback was not taken."""
+
+
+def class_of(kind: str) -> str:
+    """The class of a kind of failure."""
+    return CLASSES.get(kind, UNKNOWN)
+
+
+def is_waited_for(kind: str, *, retries_rate_limits: bool) -> bool:
+    """Whether a failure is between us and the provider, waited for and no try of the run's."""
+    return kind == PROVIDER_FULL or (kind == "rate_limited" and retries_rate_limits)
+
+
+def end_code(kind: str) -> str:
+    """The code of a run that ends because of a failed model call: some kinds are codes that clients know."""
+    return kind if kind in KNOWN_TO_CLIENTS else code_agents.failure_code(kind)
+
+
+def switch(state: AwaitingModel, order: ModelErred) -> tuple[list[Event], ModelSwitched | None]:
+    """What was passed over, and the switch; None when the turn has failed."""
+    facts, alternatives = state.facts, _others(state, order)
+    if not _may_switch(facts, order.kind) or not alternatives:
+        return [], None
+    if facts.definition.pin_after_success and facts.turns:
+        return [FallbackSuppressed(turn=state.turn, attempt=state.attempt, code=PINNED)], None
+    passed_over: list[Event] = []
+    for alternative in alternatives:
+        if alternative.sees_images or not has_images(facts.messages):
+            return passed_over, _switched(state, alternative, order)
+        choice = alternative.choice
+        passed_over.append(
+            FallbackSuppressed(
+                turn=state.turn, attempt=state.attempt, code=NO_VISION, provider=choice.provider, model=choice.model
+            )
+        )
+    return passed_over, None
+
+
+def _others(state: AwaitingModel, order: ModelErred) -> list[Alternative]:
+    """The alternatives that are not the model that failed, by whichever of its names."""
+    failed = (state.provider, state.model)
+    return [
+        alternative
+        for alternative in order.alternatives
+        if (alternative.choice.provider, alternative.choice.model) != failed
+        and (alternative.choice.provider, alternative.sibling) != failed
+    ]
+
+
+def _may_switch(facts: Facts, kind: str) -> bool:
+    definition = facts.definition
+    allowed = definition.max_fallback_attempts or limits.FALLBACKS_DEFAULT
+    return definition.fallback_on_error and class_of(kind) in FALLS_BACK and facts.switches < allowed
+
+
+def _switched(state: AwaitingModel, alternative: Alternative, order: ModelErred) -> ModelSwitched:
+    facts, choice = state.facts, alternative.choice
+    # The switch clears the reasoning of every answer, so one answer is enough to need the sibling.
+    is_downgraded = bool(alternative.sibling) and any(message.role == "assistant" for message in facts.messages)
+    return ModelSwitched(
+        turn=state.turn,
+        attempt=state.attempt,
+        failed_provider=state.provider,
+        failed_model=state.model,
+        provider=choice.provider,
+        model=alternative.sibling if is_downgraded else choice.model,
+        effort="" if is_downgraded else choice.effort,
+        number=facts.switches + 1,
+        user_tier=facts.user_tier,
+        reason=class_of(order.kind),
+        cause=order.cause or order.message[: limits.FALLBACK_CAUSE_MAX],
+        cache_lost=order.leaves_cache,
+        reasoning_cleared=sum(map(has_reasoning, facts.messages)),
+        downgraded_from=choice.model if is_downgraded else "",
+    )
+
+
+def has_images(messages: tuple[Message, ...]) -> bool:
+    """Whether a model would have to see something to read this conversation."""
+    return any(isinstance(block, ImageBlock) for message in messages for block in message.blocks)

@@ -1,0 +1,135 @@
+"""Which limit forbids a call, and which ones have been reached: sums over the books, for deciding and for telling.
+
+Before: the books. After: decide.py asks for `refusal`; whoever tells people (runtime, command layer) for the rest.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from loomlog.schemas.generated.budget_events import BudgetRefused
+from loomlog.schemas.generated.values import LimitNotice
+from loomlog.services.families.budget.calendar_month import month_of
+from loomlog.services.families.budget.state import EMPTY, OPERATOR, Account, Books, Limit, limited
+
+TOKENS, MICROS = "tokens", "micros"
+UNITS = {TOKENS: "tokens", MICROS: "millionths of the currency"}
+"""As people are told."""
+SOFT, HARD = "soft", "hard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A call does not fit under a hard limit. Amounts in units; `may_fit`: it would if no other call were under way."""
+
+    scope: str
+    scope_id: str
+    unit: str
+    used: int
+    reserved: int
+    limit: int
+    may_fit: bool
+
+
+def account_at(books: Books, key: str, at_ms: int) -> Account:
+    """The account at a time: at zero when its month has begun and nobody has spent anything in it yet."""
+    if month_of(at_ms) > books.month:
+        return EMPTY
+    return books.accounts.get(key, EMPTY)
+
+
+def refusal(books: Books, tenant: str, user_id: str, tokens: int, micros: int) -> Refused | None:
+    """The first hard limit, the widest scope first, that forbids a call of this worst case; None when none does."""
+    for key in limited(books, tenant, user_id):
+        found = _refused(books.limits[key], books.accounts[key], tokens, micros)
+        if found is not None:
+            return found
+    return None
+
+
+def _refused(limit: Limit, account: Account, tokens: int, micros: int) -> Refused | None:
+    if limit.hard_tokens is not None:
+        # Without `strict` the call that begins while something is left may go past the limit.
+        needed = tokens if limit.strict else 1
+        if account.used_tokens + account.reserved_tokens + needed > limit.hard_tokens:
+            may_fit = account.used_tokens + needed <= limit.hard_tokens
+            return _refused_by(
+                limit, TOKENS, account.used_tokens, account.reserved_tokens, limit.hard_tokens, may_fit=may_fit
+            )
+    if limit.hard_micros is not None and account.used_micros + account.reserved_micros + micros > limit.hard_micros:
+        may_fit = account.used_micros + micros <= limit.hard_micros
+        return _refused_by(
+            limit, MICROS, account.used_micros, account.reserved_micros, limit.hard_micros, may_fit=may_fit
+        )
+    return None
+
+
+def _refused_by(limit: Limit, unit: str, used: int, reserved: int, most: int, *, may_fit: bool) -> Refused:
+    return Refused(
+        scope=limit.scope,
+        scope_id=limit.scope_id,
+        unit=unit,
+        used=used,
+        reserved=reserved,
+        limit=most,
+        may_fit=may_fit,
+    )
+
+
+def exhausted(books: Books, tenant: str, user_id: str, at_ms: int) -> LimitNotice | None:
+    """The hard limit under which nothing at all is left, whatever comes back from calls under way: no run begins."""
+    return next(_reached(books, tenant, user_id, at_ms, HARD), None)
+
+
+def passed(books: Books, tenant: str, user_id: str, at_ms: int) -> tuple[LimitNotice, ...]:
+    """The soft limits that are reached, the widest scope first."""
+    return tuple(_reached(books, tenant, user_id, at_ms, SOFT))
+
+
+def _reached(books: Books, tenant: str, user_id: str, at_ms: int, severity: str) -> Iterator[LimitNotice]:
+    """One of each scope."""
+    for key in limited(books, tenant, user_id):
+        limit, account = books.limits[key], account_at(books, key, at_ms)
+        tokens, micros = (
+            (limit.soft_tokens, limit.soft_micros) if severity == SOFT else (limit.hard_tokens, limit.hard_micros)
+        )
+        if tokens is not None and account.used_tokens >= tokens:
+            yield notice(limit.scope, limit.scope_id, severity, TOKENS, account.used_tokens, tokens)
+        elif micros is not None and account.used_micros >= micros:
+            yield notice(limit.scope, limit.scope_id, severity, MICROS, account.used_micros, micros)
+
+
+def notice(scope: str, scope_id: str, severity: str, unit: str, used: int, limit: int) -> LimitNotice:
+    """A limit that is reached, as the runs it applies to may know it: what the whole installation spends is no business
+    of a tenant."""
+    is_ours = scope == OPERATOR
+    figures = "" if is_ours else f": {used} of {limit} {UNITS[unit]}"
+    return LimitNotice(
+        scope=scope,
+        scope_id=scope_id,
+        severity=severity,
+        unit=unit,
+        used=0 if is_ours else used,
+        limit=0 if is_ours else limit,
+        message=f"the {severity} limit of {_whose(scope, scope_id)} for this month is reached{figures}",
+    )
+
+
+def notice_of(refused: BudgetRefused, *, tokens: int, micros: int) -> LimitNotice:
+    """The hard limit that forbids a call of this worst case, and whether it is reached or the call too large for it."""
+    limit = f"the hard limit of {_whose(refused.scope, refused.scope_id)} for this month"
+    told = notice(refused.scope, refused.scope_id, HARD, refused.unit, refused.used, refused.limit)
+    if refused.used >= refused.limit:
+        return told
+    worst, unit = micros if refused.unit == MICROS else tokens, UNITS[refused.unit]
+    if refused.may_fit:
+        message = f"what is left of {limit} is set aside for calls under way; try again when they have ended"
+    elif refused.scope == OPERATOR:
+        message = f"the call may use {worst} {unit}, more than is left of {limit}; a smaller max_tokens makes it less"
+    else:
+        left = f"{refused.limit - refused.used} of {refused.limit}"
+        message = f"the call may use {worst} {unit}, and of {limit} {left} are left; a smaller max_tokens makes it less"
+    return replace(told, message=message)
+
+
+def _whose(scope: str, scope_id: str) -> str:
+    return "the installation" if scope == OPERATOR else f"the {scope} {scope_id}"

@@ -1,0 +1,199 @@
+"""The budget family as the generic loop sees it: the functions of services/core/budget, and a desk that adds the time.
+
+The family has one partition and one aggregate, which never ends and asks for no calls. Whoever shows budgets folds the
+same events with it (budgets.py), so it lives here and not with the process that owns the partition.
+
+Before: loom.budget.commands. After: intake.py has it decided, budgets.py reads.
+"""
+
+import zlib
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from loomlog.connectors.protocols import LogRecord
+from loomlog.schemas.codec import Record
+from loomlog.schemas.generated.budget_commands import (
+    Command,
+    ReleaseBudget,
+    RemoveLimit,
+    ReserveBudget,
+    SetLimit,
+    SettleBudget,
+)
+from loomlog.schemas.generated.budget_events import BudgetQuarantined, Event
+from loomlog.schemas.reader import RawEvent
+from loomlog.services.core.canonical import StateCodec, Unreadable
+from loomlog.services.core.changing import changed
+from loomlog.services.families.budget import limits
+from loomlog.services.families.budget.commands import Asked, Order, Recovered, Woken
+from loomlog.services.families.budget.decide import decide, wakes_at
+from loomlog.services.families.budget.state import REDUCER_VERSION, Books, evolve
+from loomlog.services.stream.context import Prepared
+from loomlog.services.stream.family import Topics
+from loomlog.services.stream.partition.partition import Aggregate, Decision, Partition
+
+FAMILY = "budget"
+AGGREGATE = "budget"
+KEY = b"budget"
+PARTITION = 0
+"""The topics have one, so that every account has its place in one order."""
+PACKING = 1
+"""zlib level: names of fields come again in every account, which the fastest one sees too."""
+
+
+class BooksCodec(StateCodec):
+    """Books to bytes and back. Packed, because they are one state of up to some megabytes of text."""
+
+    def __init__(self) -> None:
+        super().__init__(Books)
+
+    def encode(self, state: Any) -> bytes:
+        return zlib.compress(super().encode(state), PACKING)
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            found = super().decode(zlib.decompress(data))
+        except zlib.error as error:
+            raise Unreadable(str(error)) from error
+        # Canonical bytes are sorted by name; decide looks at those that end first.
+        opened = sorted(found.open.items(), key=lambda item: item[1].expires_at_ms)
+        return changed(found, open=dict(opened))
+
+
+class BudgetFamily:
+    """Protocol loomlog.services.stream.family.Family for the books."""
+
+    name = FAMILY
+    reducer_version = REDUCER_VERSION
+    endings: frozenset[str] = frozenset()
+    states: StateCodec = BooksCodec()
+
+    def absent(self, aggregate: str, history: Any) -> Books:
+        return Books()
+
+    def history(self, state: Books) -> None:
+        return None
+
+    def origin(self, first_event: Event | None) -> None:
+        return None
+
+    def evolve(self, state: Books, event: Event, at_ms: int) -> Books:
+        return evolve(state, event, at_ms)
+
+    def decide(self, state: Books, order: Order) -> list[Event]:
+        return decide(state, order)
+
+    def times(self, order: Order) -> tuple[int, ...]:
+        return ()
+
+    def react(self, state: Books, event: Event) -> tuple[Any, ...]:
+        return ()
+
+    def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Any = None) -> Recovered:
+        return Recovered(at_ms=at_ms)
+
+    def not_begun(self, at_ms: int, keys: frozenset[Hashable]) -> Recovered:
+        return Recovered(at_ms=at_ms)
+
+    def wakes_at(self, state: Books) -> int:
+        return wakes_at(state)
+
+    def woken(self, at_ms: int) -> Woken:
+        return Woken(at_ms=at_ms)
+
+    def open_calls(self, state: Books) -> frozenset[Hashable]:
+        return frozenset()
+
+    def worth_waiting_for(self, state: Books) -> frozenset[Hashable]:
+        return frozenset()
+
+    def is_over(self, state: Books) -> bool:
+        return False
+
+    def quarantined(self, state: Books) -> str:
+        # A bug parks the books for one owner only: without them nobody could spend, so the next one tries again.
+        return ""
+
+    def crashed(self, effect: Any, error: str, at_ms: int) -> Any:
+        raise AssertionError("the books ask for no calls")
+
+    def stops(self, effect: Any) -> bool:
+        raise AssertionError("the books ask for no calls")
+
+    def is_local(self, effect: Any) -> bool:
+        return False
+
+    def unsettled(self, state: Books) -> tuple[Any, ...]:
+        return ()
+
+    def quarantine(self, error: str, topic: str, offset: int) -> Record:
+        return BudgetQuarantined(error=error, record_topic=topic, record_offset=offset)
+
+    def traceparent(self, state: Books) -> str:
+        return ""
+
+
+class BudgetDesk:
+    """The desk of the one partition (protocol workplace.Desk): commands need the time and nothing else."""
+
+    issued_until_ms = 0
+
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        self._clock_ms = clock_ms
+
+    def prepare(self, record: LogRecord, command: Command, partition: Partition) -> Prepared:
+        wrong = _wrong(command)
+        if wrong:
+            raise ValueError(wrong)  # a command of a stranger must not park the books
+        books = partition.aggregates.get(AGGREGATE)
+        if books is None:
+            books = Aggregate(id=AGGREGATE, state=Books(), key=KEY, tenant="")
+
+        def order() -> Asked:
+            return Asked(at_ms=self._clock_ms(), command=command)
+
+        return Prepared(books, order, command.envelope.command_id)
+
+    def carry_out(self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition) -> tuple[Prepared, ...]:
+        return ()
+
+    def closed(self) -> None: ...
+
+    def standing(self, aggregate: Aggregate) -> None:
+        return None
+
+    def as_kept(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
+        return events
+
+    def decided(self, aggregate: Aggregate, event: Any) -> None: ...
+
+    def durable(self, aggregate: Aggregate, decision: Decision) -> None: ...
+
+    def found_over(self, first: RawEvent, last: RawEvent) -> None: ...
+
+    def folded(self, aggregate: Aggregate, event: Any, at_ms: int) -> None: ...
+
+    def found_live(self, aggregate: Aggregate) -> None: ...
+
+
+def _wrong(command: Any) -> str:
+    """Why a command is not for the books; empty when it is."""
+    match command:
+        case SetLimit() | RemoveLimit():
+            return ""  # answered with a word, decide.py
+        case ReserveBudget() | SettleBudget():
+            amounts = (command.tokens, command.micros)
+            if any(not 0 <= amount <= limits.CALL_AMOUNT_MAX for amount in amounts):
+                return f"{amounts} tokens and micros: expected 0 to {limits.CALL_AMOUNT_MAX} of each"
+            names = (command.id, command.user_id, command.envelope.tenant)
+            too_long = [name for name in names if len(name) > limits.CALL_ID_MAX]
+            return f"{too_long[0][:40]!r}... has more than {limits.CALL_ID_MAX} characters" if too_long else ""
+        case ReleaseBudget():
+            return ""
+        case _:
+            return f"a {type(command).__name__} is no command for the books"
+
+
+def topics_of(prefix: str = "loom") -> Topics:
+    """Topics of the family."""
+    return Topics.of(FAMILY, prefix)

@@ -1,0 +1,163 @@
+"""The books as a process reads them: the fold of loom.budget.events, from the latest checkpoint on.
+
+Every runtime and every API process keeps one board. It tells without a round trip which limits there are and what is
+used, so a run that no limit applies to costs nothing; and it tells whoever gave a command what became of it.
+
+The board may be a moment behind. What depends on it being right (may this call be made) is decided by the owner of the
+books; what should be fresh (does this run begin) first lets the board catch up (`caught_up`). Whether there is a limit
+at all nobody asks the log for each run: whoever starts one says how far it has read (`limits_offset`), and a board that
+is not as far catches up first.
+
+A record that holds no event is left out, as the owner of the books does. An event that cannot be folded ends the
+reading: the process goes on, and everything that needs the books to be right is told where they stopped.
+
+Before: the owner of the budget partition appends. After: budget_clerk.py asks, the runtime and the command layer look.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail
+from loomlog.schemas.codec import Codec, Undecodable, digest
+from loomlog.schemas.generated.budget_events import BudgetMonthBegan, BudgetSettled, Event, LimitSet
+from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.services.families.budget.family import AGGREGATE, PARTITION
+from loomlog.services.families.budget.state import EXPIRED, Books, evolve, limited
+from loomlog.services.stream.family import Topics
+from loomlog.services.stream.partition.fold import BrokenHistory
+from loomlog.services.stream.partition.partition import NO_DIGEST
+from loomlog.services.stream.snapshots.snapshots import Snapshots
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+CATCH_UP_S = 5.0
+"""How long a start waits until this process has read what was in the log when it came."""
+
+
+class BudgetBoard:
+    """The books, as far as this process has read."""
+
+    def __init__(self, codec: Codec, topics: Topics, snapshots: Snapshots, ranges: LogRanges) -> None:
+        self.books = Books()
+        self.next_offset = 0
+        self.limits_offset = 0
+        """Behind the newest limit that was set: who has read as far knows of every limit this process knows of. 0: none
+        was ever set. Behind the snapshot when the limits come from one, because it does not say where they lie."""
+        self.broken = ""
+        """Where and why the books cannot be read on; empty while they can."""
+        self._codec = codec
+        self._topic = topics.events
+        self._snapshots = snapshots
+        self._ranges = ranges
+        self._reader = TermReader(codec=codec)
+        self._seq = 0
+        self._tail = NO_DIGEST
+        self._waiting: dict[str, asyncio.Future[tuple[Event, int]]] = {}
+        self._grown = asyncio.Event()
+
+    async def open(self) -> None:
+        """Read everything there is now. Raises Transient."""
+        first = await self._ranges.beginning_offset(self._topic, PARTITION)
+        start = await self._snapshots.load(PARTITION, first)
+        if start.ignored:
+            log.warning("%s: folding from offset %d because %s", self._topic, first, start.ignored)
+        base = start.bases.get(AGGREGATE)
+        if base is not None:
+            self.books, self._seq, self._tail = base.state, base.seq, base.digest
+            self.limits_offset = start.next_offset if self.books.limits else 0
+        self._reader = TermReader(codec=self._codec, term=start.term, next_offset=start.next_offset)
+        self.next_offset = start.next_offset
+        end = await self._ranges.end_offset(self._topic, PARTITION)
+        if self.next_offset < end:
+            async with await self._ranges.read(self._topic, PARTITION, self.next_offset, end) as chunks:
+                async for chunk in chunks:
+                    self.feed(chunk)
+                    await asyncio.sleep(0)  # heartbeats share this loop
+
+    async def follow(self, tail: LogTail) -> None:
+        """Read on until cancelled."""
+        tail.seek(PARTITION, self.next_offset)
+        while True:
+            found = await tail.poll(timeout_s=POLL_S)
+            self.feed(found.get(PARTITION, ()))
+
+    def feed(self, records: Iterable[LogRecord]) -> None:
+        """Fold records in offset order, up to the first event that cannot be folded."""
+        for record in records:
+            if record.offset < self.next_offset:
+                continue
+            if self.broken:
+                break
+            try:
+                event = self._reader.read(record.offset, record.value)
+            except Undecodable as error:
+                log.error("%s offset %d is left out: %s", self._topic, record.offset, error)
+                event = None
+            try:
+                if event is not None and event.seq > self._seq:
+                    self._fold(event)
+            except Exception as error:
+                self.broken = f"the books cannot be read past {self._topic} offset {record.offset}: {error}"
+                log.exception("%s", self.broken)
+                break
+            self.next_offset = record.offset + 1
+        grown, self._grown = self._grown, asyncio.Event()
+        grown.set()
+
+    def _fold(self, raw: RawEvent) -> None:
+        decoded = self._codec.decode(raw.value)
+        envelope, event = decoded.envelope, decoded.record
+        if envelope is None or raw.seq != self._seq + 1 or (self._seq and envelope.prev != self._tail):
+            raise BrokenHistory(f"expected event {self._seq + 1}, found {raw.seq}")
+        self.books = evolve(self.books, event, envelope.at_ms)
+        self._seq, self._tail = raw.seq, digest(raw.value)
+        if isinstance(event, LimitSet):
+            self.limits_offset = raw.offset + 1
+        waiting = self._waiting.get(envelope.cause_id)
+        if waiting is not None and not waiting.done() and _answers(event):
+            waiting.set_result((event, raw.offset))
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    def applies(self, tenant: str, user_id: str) -> bool:
+        """Whether any limit applies to a run of that user. The only question a run without limits asks."""
+        return bool(limited(self.books, tenant, user_id))
+
+    def answer_to(self, command_id: str) -> "asyncio.Future[tuple[Event, int]]":
+        """The event that will answer a command, and its offset. Give it back with `forget`."""
+        found = self._waiting[command_id] = asyncio.get_running_loop().create_future()
+        return found
+
+    def forget(self, command_id: str) -> None:
+        self._waiting.pop(command_id, None)
+
+    async def grown(self) -> None:
+        """Until something more was read."""
+        await self._grown.wait()
+
+    async def caught_up(self) -> None:
+        """Until everything was read that is in the log now. Raises Transient when that takes too long."""
+        end = await self._ranges.end_offset(self._topic, PARTITION)
+        if not await self.read_to(end, timeout_s=CATCH_UP_S):
+            told = self.broken or f"the books are read to {self.next_offset}, {end} is needed"
+            raise Transient(told, kind="unavailable")
+
+    async def read_to(self, next_offset: int, *, timeout_s: float) -> bool:
+        """Whether everything below the offset was read, now or within the time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.next_offset < next_offset:
+                    if self.broken:
+                        return False
+                    await self._grown.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _answers(event: Event) -> bool:
+    """Not what a decision says first, of the time that has passed."""
+    return not isinstance(event, BudgetMonthBegan) and not (isinstance(event, BudgetSettled) and event.kind == EXPIRED)

@@ -1,0 +1,299 @@
+"""What is true of the budgets now: the fold of loom.budget.events.
+
+The books are one aggregate, because one model call is charged to up to three accounts at once (operator, tenant, user)
+and no account may be overdrawn whatever the others say: one order for all of them makes that a matter of sums.
+
+    Limit        what an account may spend in a calendar month
+    Account      what it has used this month, and what is set aside for calls under way; only accounts with a limit
+    Reservation  a call under way: its worst case is set aside until it is settled, released, or its time is up
+    Closed       a call that is over, remembered for a while, so that the same command again changes nothing
+
+A month ends by the first command of the next one: every account begins at zero, reservations of the month before stay
+open but count in no account any more.
+
+Before: loomlog.schemas.reader gives accepted events. After: decide looks at the state,
+services/families/budget/replica.py keeps a copy.
+Not chosen: an aggregate for each account (three decisions for one call, each of which can be the one that is lost).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar, assert_never
+
+from loomlog.schemas.generated.budget_events import (
+    BudgetMonthBegan,
+    BudgetQuarantined,
+    BudgetRefused,
+    BudgetReleased,
+    BudgetReserved,
+    BudgetSettled,
+    Event,
+    LimitDeclined,
+    LimitRemoved,
+    LimitSet,
+)
+from loomlog.schemas.quick import quick
+from loomlog.services.core.changing import changed
+from loomlog.services.families.budget.limits import REMEMBERED_MAX
+
+REDUCER_VERSION = 1
+"""Raise it whenever the same events fold to another state; older snapshots are then ignored."""
+OPERATOR, TENANT, USER = "operator", "tenant", "user"
+SCOPES = (OPERATOR, TENANT, USER)
+"""Whose an account is, the widest first: in this order limits are asked."""
+ACTUAL, LOST, EXPIRED, CORRECTED, UNRESERVED = "actual", "lost", "expired", "corrected", "unreserved"
+"""Kinds of BudgetSettled."""
+
+
+class IllegalEvent(Exception):
+    """An event that cannot follow: a bug of the fold or a damaged log."""
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What an account may spend in a month; None = without that limit. Micros are millionths of `currency`."""
+
+    scope: str
+    tenant: str
+    scope_id: str
+    soft_tokens: int | None = None
+    hard_tokens: int | None = None
+    soft_micros: int | None = None
+    hard_micros: int | None = None
+    strict: bool = False
+    """hard_tokens is never exceeded either: a call begins only when its worst case fits. Money always is like that."""
+    currency: str = ""
+    by: str = ""
+    at_ms: int = 0
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Sums of the current month. `used` of calls that are over, `reserved` of those under way."""
+
+    used_tokens: int = 0
+    used_micros: int = 0
+    reserved_tokens: int = 0
+    reserved_micros: int = 0
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """The worst case of a call under way, set aside in `accounts` in `month`."""
+
+    tenant: str
+    user_id: str
+    accounts: tuple[str, ...]
+    month: str
+    tokens: int
+    micros: int
+    expires_at_ms: int
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """A call that is over. `provisional`: it counts as reserved because nobody knows what became of it."""
+
+    accounts: tuple[str, ...]
+    month: str
+    tokens: int
+    micros: int
+    provisional: bool = False
+
+
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """All budgets. `open` in the order of their ends; `recent` and `older` are two generations of what is closed."""
+
+    month: str = ""
+    """UTC, YYYY-MM; empty before the first command."""
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    open: Mapping[str, Reservation] = field(default_factory=dict)
+    recent: Mapping[str, Closed] = field(default_factory=dict)
+    older: Mapping[str, Closed] = field(default_factory=dict)
+
+    def closed(self, call_id: str) -> Closed | None:
+        """A call that is over, as long as it is remembered."""
+        return self.recent.get(call_id) or self.older.get(call_id)
+
+
+EMPTY = Account()
+Value = TypeVar("Value")
+
+
+def account_key(scope: str, tenant: str, scope_id: str) -> str:
+    """The name of an account. Ids hold no line ends (check_account)."""
+    return f"{scope}\n{tenant}\n{scope_id}"
+
+
+def keys_of(tenant: str, user_id: str) -> tuple[str, str, str]:
+    """The accounts a run of that user of that tenant is charged to, when they have a limit; the widest first."""
+    return account_key(OPERATOR, "", ""), account_key(TENANT, tenant, tenant), account_key(USER, tenant, user_id)
+
+
+def limited(books: Books, tenant: str, user_id: str) -> tuple[str, ...]:
+    """Those of them that have a limit."""
+    limits = books.limits
+    return tuple([key for key in keys_of(tenant, user_id) if key in limits]) if limits else ()
+
+
+def evolve(books: Books, event: Event, at_ms: int) -> Books:
+    """The books after the event, which was decided at `at_ms`. Raises IllegalEvent when it cannot follow."""
+    match event:
+        case BudgetMonthBegan(month=month):
+            return changed(books, month=month, accounts=dict.fromkeys(books.accounts, EMPTY))
+        case LimitSet():
+            return _limit_set(books, event, at_ms)
+        case LimitRemoved():
+            return _limit_removed(books, account_key(event.scope, event.tenant, event.scope_id))
+        case BudgetReserved():
+            return _reserved(books, event)
+        case BudgetSettled():
+            return _settled(books, event)
+        case BudgetReleased(id=call_id):
+            held = _held(books, call_id, event)
+            nothing = Closed(accounts=(), month=held.month, tokens=0, micros=0)
+            return _remembered(_moved(books, held, -1), call_id, nothing)
+        case BudgetRefused() | LimitDeclined() | BudgetQuarantined():
+            return books
+        case _:
+            assert_never(event)
+
+
+def _limit_set(books: Books, event: LimitSet, at_ms: int) -> Books:
+    key = account_key(event.scope, event.tenant, event.scope_id)
+    limit = Limit(
+        scope=event.scope,
+        tenant=event.tenant,
+        scope_id=event.scope_id,
+        soft_tokens=event.soft_tokens,
+        hard_tokens=event.hard_tokens,
+        soft_micros=event.soft_micros,
+        hard_micros=event.hard_micros,
+        strict=event.strict,
+        currency=event.currency,
+        by=event.by,
+        at_ms=at_ms,
+    )
+    known = books.accounts.get(key)
+    limits = {**books.limits, key: limit}
+    if known is not None:
+        return changed(books, limits=limits)
+    # Calls that are under way for another account's sake count in this one from now on.
+    opened = {
+        call_id: changed(held, accounts=(*held.accounts, key)) if key in keys_of(held.tenant, held.user_id) else held
+        for call_id, held in books.open.items()
+    }
+    under_way = [held for held in opened.values() if key in held.accounts and held.month == books.month]
+    account = Account(
+        used_tokens=event.used_tokens,
+        used_micros=event.used_micros,
+        reserved_tokens=sum(held.tokens for held in under_way),
+        reserved_micros=sum(held.micros for held in under_way),
+    )
+    return changed(books, limits=limits, accounts={**books.accounts, key: account}, open=opened)
+
+
+def _limit_removed(books: Books, key: str) -> Books:
+    """The account is gone from everything that names it: one that is made anew begins without what was before."""
+
+    def elsewhere(accounts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in accounts if name != key)
+
+    return changed(
+        books,
+        limits=_without(books.limits, key),
+        accounts=_without(books.accounts, key),
+        open={name: changed(held, accounts=elsewhere(held.accounts)) for name, held in books.open.items()},
+        recent={name: changed(closed, accounts=elsewhere(closed.accounts)) for name, closed in books.recent.items()},
+        older={name: changed(closed, accounts=elsewhere(closed.accounts)) for name, closed in books.older.items()},
+    )
+
+
+def _reserved(books: Books, event: BudgetReserved) -> Books:
+    if event.id in books.open:
+        raise IllegalEvent(f"{event.id} is reserved twice")
+    held = Reservation(
+        tenant=event.tenant,
+        user_id=event.user_id,
+        accounts=event.accounts,
+        month=books.month,
+        tokens=event.tokens,
+        micros=event.micros,
+        expires_at_ms=event.expires_at_ms,
+    )
+    return changed(_moved(books, held, 1), open={**books.open, event.id: held})
+
+
+def _settled(books: Books, event: BudgetSettled) -> Books:
+    closed = Closed(
+        accounts=event.accounts,
+        month=event.month,
+        tokens=event.tokens,
+        micros=event.micros,
+        provisional=event.kind in (LOST, EXPIRED),
+    )
+    if event.kind == UNRESERVED:
+        return _remembered(_counted(books, closed, 1), event.id, closed)
+    if event.kind == CORRECTED:
+        before = books.closed(event.id)
+        if before is None or not before.provisional:
+            raise IllegalEvent(f"{event.id} is corrected and did not count as lost")
+        return _remembered(_counted(_counted(books, before, -1), closed, 1), event.id, closed)
+    held = _held(books, event.id, event)
+    return _remembered(_counted(_moved(books, held, -1), closed, 1), event.id, closed)
+
+
+def _held(books: Books, call_id: str, event: object) -> Reservation:
+    held = books.open.get(call_id)
+    if held is None:
+        raise IllegalEvent(f"{type(event).__name__} of {call_id}, which is not reserved")
+    return held
+
+
+def _moved(books: Books, held: Reservation, sign: int) -> Books:
+    """The accounts with a reservation set aside, or freed. One of a month that is over moves nothing."""
+    if held.month != books.month or not held.accounts:
+        return books
+    accounts = dict(books.accounts)
+    for key in held.accounts:
+        account = accounts[key]
+        accounts[key] = changed(
+            account,
+            reserved_tokens=account.reserved_tokens + sign * held.tokens,
+            reserved_micros=account.reserved_micros + sign * held.micros,
+        )
+    return changed(books, accounts=accounts)
+
+
+def _counted(books: Books, closed: Closed, sign: int) -> Books:
+    """The accounts with a closed call counted, or taken back."""
+    if closed.month != books.month or not closed.accounts:
+        return books
+    accounts = dict(books.accounts)
+    for key in closed.accounts:
+        account = accounts[key]
+        accounts[key] = changed(
+            account,
+            used_tokens=account.used_tokens + sign * closed.tokens,
+            used_micros=account.used_micros + sign * closed.micros,
+        )
+    return changed(books, accounts=accounts)
+
+
+def _remembered(books: Books, call_id: str, closed: Closed) -> Books:
+    opened = _without(books.open, call_id) if call_id in books.open else books.open
+    recent, older = {**books.recent, call_id: closed}, books.older
+    if len(recent) > REMEMBERED_MAX:
+        recent, older = {}, recent
+    return changed(books, open=opened, recent=recent, older=older)
+
+
+def _without(found: Mapping[str, Value], key: str) -> dict[str, Value]:
+    return {name: value for name, value in found.items() if name != key}

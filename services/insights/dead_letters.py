@@ -1,0 +1,80 @@
+"""What cannot be read becomes a DeadLetter: the original bytes, headers and position, and why.
+
+A record is parked as it is unless the letter would not fit the dead-letter topic; then the value is cut and the error
+says so, with the size and SHA-256 of the whole, which the thin topic still holds for its retention.
+
+Pure. Before: services/insights/app met a record it cannot use. After: app sends the letter and waits for the broker.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+from loomlog.schemas.codec import Undecodable, UnknownSchema
+from loomlog.schemas.generated.stream_records import DeadLetter, Header
+from loomlog.services.insights.minute_windows import Implausible
+
+SERVICE = "insights"
+MAX_VALUE_BYTES = 512 * 1024
+"""Most bytes of a value or key that are parked. Value, key and headers together stay below the 1 MiB of a record."""
+MAX_KEY_BYTES = 64 * 1024
+MAX_HEADERS_BYTES = 64 * 1024
+MAX_ERROR_CHARACTERS = 2_000
+
+
+def letter_for(
+    *,
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]],
+    error: Exception,
+    at_ms: int,
+) -> DeadLetter:
+    """The letter of one record; never larger than about 640 KiB."""
+    notes: list[str] = []
+    kept_headers = tuple(Header(key=name, value=content or b"") for name, content in headers)
+    if (size := sum(len(h.key.encode()) + len(h.value) for h in kept_headers)) > MAX_HEADERS_BYTES:
+        notes.append(f"its {len(kept_headers)} headers of {size} bytes were left out")
+        kept_headers = ()
+    return DeadLetter(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        timestamp_ms=timestamp_ms,
+        service=SERVICE,
+        kind=kind_of(error),
+        error=f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARACTERS]
+        + "".join(f"; {note}" for note in [*notes, *_cuts("key", key, MAX_KEY_BYTES), *_cuts("value", value)]),
+        at_ms=at_ms,
+        key=None if key is None else key[:MAX_KEY_BYTES],
+        value=None if value is None else value[:MAX_VALUE_BYTES],
+        headers=kept_headers,
+    )
+
+
+def kind_of(error: Exception) -> str:
+    """The kind of letter (DeadLetter.kind) for what was raised; anything unforeseen is a bug of the fold."""
+    match error:
+        case UnknownSchema():
+            return "unknown_schema"
+        case Undecodable():
+            return "undecodable"
+        case Implausible():
+            return "refused"
+        case _:
+            return "fold_bug"
+
+
+def position_key(topic: str, partition: int, offset: int) -> bytes:
+    """Key of the letter's record: where the original lies, so that two letters about one record can be told."""
+    return f"{topic}/{partition}/{offset}".encode()
+
+
+def _cuts(what: str, content: bytes | None, limit: int = MAX_VALUE_BYTES) -> list[str]:
+    if content is None or len(content) <= limit:
+        return []
+    digest = hashlib.sha256(content).hexdigest()
+    return [f"the {what} of {len(content)} bytes was cut to {limit}, sha256 of the whole {digest}"]

@@ -1,0 +1,236 @@
+"""Faust, bent to three rules of ours: read the last minutes again, commit what we say, keep no changelog.
+
+Faust's own way (a changelog topic for the table, its own committed offsets) counts twice after a kill, because
+changelog and commit are not one write, and after a restart its windows never expire. The thin topic already is the
+changelog: so on every assignment, and whenever Faust seeks, the windows start from nothing and the last minutes are
+read again. The table stays in memory; losing it is what every start does anyway.
+
+    RereadingApp        no folder for a store it does not have; crashes are for services/insights/main to see
+    RereadingConsumer   seek: back to the first record of the history or of what is not yet dealt with
+                        fetch: nothing of the topic before that, and nothing that was under way meanwhile
+                        commit: only what Progress says is done
+    WindowTable         a windowed table whose writes go nowhere but to memory
+    faust_settings      everything Faust is told
+
+Faust still creates and subscribes a changelog topic for the table (it stays empty; one replica is enough).
+
+Before: services/insights/app builds these. After: Faust calls them.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+import faust
+from faust.transport.drivers.aiokafka import Consumer, Transport
+from faust.types import TP, EventT, Message, TopicT
+from faust.types.auth import CredentialsT
+
+from loomlog.services.insights.broker import broker_urls
+from loomlog.services.insights.minute_windows import Minute
+from loomlog.services.insights.progress import Progress, Start, start_offset
+from loomlog.services.insights.settings import InsightsSettings
+
+SESSION_S = 10.0
+"""After a kill the next start takes over at once (static membership); this is for a machine that does not return."""
+COMMIT_S = 1.0
+"""A crash parks again what it parked in the last second."""
+NOT_YET_S = 0.2
+"""Faust asks again so often while no partition may be read."""
+MAX_REQUEST_BYTES = 1_048_576
+"""A letter is at most about 640 KiB (parking)."""
+LOGGER = logging.getLogger("faust.rereading")
+"""Of the classes below: what they say is Faust's (so connectors/process/logs.py filters it), under whatever name they
+stand.
+"""
+
+
+class RereadingApp(faust.App):
+    """A Faust app that knows which topic it rereads, from when on, and what is done."""
+
+    logger = LOGGER
+
+    def __init__(self, *args: Any, source: str, since_ms: Callable[[], int], on_begin: Callable[[], None], **more: Any):
+        super().__init__(*args, **more)
+        self.source = source
+        self.since_ms = since_ms
+        """Where the history begins now."""
+        self.on_begin = on_begin
+        """Called when reading begins anew: the windows have to be emptied."""
+        self.progress = Progress()
+
+    def _create_directories(self) -> None:
+        # The memory store needs no folder; Faust would make one in the working directory.
+        pass
+
+    def _new_transport(self) -> Transport:
+        return RereadingTransport(self.conf.broker_consumer, self)
+
+
+class RereadingConsumer(Consumer):
+    """Begins where the history begins, whatever was committed.
+
+    After a rebalance Faust lets records through while it still seeks, from a position of aiokafka's choice. They would
+    count now and when they come again. So the topic is fetched only from positions that a seek has set, and what a
+    fetch brought counts only while these are not void.
+    """
+
+    logger = LOGGER
+    app: RereadingApp
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._moving = asyncio.Lock()
+        """Held by a seek, and by a fetch."""
+        self._epoch = 0
+        """Grows whenever the positions become void."""
+        self._fetched_in = 0
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        """Nothing is read until the seek that follows; app ends the process when none does."""
+        self._void()
+        await super().on_partitions_assigned(assigned, generation_id)
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """Where every partition of the topic begins now."""
+        self._void()
+        async with self._moving:
+            starts: dict[int, Start] = await self._thread.call_thread(self._rewind)
+            self.app.progress.begin(starts)
+            self.app.on_begin()
+        return {TP(self.app.source, partition): start.offset for partition, start in starts.items()}
+
+    async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Message]]:
+        """What a fetch brought, one by one; nothing of the topic once the positions it was fetched from are void."""
+        async for tp, message in super().getmany(timeout):
+            if tp.topic != self.app.source or self._fetched_in == self._epoch:
+                yield tp, message
+
+    async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Any:
+        async with self._moving:
+            self._fetched_in = self._epoch
+            known = self.app.progress.partitions
+            wanted = {tp for tp in active_partitions or () if tp.topic != self.app.source or tp.partition in known}
+            # No partition at all would mean every one.
+            if wanted:
+                return await super()._getmany(wanted, timeout)
+        await self.sleep(NOT_YET_S)
+        return {}
+
+    def _void(self) -> None:
+        self._epoch += 1
+        self.app.progress.begin({})
+
+    async def _rewind(self) -> dict[int, Start]:
+        # Runs in the consumer's thread, where the aiokafka consumer lives.
+        consumer = self._thread._ensure_consumer()
+        mine = [tp for tp in consumer.assignment() if tp.topic == self.app.source]
+        if not mine:
+            return {}
+        # Asked together: each waits for the fetch under way on the same connection, up to 1.5 s.
+        young, beginnings, ends, *commits = await asyncio.gather(
+            consumer.offsets_for_times(dict.fromkeys(mine, self.app.since_ms())),
+            consumer.beginning_offsets(mine),
+            consumer.end_offsets(mine),
+            *(consumer.committed(tp) for tp in mine),
+        )
+        starts: dict[int, Start] = {}
+        for tp, committed in zip(mine, commits, strict=True):
+            offset = start_offset(
+                since=None if young[tp] is None else young[tp].offset,
+                committed=committed,
+                beginning=beginnings[tp],
+                end=ends[tp],
+            )
+            consumer.seek(tp, offset)
+            starts[tp.partition] = Start(offset=offset, committed=committed, end=ends[tp])
+        return starts
+
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+        done = self.app.progress.to_commit()
+        if not done:
+            return True
+        if not await super()._commit({TP(self.app.source, partition): offset for partition, offset in done.items()}):
+            return False
+        self.app.progress.committed(done)
+        return True
+
+    async def partition_counts(self) -> dict[str, int]:
+        """Partitions of every topic the broker lets us see."""
+        cluster = await self._thread.call_thread(self._thread._ensure_consumer()._client.fetch_all_metadata)
+        return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in cluster.topics()}
+
+    async def ends(self, partitions: int) -> dict[int, int]:
+        """Offset after the last record of each partition of the topic, asked of the broker."""
+        found = await self.highwaters(*(TP(self.app.source, partition) for partition in range(partitions)))
+        return {tp.partition: offset for tp, offset in found.items()}
+
+
+class RereadingTransport(Transport):
+    Consumer = RereadingConsumer
+
+
+class WindowTable(faust.Table[int, Minute]):
+    """A windowed table in memory only."""
+
+    logger = LOGGER
+
+    def on_key_set(self, key: Any, value: Any) -> None:
+        # Faust pushes the window's end on a heap at every write; once is enough, and the heap stays small.
+        window_end = key[1][1]
+        if key not in self._partition_timestamp_keys[(0, window_end)]:
+            self._maybe_set_key_ttl(key, 0)
+
+    def on_key_del(self, key: Any) -> None:
+        self._maybe_del_key_ttl(key, 0)
+
+    def _new_changelog_topic(self, **how: Any) -> TopicT:
+        # Nothing of ours is in it; what somebody else wrote there must not keep us from starting.
+        found: TopicT = super()._new_changelog_topic(**how)
+        raw: faust.Schema[bytes, bytes] = faust.Schema(
+            key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw", allow_empty=True
+        )
+        return found.derive_topic(schema=raw)
+
+    def apply_changelog_batch(self, batch: Iterable[EventT[Any]]) -> None:
+        """Nothing: see above."""
+
+    def empty(self) -> None:
+        """Forget everything, without an event to do it for."""
+        self.data.clear()
+        self._partition_timestamp_keys.clear()
+        self._partition_timestamps.clear()
+
+
+def faust_settings(
+    settings: InsightsSettings, *, credentials: CredentialsT | None, member: str, partitions: int, request_s: float
+) -> dict[str, Any]:
+    """Everything Faust is told. `member` is the name in the group, `partitions` those of source and table."""
+    return {
+        "env": {},  # Faust would let variables of its own override what is set here
+        "broker": broker_urls(settings.kafka),
+        "broker_client_id": settings.kafka.client_id,
+        "broker_credentials": credentials,
+        "store": "memory://",
+        "Table": WindowTable,
+        "key_serializer": "raw",
+        "value_serializer": "raw",
+        "web_enabled": False,
+        "topic_disable_leader": True,
+        "reply_create_topic": False,
+        "topic_partitions": partitions,
+        "topic_replication_factor": settings.replication_factor,
+        "table_standby_replicas": 0,
+        "stream_wait_empty": False,
+        "consumer_group_instance_id": member,
+        "consumer_auto_offset_reset": "earliest",
+        "broker_session_timeout": SESSION_S,
+        "broker_heartbeat_interval": SESSION_S / 5,
+        "broker_rebalance_timeout": SESSION_S,
+        "broker_request_timeout": request_s,
+        "broker_commit_interval": COMMIT_S,
+        "producer_request_timeout": request_s,
+        "producer_acks": -1,
+        "producer_max_request_size": MAX_REQUEST_BYTES,
+    }

@@ -1,0 +1,269 @@
+"""The fold of run tallies into minutes: pure, so that it can be tested without Faust, a broker or a clock.
+
+A tally says what a few runs add up to that ended in one minute, as their owner saw it. `Admission` decides whether it
+counts, all or nothing, `minute_of` is what it adds, `Minute.plus` adds it up (associative and commutative, EMPTY is its
+zero). Reading the same tallies again, in another order or twice, gives the same minutes; that lets a restart rebuild
+the windows from the topic. One exception: a stale tally that is read before the first one of the newer owner is
+counted, because nothing yet says that it is stale.
+
+What does not count, each with its own counter (`Outcome`):
+  stale      written by an owner who had lost its partition. A term IS the offset of the Claim it began with, so a
+             tally is stale exactly when a Claim we know of lies between its term and its offset. Comparing terms
+             alone would drop what a former owner wrote in time and we happen to read later, as in every rebuild. The
+             offset is that of its last run: an owner tells only of ends it found to be legal, so none of its tallies
+             lies on both sides of a Claim.
+  duplicate  the same tally (events partition, offset) was counted already
+  late       its minute has left the history
+  early      it ends in the future by more than clocks may differ; it would open a window that never closes
+  overflow   more tallies in one minute than we remember
+
+Not chosen: a sketch (t-digest) for the durations. Fixed buckets add up exactly and their error is known.
+
+Before: services/insights/app reads and decodes. After: app puts the minutes in its table, report divides them.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from loomlog.schemas.generated.stream_records import RunTally
+
+MINUTE_MS = 60_000
+CLOCK_SKEW_MS = 60_000
+"""How far the clock of a writer may be ahead of ours."""
+MAX_TALLIES_PER_MINUTE = 200_000
+"""1,024 partitions that tell once a second are 61,440; each costs 8 bytes to remember."""
+MAX_PARTITIONS = 1024
+"""Events partitions we keep windows of; the settings allow no more."""
+MAX_TERMS = 64
+"""Claims we remember of a partition, the newest; a record older than all of them left the history long ago."""
+MAX_NAMES = 200
+"""Agents, models or tools of one window; further ones are added up as OTHER. Bounds memory and metric labels."""
+MAX_NAME_CHARACTERS = 128
+"""The longest id a caller may choose (schemas/ids.py)."""
+OTHER = "(other)"
+
+DURATION_BOUNDS_MS: tuple[int, ...] = tuple(step * 10**power for power in range(6) for step in (10, 15, 20, 30, 50, 70))
+"""Upper bounds of the duration buckets, 10 ms to 117 minutes; a last one holds what is longer. Neighbours differ by at
+most 1.67, which bounds the error of a percentile."""
+
+Name = tuple[str, ...]
+"""What a row is about: (tenant, agent), (provider, model), (tool,), (status,) or (currency,)."""
+
+
+class Implausible(ValueError):
+    """The tally is readable and cannot be true; the message says which field."""
+
+
+class Outcome(StrEnum):
+    COUNTED = "counted"
+    STALE = "stale"
+    DUPLICATE = "duplicate"
+    LATE = "late"
+    EARLY = "early"
+    OVERFLOW = "overflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many, and how many of these went wrong."""
+
+    total: int = 0
+    errors: int = 0
+
+    def __add__(self, other: "Rate") -> "Rate":
+        return Rate(self.total + other.total, self.errors + other.errors)
+
+    @property
+    def error_ratio(self) -> float:
+        return self.errors / self.total if self.total else 0.0
+
+
+Rates = Mapping[Name, Rate]
+Sums = Mapping[Name, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minute:
+    """What the runs that ended in some span of time add up to."""
+
+    runs: int = 0
+    statuses: Sums = field(default_factory=dict)
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_micros: Sums = field(default_factory=dict)
+    """By currency, which are never added to each other."""
+    agents: Rates = field(default_factory=dict)
+    """Runs and failed runs; a cancelled run is no error."""
+    models: Rates = field(default_factory=dict)
+    """Calls and failed calls."""
+    tools: Rates = field(default_factory=dict)
+    """Calls and calls with an error result."""
+    durations: tuple[int, ...] = (0,) * (len(DURATION_BOUNDS_MS) + 1)
+    """Runs by bucket of their duration."""
+
+    def plus(self, other: "Minute") -> "Minute":
+        """Both together. Exact, except that names beyond MAX_NAMES are added up as OTHER."""
+        return Minute(
+            runs=self.runs + other.runs,
+            statuses=_joined(self.statuses, other.statuses),
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost_micros=_joined(self.cost_micros, other.cost_micros),
+            agents=_joined(self.agents, other.agents),
+            models=_joined(self.models, other.models),
+            tools=_joined(self.tools, other.tools),
+            durations=tuple(a + b for a, b in zip(self.durations, other.durations, strict=True)),
+        )
+
+    def percentile_ms(self, share: float) -> float | None:
+        """Duration that this share (0 to 1) of the runs does not exceed, interpolated in its bucket; None without runs.
+
+        What lies above the last bound answers the last bound.
+        """
+        wanted = share * sum(self.durations)
+        below = 0
+        for index, count in enumerate(self.durations):
+            if count and below + count >= wanted:
+                if index == len(DURATION_BOUNDS_MS):
+                    break
+                low = DURATION_BOUNDS_MS[index - 1] if index else 0
+                return low + (DURATION_BOUNDS_MS[index] - low) * (wanted - below) / count
+            below += count
+        return float(DURATION_BOUNDS_MS[-1]) if self.durations[-1] else None
+
+
+EMPTY = Minute()
+
+
+def minute_of(tally: RunTally) -> Minute:
+    """What one tally adds."""
+    durations = [0] * (len(DURATION_BOUNDS_MS) + 1)
+    for took_ms in tally.durations_ms:
+        durations[bisect_left(DURATION_BOUNDS_MS, took_ms)] += 1
+    return Minute(
+        runs=len(tally.durations_ms),
+        statuses=_summed((_name(one.status), one.runs) for one in tally.statuses),
+        input_tokens=tally.input_tokens,
+        output_tokens=tally.output_tokens,
+        cost_micros=_summed((_name(one.currency), one.micros) for one in tally.costs),
+        agents=_summed((_name(one.tenant, one.agent), Rate(one.runs, one.failed)) for one in tally.agents),
+        models=_summed((_name(one.provider, one.model), Rate(one.calls, one.errors)) for one in tally.models),
+        tools=_summed((_name(one.name), Rate(one.calls, one.errors)) for one in tally.tools),
+        durations=tuple(durations),
+    )
+
+
+def minute_start_ms(at_ms: int) -> int:
+    """The beginning of the minute a time lies in."""
+    return at_ms - at_ms % MINUTE_MS
+
+
+class Admission:
+    """Decides which tallies count, given in any order. Holds 8 bytes for each tally of the history."""
+
+    __slots__ = ("_history_ms", "_newest_minute", "_seen", "_terms")
+
+    def __init__(self, *, history_minutes: int) -> None:
+        self._history_ms = history_minutes * MINUTE_MS
+        self._newest_minute = 0
+        self._seen: dict[int, dict[int, array[int]]] = {}
+        self._terms: dict[int, list[int]] = {}
+
+    def judge(self, tally: RunTally, now_ms: int) -> Outcome:
+        """Whether the tally counts; when it does, the same one will not count again. Raises Implausible."""
+        _check(tally)
+        self._advance(now_ms)
+        terms = self._learn(tally.partition, tally.term)
+        following = bisect_right(terms, tally.term)
+        if following < len(terms) and terms[following] < tally.offset:
+            return Outcome.STALE
+        if tally.ended_at_ms > now_ms + CLOCK_SKEW_MS:
+            return Outcome.EARLY
+        minute = minute_start_ms(tally.ended_at_ms)
+        if minute < self._newest_minute - self._history_ms:
+            return Outcome.LATE
+        partitions = self._seen.setdefault(minute, {})
+        offsets = partitions.setdefault(tally.partition, array("q"))
+        at = bisect_left(offsets, tally.offset)
+        if at < len(offsets) and offsets[at] == tally.offset:
+            return Outcome.DUPLICATE
+        if sum(map(len, partitions.values())) >= MAX_TALLIES_PER_MINUTE:
+            return Outcome.OVERFLOW
+        offsets.insert(at, tally.offset)
+        return Outcome.COUNTED
+
+    def _advance(self, now_ms: int) -> None:
+        # A clock that is set back must not bring a forgotten minute back: its runs would count twice.
+        minute = minute_start_ms(now_ms)
+        if minute > self._newest_minute:
+            self._newest_minute = minute
+            for old in [known for known in self._seen if known < minute - self._history_ms]:
+                del self._seen[old]
+
+    def _learn(self, partition: int, term: int) -> list[int]:
+        terms = self._terms.setdefault(partition, [])
+        at = bisect_left(terms, term)
+        if at == len(terms) or terms[at] != term:
+            insort(terms, term)
+            del terms[:-MAX_TERMS]
+        return terms
+
+
+def _check(tally: RunTally) -> None:
+    if not 0 <= tally.partition < MAX_PARTITIONS:
+        raise Implausible(f"partition is {tally.partition}, expected 0 to {MAX_PARTITIONS - 1}")
+    if not 0 <= tally.term < tally.offset:
+        raise Implausible(
+            f"term is {tally.term} and offset {tally.offset}; a term is the offset of the Claim before the record"
+        )
+    if tally.ended_at_ms < 0:
+        raise Implausible(f"ended_at_ms is {tally.ended_at_ms}, expected milliseconds since 1970")
+    if min(_numbers(tally)) < 0:
+        raise Implausible("a count is negative: durations, runs, calls, errors, tokens and cost start at 0")
+    runs = len(tally.durations_ms)
+    by_status, by_agent = sum(one.runs for one in tally.statuses), sum(one.runs for one in tally.agents)
+    if not runs == by_status == by_agent > 0:
+        raise Implausible(
+            f"it tells of {runs} durations, {by_status} runs by status and {by_agent} by agent; expected the same "
+            "number, at least 1"
+        )
+
+
+def _numbers(tally: RunTally) -> Iterator[int]:
+    yield tally.input_tokens
+    yield tally.output_tokens
+    yield from tally.durations_ms
+    for status in tally.statuses:
+        yield status.runs
+    for agent in tally.agents:
+        yield from (agent.runs, agent.failed)
+    for model in tally.models:
+        yield from (model.calls, model.errors)
+    for tool in tally.tools:
+        yield from (tool.calls, tool.errors)
+    for cost in tally.costs:
+        yield cost.micros
+
+
+def _name(*parts: str) -> Name:
+    return tuple(part[:MAX_NAME_CHARACTERS] for part in parts)
+
+
+Addable = TypeVar("Addable", int, Rate)
+
+
+def _joined(left: Mapping[Name, Addable], right: Mapping[Name, Addable]) -> dict[Name, Addable]:
+    return _summed(right.items(), dict(left))
+
+
+def _summed(rows: Iterable[tuple[Name, Addable]], into: dict[Name, Addable] | None = None) -> dict[Name, Addable]:
+    """The rows by name, added up; beyond MAX_NAMES all are OTHER."""
+    found: dict[Name, Addable] = {} if into is None else into
+    for key, value in rows:
+        name = key if key in found or len(found) < MAX_NAMES else (OTHER,) * len(key)
+        found[name] = found[name] + value if name in found else value
+    return found

@@ -1,0 +1,142 @@
+"""The books in a runtime process: it reads them, asks them, and is one of those who may own them.
+
+One of the runtimes owns the one partition of the family, by the same loop as runs (services/stream/host.py); when it
+dies another one takes over. Until then calls that a limit applies to wait; all others go on.
+
+Before: main.py opens it. After: spending.py for model calls, desk.py for starts.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from loomlog.connectors.kafka import KafkaGroup, KafkaTail, open_tail
+from loomlog.connectors.protocols import LogAppender, LogRanges
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.ids import fresh_token
+from loomlog.services.families.budget.client import BudgetClerk
+from loomlog.services.families.budget.family import PARTITION, BudgetDesk, BudgetFamily
+from loomlog.services.families.budget.replica import BudgetBoard
+from loomlog.services.runtime.models.budget_reservation import Spending
+from loomlog.services.runtime.settings import RuntimeSettings
+from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.family import Topics
+from loomlog.services.stream.host import Host
+from loomlog.services.stream.ownership.membership import Membership
+from loomlog.services.stream.ownership.standby import PausableTail
+from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.snapshots.snapshots import Snapshots
+
+TOKEN_BYTES = 10
+"""Randomness of a command id; loomlog.schemas.ids takes that many."""
+
+
+def budget_host(
+    codec: Codec,
+    topics: Topics,
+    *,
+    appender: LogAppender,
+    ranges: LogRanges,
+    commands: PausableTail,
+    membership: Membership,
+    dead_letters: DeadLetters,
+    clock_ms: Callable[[], int],
+    name: str,
+) -> Host:
+    """A host of the books. `commands` is a tail of the commands topic, paused."""
+    family = BudgetFamily()
+
+    async def no_call(effect: Any, state: Any, tenant: str) -> Any:
+        raise AssertionError("the books ask for no calls")
+
+    return Host(
+        Workplace(
+            family=family,
+            codec=codec,
+            topics=topics,
+            appender=appender,
+            ranges=ranges,
+            snapshots=Snapshots(family, codec, appender=appender, ranges=ranges, topic=topics.snapshots),
+            past=Past(family, codec, ranges, topics.events),
+            dead_letters=dead_letters,
+            calls=Calls(family, run=no_call, done=lambda *result: False, clock_ms=clock_ms),
+            desk=lambda number, term, known_since_ms, forgotten_until: BudgetDesk(clock_ms),
+            clock_ms=clock_ms,
+            name=name,
+        ),
+        membership=membership,
+        commands=commands,
+    )
+
+
+def budget_board(codec: Codec, topics: Topics, *, appender: LogAppender, ranges: LogRanges) -> BudgetBoard:
+    """A board that is not read yet."""
+    snapshots = Snapshots(BudgetFamily(), codec, appender=appender, ranges=ranges, topic=topics.snapshots)
+    return BudgetBoard(codec, topics, snapshots, ranges)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedBudgets:
+    """Everything about budgets in this process; `tail` is what the board follows."""
+
+    board: BudgetBoard
+    clerk: BudgetClerk
+    spending: Spending
+    host: Host
+    tail: KafkaTail
+
+
+async def hosted_budgets(
+    stack: AsyncExitStack,
+    settings: RuntimeSettings,
+    codec: Codec,
+    appender: LogAppender,
+    ranges: LogRanges,
+    topics: Topics,
+    *,
+    group_name: str,
+    life: str,
+    clock_ms: Callable[[], int],
+) -> HostedBudgets:
+    """Everything open, to be closed with the stack, and the books read. Raises Transient.
+
+    The consumer group of that name hints at who owns the books.
+    """
+    board = budget_board(codec, topics, appender=appender, ranges=ranges)
+    await board.open()
+    tail = await open_tail(settings.kafka, topics.events, {PARTITION: board.next_offset})
+    stack.push_async_callback(tail.close)
+    commands = await open_tail(settings.kafka, topics.commands, {PARTITION: 0})
+    stack.push_async_callback(commands.close)
+    commands.pause([PARTITION])
+    group = KafkaGroup(
+        settings.kafka, topics.commands, group_name, session_timeout_ms=settings.session_timeout_ms, life=life
+    )
+    await group.start()
+    stack.push_async_callback(group.close)
+    clerk = BudgetClerk(
+        board,
+        appender,
+        codec,
+        topics,
+        clock_ms=clock_ms,
+        fresh_token=lambda: fresh_token(clock_ms(), os.urandom(TOKEN_BYTES)),
+        name=settings.name,
+    )
+    host = budget_host(
+        codec,
+        topics,
+        appender=appender,
+        ranges=ranges,
+        commands=commands,
+        membership=group,
+        dead_letters=DeadLetters(codec, appender, topic=topics.dead_letters, service="runtime", clock_ms=clock_ms),
+        clock_ms=clock_ms,
+        name=settings.name,
+    )
+    group.holds(lambda: host.owners)
+    return HostedBudgets(board=board, clerk=clerk, spending=Spending(clerk, clock_ms), host=host, tail=tail)

@@ -1,0 +1,154 @@
+"""User content on its way in and out of a runtime. In clear it is here only while a call is made.
+
+    in    commands of microservices, before they are decided; replies of models and results of tools, before they
+          become orders; results that the core puts in words, before they are appended
+    out   the conversation a model is sent, the arguments and the metadata a tool is given
+
+Without a key everything stays as it is, and each way costs one `if`.
+
+Before: services/stream/encryption/subject_keys.py. After: desk.py, model_calls.py, tool_calls.py, deltas.py.
+"""
+
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+from loomlog.connectors.crypto.content_encryption import has_tokens, key_ids_in
+from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.schemas.generated.run_commands import Command, ForkRun, PostInput, ResolveCall, StartRun
+from loomlog.schemas.generated.run_events import ToolReturned
+from loomlog.services.stream.encryption.content_fields import sealed_command, texts_in
+from loomlog.services.stream.encryption.subject_keys import Sealer, SubjectKeys
+
+
+class Clear:
+    """The twin of a Sealer that leaves everything as it is."""
+
+    def text(self, text: str) -> str:
+        return text
+
+    def untrusted(self, text: str) -> str:
+        return text
+
+    def short(self, text: str) -> str:
+        return text
+
+
+CLEAR = Clear()
+
+
+class Secrecy:
+    """`keys` None: content is not encrypted."""
+
+    def __init__(self, keys: SubjectKeys | None = None) -> None:
+        self._keys = keys
+
+    @property
+    def is_on(self) -> bool:
+        return self._keys is not None
+
+    async def sealer(self, tenant: str, subject: str) -> Sealer | Clear:
+        """Raises Transient."""
+        return CLEAR if self._keys is None else await self._keys.sealer(tenant, subject)
+
+    def crash(self, error: Exception) -> str:
+        """What a run is told of a crash. The text of an error may quote what the call was given."""
+        return type(error).__name__ if self.is_on else f"{type(error).__name__}: {error}"
+
+    def command(self, command: Command, subject: str) -> Command | Coroutine[Any, Any, Command]:
+        """The command sealed; to be awaited when the subject has no key yet, or one this process has not heard of.
+
+        A start that was erased is as it is: it will be refused, and must not give its subject a fresh key.
+        """
+        keys = self._keys
+        if keys is None or not isinstance(command, StartRun | ForkRun | PostInput | ResolveCall):
+            return command
+        tenant = command.envelope.tenant
+        named = _key_ids(command)
+        if isinstance(command, StartRun) and _is_any_erased(keys, named, tenant):
+            return command
+        sealer = keys.at_hand(tenant, subject)
+        if sealer is None or not all(map(keys.table.is_known, named)):
+            return self._with_new_key(keys, command, subject)
+        return sealed_command(command, keys.unsealed(tenant, subject, sealer))
+
+    async def _with_new_key(
+        self, keys: SubjectKeys, command: StartRun | ForkRun | PostInput | ResolveCall, subject: str
+    ) -> Command:
+        tenant = command.envelope.tenant
+        await keys.know(*texts_in(command))
+        if isinstance(command, StartRun) and self.is_erased(command):
+            return command
+        sealer = await keys.sealer(tenant, subject)
+        return sealed_command(command, keys.unsealed(tenant, subject, sealer))
+
+    def is_erased(self, command: Command) -> bool:
+        """Whether anything a command says was erased since it was sent: nobody can read it any more."""
+        keys = self._keys
+        return keys is not None and _is_any_erased(keys, _key_ids(command), command.envelope.tenant)
+
+    def results(self, events: Sequence[Any], tenant: str, subject: str) -> Sequence[Any]:
+        """The events with the results that the core has put in words itself sealed like those that tools gave.
+
+        They hold nothing of a person, but nobody could tell that later of a text in clear. As they are while the
+        subject has no key.
+        """
+        if self._keys is None or not any(map(_is_in_clear, events)):
+            return events
+        sealer = self._keys.at_hand(tenant, subject)
+        if sealer is None:
+            return events
+        return [replace(event, text=sealer.text(event.text)) if _is_in_clear(event) else event for event in events]
+
+    async def text(self, text: str, tenant: str) -> str:
+        """The text in clear, for a tool. Raises Transient; Permanent when it cannot be read here."""
+        if self._keys is None:
+            return text
+        await self._keys.know(text)
+        return self._keys.opened_for_model(text, tenant)
+
+    async def texts(self, texts: tuple[str, ...], tenant: str) -> tuple[str, ...]:
+        """As `text`, for the system texts."""
+        if self._keys is None:
+            return texts
+        return tuple([await self.text(text, tenant) for text in texts])
+
+    async def messages(self, messages: tuple[Message, ...], tenant: str) -> tuple[Message, ...]:
+        """The conversation in clear, for a model. Raises as `text`."""
+        if self._keys is None:
+            return messages
+        return tuple([await self._message(message, tenant) for message in messages])
+
+    async def _message(self, message: Message, tenant: str) -> Message:
+        return replace(
+            message,
+            blocks=tuple([await self._block(block, tenant) for block in message.blocks]),
+            reasoning=await self.text(message.reasoning, tenant),
+            reasoning_signature=await self.text(message.reasoning_signature, tenant),
+        )
+
+    async def _block(self, block: Block, tenant: str) -> Block:
+        match block:
+            case TextBlock() | ToolResultBlock():
+                return replace(block, text=await self.text(block.text, tenant))
+            case ImageBlock():
+                return replace(block, data=await self.text(block.data, tenant))
+            case ToolUseBlock():
+                return replace(block, input=await self.text(block.input, tenant))
+
+
+def _key_ids(command: Command) -> set[str]:
+    return {key_id for text in texts_in(command) for key_id in key_ids_in(text)}
+
+
+def _is_any_erased(keys: SubjectKeys, key_ids: set[str], tenant: str) -> bool:
+    return any(keys.table.is_erased(key_id, tenant) for key_id in key_ids)
+
+
+def _is_in_clear(event: Any) -> bool:
+    """A result without a token; of one around a token the rest are ids and names."""
+    return type(event) is ToolReturned and bool(event.text) and not has_tokens(event.text)
+
+
+IN_CLEAR = Secrecy()
+"""Content is not encrypted."""

@@ -1,0 +1,83 @@
+"""What an event holds of a text and what the blob store holds: over 64 KiB the event names a blob (design.md 3).
+
+Everything that comes from outside passes here on its way into the log, and is loaded again on its way to a model. The
+log takes UTF-8 only, so text is made storable here: one half of a surrogate pair from a foreign driver or tool would
+otherwise stop its run.
+
+Before: a reply or a result. After: model_calls.py and tool_calls.py make an order of it.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from loomlog.connectors.protocols import Blobs
+from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock
+from loomlog.schemas.generated.values import BlobRef
+from loomlog.services.core.run.conversation.prompt import fence, fenced_result
+from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
+
+INLINE_TEXT_BYTES = 64 * 1024
+"""A longer text goes to the blob store and the event names it (design.md 3)."""
+
+
+async def inline_or_blob(text: str, blobs: Blobs) -> tuple[str, BlobRef | None]:
+    """The text for the event: itself when it is short, otherwise a reference to where it lies. Raises OutsideError."""
+    text = storable(text)
+    if len(text) * 4 <= INLINE_TEXT_BYTES:
+        return text, None
+    data = text.encode()
+    if len(data) <= INLINE_TEXT_BYTES:
+        return text, None
+    return "", await blobs.put(data)
+
+
+def storable(text: str) -> str:
+    """The text as UTF-8 can hold it: halves of a surrogate pair that met are joined, single ones replaced."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+async def loaded(
+    messages: tuple[Message, ...], blobs: Blobs, secrecy: Secrecy = IN_CLEAR, tenant: str = ""
+) -> tuple[Message, ...]:
+    """The messages in clear, with every blob's text in place. Raises OutsideError."""
+    if secrecy.is_on:
+        messages = await secrecy.messages(messages, tenant)
+    if not any(getattr(block, "blob", None) for message in messages for block in message.blocks):
+        return messages
+
+    async def text_of(ref: BlobRef) -> str:
+        return await secrecy.text((await blobs.get(ref)).decode(), tenant)
+
+    return tuple(
+        [replace(m, blocks=tuple([await _loaded_block(block, text_of) for block in m.blocks])) for m in messages]
+    )
+
+
+def with_fenced_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The messages, in clear, as a model is shown them: what tools gave is data from a named source."""
+    if not any(isinstance(block, ToolResultBlock) for message in messages for block in message.blocks):
+        return messages
+    return tuple([replace(m, blocks=tuple(map(_fenced, m.blocks))) if m.role == "user" else m for m in messages])
+
+
+def _fenced(block: Block) -> Block:
+    return replace(block, text=fenced_result(block.text, block.name)) if isinstance(block, ToolResultBlock) else block
+
+
+async def _loaded_block(block: Block, text_of: Callable[[BlobRef], Awaitable[str]]) -> Block:
+    match block:
+        case TextBlock(blob=BlobRef() as ref, fence=label):
+            text = await text_of(ref)
+            return replace(block, text=fence(text, label) if label else text, blob=None)
+        case ToolResultBlock(blob=BlobRef() as ref):
+            return replace(block, text=await text_of(ref), blob=None)
+        case ImageBlock(blob=BlobRef() as ref):
+            return replace(block, data=await text_of(ref), blob=None)
+        case _:
+            return block

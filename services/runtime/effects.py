@@ -1,0 +1,202 @@
+"""What carries out the effects of this process: models, tools and summaries, as the configuration says.
+
+Before: main.py. After: model_calls.py, tool_calls.py, summary_calls.py.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+
+from loomlog.connectors.configuration import Loaded
+from loomlog.connectors.configuration import price_of as configured_price
+from loomlog.connectors.configuration.bounds import bounds_of
+from loomlog.connectors.protocols import EffectClass, LogAppender, Tool, VolumeBinding
+from loomlog.connectors.storage.blobs import FileBlobs
+from loomlog.connectors.tools.context import ServerInfo
+from loomlog.connectors.tools.registry import ToolOptions, build_tools
+from loomlog.schemas.codec import Codec
+from loomlog.services.core.run.commands import EffectResult
+from loomlog.services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
+from loomlog.services.runtime.clock import clock_ms
+from loomlog.services.runtime.content.encryption import Secrecy
+from loomlog.services.runtime.content.redaction import Redaction
+from loomlog.services.runtime.content.run_credentials import Credentials
+from loomlog.services.runtime.models.budget_reservation import Budgets
+from loomlog.services.runtime.models.context_plugins import ContextPlugins, Redact, secrets_of
+from loomlog.services.runtime.models.model_calls import ModelCalls, Provider
+from loomlog.services.runtime.models.previews import Previews
+from loomlog.services.runtime.models.provider_queues import Waiting
+from loomlog.services.runtime.models.routing import Routing
+from loomlog.services.runtime.models.summary_calls import SummaryCalls
+from loomlog.services.runtime.settings import RuntimeSettings
+from loomlog.services.runtime.telemetry.tracing import Tracing
+from loomlog.services.runtime.tools.client_tools import ClientTools
+from loomlog.services.runtime.tools.hooks import Hooks
+from loomlog.services.runtime.tools.tool_calls import ToolCalls
+from loomlog.services.runtime.tools.toolset import Shelf
+
+NO_TOOLS: Mapping[str, Tool] = {}
+INSIDE = frozenset({"code-js"})
+"""Drivers that send nothing to anybody, so context plugins do not apply (runtime parity 5.9)."""
+WITHOUT_RATE_LIMIT_WAITS = frozenset({"mock"})
+"""Drivers whose 429s are not waited for (runtime parity 2.9)."""
+
+
+class Work:
+    """Everything the effects of this process need: models, tools, blobs."""
+
+    def __init__(
+        self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls, mask: Callable[[str], str] = str
+    ) -> None:
+        self.so_far = models.so_far
+        self.queues = models.queues
+        self.mask = mask
+        self._models = models
+        self._tools = tools
+        self._summaries = summaries
+
+    async def close(self) -> None:
+        """Closes what the calls kept open."""
+        await self._models.close()
+
+    async def run(self, effect: Effect, state: State, tenant: str) -> EffectResult:
+        """Carries one effect out."""
+        match effect:
+            case CallModel():
+                assert isinstance(state, AwaitingModel)
+                return await self._models.run(effect, state, tenant)
+            case CallTool():
+                assert isinstance(state, AwaitingTools)
+                return await self._tools.run(effect, state, tenant)
+            case ReconcileTool():
+                assert isinstance(state, AwaitingTools)
+                return await self._tools.reconcile(effect, state, tenant)
+            case Summarise():
+                assert isinstance(state, Compacting)
+                return await self._summaries.run(effect, state, tenant)
+            case _:
+                raise AssertionError(f"{type(effect).__name__} is not a call")
+
+
+def volumes_of(loaded: Loaded) -> dict[str, VolumeBinding]:
+    """The folders of this process by volume name."""
+    return {
+        name: VolumeBinding(name=name, path=str(volume.path), mode=volume.mode, is_default=volume.default)
+        for name, volume in loaded.configuration.volumes.items()
+    }
+
+
+def tools_of(loaded: Loaded) -> dict[str, Tool]:
+    """The tools the operator allows."""
+    settings = loaded.settings
+    return build_tools(
+        ToolOptions(
+            bash_enabled=settings.bash_enabled,
+            bash_env_names=settings.bash_allowed_env,
+            environment=dict(os.environ),
+            private_hosts=settings.http_private_host_allowlist,
+            bench_enabled=settings.bench_enabled,
+            residents_max=settings.max_interactive_children,
+            resident_idle_ttl_s=settings.interactive_child_idle_ttl_ms // 1000,
+            ledger_path=str(settings.ledger_path or ""),
+            ledger_effect=EffectClass(settings.ledger_effect),
+            ledger_reconciles=settings.ledger_reconciles,
+            server=ServerInfo(),
+        )
+    )
+
+
+def calls_of(
+    loaded: Loaded,
+    settings: RuntimeSettings,
+    *,
+    codec: Codec,
+    appender: LogAppender,
+    tracing: Tracing,
+    previews: Previews,
+    secrecy: Secrecy,
+    budgets: Budgets | None = None,
+    routing: Routing,
+    hooks: Hooks,
+    credentials: Credentials,
+    more_tools: Mapping[str, Tool] = NO_TOOLS,
+    clients: ClientTools | None = None,
+) -> Work:
+    """The effects of this process."""
+    configuration = loaded.configuration
+    tools = tools_of(loaded)
+    tools.update(more_tools)  # into the dict that Context holds
+    shelf = Shelf(tools) if clients is None else Shelf(tools, offers=clients.offers, gone=clients.gone)
+    blobs = FileBlobs(loaded.settings.blobs)
+    redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})
+    priced = {tuple(name.split("/", 1)) for name in configuration.pricing.models}
+    prices = {
+        (provider, model): price
+        for provider, model in priced
+        if (price := configured_price(configuration, provider, model)) is not None
+    }
+    model_calls = ModelCalls(
+        {
+            name: Provider(
+                model=model,
+                max_concurrent=routing.providers[name].max_concurrent,
+                retries_rate_limits=routing.providers[name].driver not in WITHOUT_RATE_LIMIT_WAITS,
+                is_outside=routing.providers[name].driver not in INSIDE,
+                api_key_env=routing.providers[name].api_key_env,
+                has_key=bool(routing.providers[name].api_key),
+            )
+            for name, model in routing.models.items()
+        },
+        prices=prices,
+        currency=configuration.pricing.currency,
+        tools=shelf,
+        blobs=blobs,
+        previews=previews,
+        tracing=tracing,
+        clock_ms=clock_ms,
+        mask=redaction.text,
+        mask_beginning=redaction.beginning,
+        secrecy=secrecy,
+        budgets=budgets,
+        availability=routing.availability,
+        plugins=plugins_of(loaded, credentials),
+        waiting=waiting_of(loaded),
+        credentials=credentials,
+    )
+    return Work(
+        model_calls,
+        ToolCalls(
+            shelf,
+            volumes=volumes_of(loaded),
+            operator_hosts=settings.http_hosts,
+            parallelism=settings.tool_parallelism,
+            blobs=blobs,
+            tracing=tracing,
+            clock_ms=clock_ms,
+            mask=redaction.text,
+            secrecy=secrecy,
+            hooks=hooks,
+            credentials=credentials,
+            callers_choose_hosts=settings.callers_choose_hosts,
+            mask_results=redaction.result if loaded.settings.redact_secrets else None,
+        ),
+        SummaryCalls(model_calls, blobs=blobs, clock_ms=clock_ms, mask=redaction.text, secrecy=secrecy),
+        redaction.text,
+    )
+
+
+def waiting_of(loaded: Loaded) -> Waiting:
+    """How long, and how many, model calls wait for a place of their provider."""
+    found = bounds_of(loaded.configuration, loaded.settings)
+    return Waiting(depth=found.provider_queue_depth, wait_s=found.provider_queue_timeout_ms / 1000)
+
+
+def plugins_of(loaded: Loaded, credentials: Credentials) -> ContextPlugins | None:
+    """What changes the conversation on its way to a provider; None when nothing does."""
+    secrets = secrets_of(os.environ, loaded.secrets)
+    plugins = tuple(
+        Redact(secrets, credentials=credentials, redact_tool_input=block.redact_tool_input)
+        for block in loaded.configuration.context_plugins
+        if block.enabled
+    )
+    return ContextPlugins(plugins) if plugins else None

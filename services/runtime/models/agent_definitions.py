@@ -1,0 +1,245 @@
+"""Agents of the configuration as the definitions that runs are pinned to, on models that can be called now."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Set
+from dataclasses import replace
+
+from loomlog.connectors.configuration import (
+    Configuration,
+    ResolvedAgent,
+    Unresolved,
+    newest,
+    patterns_of,
+    resolve_agent,
+)
+from loomlog.connectors.protocols import Blobs
+from loomlog.schemas.generated.values import AgentDefinition, BlobRef, InterruptionTerms, ModelChoice, VolumeGrant
+from loomlog.services.core.availability import Matrix
+from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.limits import RETRY_ATTEMPTS_MAX
+from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
+from loomlog.services.runtime.content.payloads import inline_or_blob
+
+NOTHING: Mapping[str, int] = {}
+NO_NAMES: Mapping[str, str] = {}
+NO_KEYS: frozenset[str] = frozenset()
+log = logging.getLogger("loomlog.runtime")
+
+KEPT = 10_000
+"""Resolved definitions kept by (agent, user tier); resolving again would cost every start a hash."""
+NOTHING_KNOWN = Matrix()
+
+
+class ConfiguredDefinitions:
+    """Protocol loomlog.services.runtime.models.definition_resolver.Definitions over a configuration that does not
+    change while the process lives.
+
+    `matrix` gives what is known of the models now; what was resolved is kept until that changes, or until a rate limit
+    ends. `pins_after_success`: runs stay with a model that has answered. `unbounded`: providers whose runs have no
+    bound of turns. `time_limits_s`: by provider, for runs without one. `key_names`: by provider, the name a key for it
+    has; those that are not in it need none. Those that are in it and not `usable` are open to runs that bring the key.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        usable: Collection[str],
+        *,
+        matrix: Callable[[], Matrix] = lambda: NOTHING_KNOWN,
+        clock_ms: Callable[[], int] = lambda: 0,
+        pins_after_success: bool = False,
+        unbounded: Collection[str] = (),
+        time_limits_s: Mapping[str, int] = NOTHING,
+        key_names: Mapping[str, str] = NO_NAMES,
+    ) -> None:
+        self._key_names = key_names
+        self._all_key_names = frozenset(key_names.values())
+        self.scripts: dict[str, BlobRef] = {}
+        """Where scripts lie that are too long for an event, by their text."""
+        self._unbounded = frozenset(unbounded)
+        self._time_limits_s = time_limits_s
+        self._configuration = configuration
+        self._usable = frozenset(usable)
+        self._matrix = matrix
+        self._clock_ms = clock_ms
+        self._pins_after_success = pins_after_success
+        self._kept: dict[tuple[str, str, frozenset[str], bool], AgentDefinition] = {}
+        self._known = NOTHING_KNOWN
+        self._known_until_ms = 0
+        """0 = until the matrix changes."""
+        self._patterns = sorted(patterns_of(configuration))
+        self._picks: dict[tuple[str, str], str | None] = {}
+
+    def resolve(
+        self,
+        agent: str,
+        *,
+        tenant: str,
+        user_tier: str,
+        credentials: Collection[str] = (),
+        operator_key_restricted: bool = False,
+    ) -> AgentDefinition | Refusal:
+        """The definition, or why there is none. Definitions of the configuration are every tenant's.
+
+        `credentials`: the names of those that the run brings. A provider whose key has one of these names is paid by
+        the run; others are there when the run may use the operator's keys and there is one, or when they need none.
+        """
+        now_ms = self._clock_ms()
+        self._look(now_ms)
+        # A run may bring any number of other names.
+        own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
+        key = (agent, user_tier, own, operator_key_restricted)
+        found: AgentDefinition | Refusal | None = self._kept.get(key)
+        if found is None:
+            found = self._found(agent, user_tier, own, now_ms, restricted=operator_key_restricted)
+            if isinstance(found, Refusal):
+                found = self._refused(found, agent, tenant, user_tier, own, restricted=operator_key_restricted)
+            # Refusals are not kept: callers can make up any number of names.
+            elif len(self._kept) < KEPT:
+                self._kept[key] = found
+        return found
+
+    def providers(self) -> Set[str]:
+        return self._usable | self._key_names.keys()
+
+    def _found(
+        self, agent: str, user_tier: str, own: frozenset[str], now_ms: int, *, restricted: bool
+    ) -> AgentDefinition | Refusal:
+        names = self._key_names
+        paid = frozenset(provider for provider, name in names.items() if name in own)
+        operators = frozenset(name for name in self._usable if name not in names) if restricted else self._usable
+        # The others are not probed: whatever is known of them is from before.
+        listings = {name: models for name, models in self._known.listings().items() if name in self._usable}
+
+        def why_not(provider: str, model: str) -> str:
+            if provider not in self._usable:
+                return ""
+            return self._known.standing(provider, model, now_ms, own_key=provider in paid).why_not
+
+        resolved = resolve_agent(
+            self._configuration,
+            agent,
+            user_tier=user_tier,
+            usable=operators | paid,
+            listings=listings,
+            why_not=why_not,
+        )
+        return self._pinned(resolved) if isinstance(resolved, ResolvedAgent) else refusal(resolved)
+
+    def _refused(
+        self, found: Refusal, agent: str, tenant: str, user_tier: str, own: frozenset[str], *, restricted: bool
+    ) -> Refusal:
+        """The refusal with the keys that would help, when it is for want of them; else what is wrong anyway."""
+        if restricted:
+            anyway = self.resolve(agent, tenant=tenant, user_tier=user_tier, credentials=own)
+            if isinstance(anyway, Refusal):
+                return anyway
+        with_all = self._found(agent, user_tier, self._all_key_names, self._clock_ms(), restricted=restricted)
+        if isinstance(with_all, Refusal):
+            return found
+        choices = with_all.candidates or (ModelChoice(provider=with_all.provider, model="", effort=""),)
+        # Where the operator has a key as well, one of the run helps only whoever may not use the operator's.
+        lacking = [one.provider for one in choices if restricted or one.provider not in self._usable]
+        wanted = dict.fromkeys(name for one in lacking if (name := self._key_names.get(one)) and name not in own)
+        if not wanted:
+            return found
+        advice = f"send a key of yours with the request, as the credential {' or '.join(wanted)}"
+        if not restricted:
+            return replace(found, message=f"{found.message}; {advice}")
+        return Refusal(
+            code=OPERATOR_KEY_RESTRICTED,
+            message=f"{OPERATOR_KEY_RESTRICTED}: agent {agent}: whoever starts this run may not use the operator's keys"
+            f" (it lacks the scope providers:operator-key); {advice}",
+        )
+
+    def _pinned(self, agent: ResolvedAgent) -> AgentDefinition:
+        definition = pinned(agent, pins_after_success=self._pins_after_success)
+        if (blob := self.scripts.get(agent.code_body)) is not None:
+            definition = replace(definition, code_body="", code_blob=blob)
+        if agent.provider in self._unbounded:
+            definition = replace(definition, unbounded_iterations=True)
+        if not definition.run_timeout_s and agent.provider in self._time_limits_s:
+            definition = replace(definition, run_timeout_s=self._time_limits_s[agent.provider])
+        return definition
+
+    def _look(self, now_ms: int) -> None:
+        """Forgets what was resolved when other models can be called now."""
+        matrix = self._matrix()
+        if matrix is self._known and not 0 < self._known_until_ms <= now_ms:
+            return
+        self._known, self._known_until_ms = matrix, matrix.next_change_ms(now_ms)
+        self._kept.clear()
+        self._tell_moves()
+
+    def _tell_moves(self) -> None:
+        """Whoever wrote a pattern wants to know when it means another model from now on."""
+        listings = self._known.listings()
+        for provider, pattern in self._patterns:
+            pick = newest(pattern, listings.get(provider, ()))
+            before = self._picks.get((provider, pattern))
+            if pick is not None and before is not None and pick != before:
+                log.warning("%s/%s means %s from now on, and meant %s", provider, pattern, pick, before)
+            if pick is not None:
+                self._picks[provider, pattern] = pick
+
+
+async def stored_scripts(configuration: Configuration, blobs: Blobs) -> dict[str, BlobRef]:
+    """Scripts too long for an event, by their text, in the blob store. Raises OutsideError."""
+    found: dict[str, BlobRef] = {}
+    for agent in configuration.agents.values():
+        _, blob = await inline_or_blob(agent.code_body, blobs)
+        if blob is not None:
+            found[agent.code_body] = blob
+    return found
+
+
+def refusal(unresolved: Unresolved) -> Refusal:
+    """Why an agent cannot run, in the codes the API maps."""
+    code = "bad_request" if unresolved.reason_code == "invalid_argument" else unresolved.reason_code
+    return Refusal(code=code, message=unresolved.message)
+
+
+def pinned(agent: ResolvedAgent, *, pins_after_success: bool = False) -> AgentDefinition:
+    """A resolved agent as a run keeps it."""
+    others = [ModelChoice(provider=other.provider, model=other.model, effort=other.effort) for other in agent.fallbacks]
+    first = ModelChoice(provider=agent.provider, model=agent.model, effort=agent.effort)
+    return AgentDefinition(
+        name=agent.name,
+        sha256=agent.definition_sha256,
+        provider=agent.provider,
+        model=agent.model,
+        effort=agent.effort,
+        system_prompt=agent.system_prompt,
+        tools=agent.tools,
+        max_tokens=agent.max_tokens,
+        max_iterations=agent.max_iterations,
+        unbounded_iterations=agent.unbounded_iterations,
+        retry_attempts=min(agent.retry_attempts, RETRY_ATTEMPTS_MAX),
+        run_timeout_s=agent.run_timeout_s,
+        sampling=agent.sampling,
+        unknown_outcome=agent.unknown_outcome,
+        code_body=agent.code_body,
+        interruption=_terms(agent),
+        max_concurrent_children=agent.max_concurrent_children,
+        compaction=agent.compaction,
+        volumes=tuple(VolumeGrant(name=v.name, mode=v.mode, is_default=v.is_default) for v in agent.volumes),
+        candidates=(first, *others) if others else (),
+        fallback_on_error=agent.fallback_on_error,
+        max_fallback_attempts=agent.max_fallback_attempts,
+        rate_limit_cooldown_ms=agent.rate_limit_cooldown_ms,
+        pin_after_success=pins_after_success,
+    )
+
+
+def _terms(agent: ResolvedAgent) -> InterruptionTerms | None:
+    """How it may interrupt people: the narrower of what it and the operator say. None when it may not."""
+    wanted, bounds = agent.interruption, agent.interruption_bounds
+    if not wanted.enabled:
+        return None
+    return InterruptionTerms(
+        enabled=True,
+        kinds=wanted.kinds,
+        max_pending=min(wanted.max_pending, bounds.max_pending_per_run),
+        default_timeout_ms=bounds.default_timeout_ms,
+        max_timeout_ms=bounds.max_timeout_ms,
+    )

@@ -1,0 +1,126 @@
+"""What a provider is sent instead of the conversation as it is: the context plugins of the configuration, in order.
+
+There is one, `redact`. It works on a copy, for each turn anew: the log keeps what redaction.py let through, the
+provider gets it without secrets.
+
+    known      values of the environment whose names say that they are secrets     [redacted:NAME]
+    run        credentials that came with the run's request                        [redacted:credential]
+    patterns   what looks like a key, a token or a password assignment             [redacted:...]
+
+Reasoning that is signed stays as it is, because a changed one is refused by whoever signed it; so do the arguments of
+tool calls, unless `redact_tool_input` says otherwise. A bare hash (40 hex digits) is no secret: commits have it too.
+
+Before: model_calls.py has the conversation in clear. After: the provider's driver.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from loomlog.connectors.crypto.secret_patterns import cleaned_json, without_lookalikes
+from loomlog.connectors.errors import OutsideError, Permanent, Transient
+from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.runtime.content.redaction import Redaction, without
+from loomlog.services.runtime.content.run_credentials import Credentials
+
+REDACT = "redact"
+MESSAGES_AT_ONCE = 8
+"""Then the other runs of the process have their turn: 75,000 characters take 3 ms."""
+SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_AUTH", "_PASSWORD", "_CREDENTIAL", "_CREDENTIALS", "_DSN")
+"""Ends of the names of environment variables whose values are secrets (operations parity 1.4)."""
+SECRET_CHARACTERS_MIN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outbound:
+    """What is about to be sent."""
+
+    system: tuple[str, ...]
+    messages: tuple[Message, ...]
+
+
+class Transform(Protocol):
+    """One plugin. Raises OutsideError."""
+
+    name: str
+
+    async def apply(self, outbound: Outbound, facts: Facts, tenant: str) -> Outbound: ...
+
+
+class ContextPlugins:
+    """The plugins in their order."""
+
+    def __init__(self, plugins: tuple[Transform, ...] = ()) -> None:
+        self._plugins = plugins
+
+    async def applied(self, outbound: Outbound, facts: Facts, tenant: str) -> Outbound:
+        """Raises Transient or Permanent, `context transform: ...`: what is not redacted is not sent."""
+        for plugin in self._plugins:
+            try:
+                outbound = await plugin.apply(outbound, facts, tenant)
+            except Transient as error:
+                raise Transient(f"context transform: {plugin.name}: {error}", kind=error.kind) from error
+            except OutsideError as error:
+                raise Permanent(f"context transform: {plugin.name}: {error}", kind=error.kind) from error
+        return outbound
+
+
+class Redact:
+    """The plugin `redact`. `secrets` maps names to values."""
+
+    name = REDACT
+
+    def __init__(
+        self, secrets: Mapping[str, str], *, credentials: Credentials, redact_tool_input: bool = False
+    ) -> None:
+        self._known = Redaction(secrets)
+        self._credentials = credentials
+        self._tool_input = redact_tool_input
+
+    async def apply(self, outbound: Outbound, facts: Facts, tenant: str) -> Outbound:
+        values = tuple((await self._credentials.of(facts, tenant)).values())
+
+        def clean(text: str) -> str:
+            return self._clean(text, values)
+
+        messages: list[Message] = []
+        for message in outbound.messages:
+            messages.append(self._message(message, clean))
+            if len(messages) % MESSAGES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return Outbound(system=tuple(map(clean, outbound.system)), messages=tuple(messages))
+
+    def _clean(self, text: str, credentials: tuple[str, ...]) -> str:
+        if credentials:
+            text = without(credentials, text)
+        return without_lookalikes(self._known.text(text))
+
+    def _message(self, message: Message, clean: Callable[[str], str]) -> Message:
+        blocks = tuple(self._block(block, clean) for block in message.blocks)
+        reasoning = message.reasoning if message.reasoning_signature else clean(message.reasoning)
+        if reasoning == message.reasoning and all(new is old for new, old in zip(blocks, message.blocks, strict=True)):
+            return message
+        return replace(message, blocks=blocks, reasoning=reasoning)
+
+    def _block(self, block: Block, clean: Callable[[str], str]) -> Block:
+        match block:
+            case TextBlock() | ToolResultBlock():
+                text = clean(block.text)
+                return block if text == block.text else replace(block, text=text)
+            case ToolUseBlock() if self._tool_input:
+                given = cleaned_json(block.input, clean)
+                return block if given == block.input else replace(block, input=given)
+            case ToolUseBlock() | ImageBlock():
+                return block
+
+
+def secrets_of(environ: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """Values of the environment whose names say that they are secrets, and those the configuration knows, by name."""
+    named = {
+        name: value.strip()
+        for name, value in environ.items()
+        if name.endswith(SECRET_SUFFIXES) and len(value.strip()) >= SECRET_CHARACTERS_MIN
+    }
+    return {**named, **known}

@@ -1,0 +1,31 @@
+"""What starts, forks and children ask for the definition of an agent.
+
+Before: starts.py, forks.py, kin.py. After: definitions.py reads the configuration.
+"""
+
+from collections.abc import Collection, Set
+from typing import Protocol
+
+from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.services.core.run.commands import Refusal
+
+
+class Definitions(Protocol):
+    """Resolves an agent by name to what a run is pinned to.
+
+    `credentials`: the names of those that the run brings, which may be keys for its calls.
+    """
+
+    def resolve(
+        self,
+        agent: str,
+        *,
+        tenant: str,
+        user_tier: str,
+        credentials: Collection[str] = (),
+        operator_key_restricted: bool = False,
+    ) -> AgentDefinition | Refusal: ...
+
+    def providers(self) -> Set[str]:
+        """Those that calls can be made to, some perhaps only with keys that the run brings."""
+        ...

@@ -1,0 +1,140 @@
+"""Asks providers whether they are there and what they list, for all replicas: one of them probes, all read the result.
+
+The one is whoever owns run partition 0, so there is one as long as any runtime works. Two for a moment do no harm: a
+probe is a request without tokens, and the later answer counts. Every provider is asked again after `interval_s`; one
+that is away or has a stalled model after PASSED_OVER_S; all of them when somebody asked for it.
+
+Before: the board says what was last known. After: services/stream/global_tables/providers.py folds the answers.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from loomlog.connectors.errors import OutsideError, UnknownOutcome
+from loomlog.connectors.protocols import LogAppender, Model, Outgoing
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.stream_records import ProviderProbed
+from loomlog.services.core.availability import ERROR_MAX
+from loomlog.services.runtime.models.availability import OF_KEYS
+from loomlog.services.stream.global_tables.global_table import NotUnderstood
+from loomlog.services.stream.global_tables.providers import PARTITION, ProviderBoard
+
+log = logging.getLogger("loomlog.runtime")
+
+INTERVAL_S = (60.0, 3_600.0)
+"""Least and most between two probes of a provider (parity); the default is in the settings."""
+PASSED_OVER_S = 60.0
+"""Between probes of a provider that is away or has a stalled model: as long as that is so, runs pass it over."""
+LOOK_S = 1.0
+"""How often the prober looks whether something is due, when nobody wakes it."""
+PROBE_WAIT_S = 10.0
+"""Longest wait for one provider; a slower one is as good as away."""
+MODELS_MAX = 2_000
+"""Names of a list that are kept; a gateway may list thousands, and a record has to fit one append."""
+NAME_MAX = 200
+"""Characters of a name; a longer one is no model anybody configured."""
+
+
+class Prober:
+    """One for each runtime; which one is to probe is told to `run`."""
+
+    def __init__(
+        self,
+        board: ProviderBoard,
+        models: Mapping[str, Model],
+        *,
+        codec: Codec,
+        appender: LogAppender,
+        clock_ms: Callable[[], int],
+        name: str,
+        interval_s: float,
+    ) -> None:
+        least_s, most_s = INTERVAL_S
+        self._interval_ms = int(min(max(interval_s, least_s), most_s) * 1000)
+        self._board = board
+        self._models = models
+        self._codec = codec
+        self._appender = appender
+        self._clock_ms = clock_ms
+        self._name = name
+
+    async def run(self, is_mine: Callable[[], bool]) -> None:
+        """Probes what is due while it is this one's to do, until cancelled."""
+        while True:
+            if is_mine():
+                request, due = self.due(self._clock_ms())
+                await self.probe(due, request)
+            await self._board.until(lambda: is_mine() and bool(self._open_request()), timeout_s=LOOK_S)
+
+    def due(self, now_ms: int) -> tuple[str, tuple[str, ...]]:
+        """The providers to be probed now, and the request that asks for it; empty when only time does."""
+        request = self._open_request()
+        if request:
+            return request, tuple(name for name in self._models if not self._board.matrix.has_answered(request, name))
+        return "", tuple(name for name in self._models if self._is_due(name, now_ms))
+
+    async def probe(self, names: tuple[str, ...], request_id: str = "") -> None:
+        """Asks these providers at once and tells everybody, each as soon as it has answered."""
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(self._probe(name, request_id), name=f"probe {name}")
+
+    async def _probe(self, name: str, request_id: str) -> None:
+        found = await asked(name, self._models[name], request_id=request_id, by=self._name, clock_ms=self._clock_ms)
+        before = self._board.matrix.providers.get(name)
+        if before is not None and found.reachable != before.reachable:
+            # One that was never there (a local server nobody installed) is nobody's worry.
+            log.warning("%s %s", name, "answers again" if found.reachable else f"does not answer: {found.error}")
+        try:
+            self._board.note(found)
+            await self._appender.append(
+                self._board.topic, PARTITION, [Outgoing(key=None, value=self._codec.encode(found))]
+            )
+        except (UnknownOutcome, NotUnderstood) as error:
+            log.warning("the probe of %s was not told to the others: %s", name, error)
+
+    def _is_due(self, name: str, now_ms: int) -> bool:
+        probed = self._board.matrix.providers.get(name)
+        if probed is None:
+            return True
+        wait_ms = self._interval_ms
+        if not probed.reachable or self._board.matrix.stalled_at(name):
+            wait_ms = min(wait_ms, int(PASSED_OVER_S * 1000))
+        return now_ms - probed.checked_at_ms >= wait_ms
+
+    def _open_request(self) -> str:
+        """The newest, when a provider has not been probed for it: that answers the older ones too."""
+        matrix = self._board.matrix
+        newest = matrix.requested[-1] if matrix.requested else ""
+        return newest if newest and any(not matrix.has_answered(newest, name) for name in self._models) else ""
+
+
+async def asked(
+    name: str, model: Model, *, request_id: str = "", by: str = "", clock_ms: Callable[[], int]
+) -> ProviderProbed:
+    """What a provider says when it is asked now. A provider that answers and lists nothing is reachable."""
+    error = ""
+    listed: tuple[str, ...] = ()
+    reachable = key_refused = False
+    try:
+        async with asyncio.timeout(PROBE_WAIT_S):
+            await model.probe()
+        reachable = True
+        async with asyncio.timeout(PROBE_WAIT_S):
+            listed = tuple(
+                sorted({found for found in await model.list_models() if len(found) <= NAME_MAX})[:MODELS_MAX]
+            )
+    except (OutsideError, TimeoutError) as failure:
+        error = f"no answer within {PROBE_WAIT_S:g} s" if isinstance(failure, TimeoutError) else str(failure)
+        key_refused = not reachable and isinstance(failure, OutsideError) and failure.kind in OF_KEYS
+    return ProviderProbed(
+        provider=name,
+        reachable=reachable,
+        models=listed,
+        error=error[:ERROR_MAX],
+        request_id=request_id,
+        by=by,
+        at_ms=clock_ms(),
+        key_refused=key_refused,
+    )

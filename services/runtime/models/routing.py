@@ -1,0 +1,124 @@
+"""The parts of a runtime that decide which model a run goes to, opened together.
+
+Before: main.py. After: definitions.py for runs that start, availability.py for calls that fail, prober.py beside them.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+
+from loomlog.connectors.configuration import (
+    Loaded,
+    Provider,
+    check_tiers,
+    open_to_keys,
+    patterns_of,
+    providers_of,
+    usable_ids,
+)
+from loomlog.connectors.configuration.routing import CODE_DRIVER
+from loomlog.connectors.kafka import KafkaOptions, KafkaTail, open_tail
+from loomlog.connectors.models import traits
+from loomlog.connectors.models.catalog import build_models
+from loomlog.connectors.protocols import LogAppender, LogRanges, LogTail, Model
+from loomlog.schemas.codec import Codec
+from loomlog.services.runtime.models.agent_definitions import ConfiguredDefinitions
+from loomlog.services.runtime.models.availability import Availability, Traits
+from loomlog.services.runtime.models.provider_probe import Prober
+from loomlog.services.stream.global_tables.providers import PARTITION, ProviderBoard
+
+
+class Routing:
+    """One for each process; `models` are the drivers of the providers it can call, also of those that only runs with a
+    key of their own can use. Those are never called for anything else, so they are not probed."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        environ: Mapping[str, str],
+        *,
+        codec: Codec,
+        appender: LogAppender,
+        clock_ms: Callable[[], int],
+        name: str,
+        topic: str,
+    ) -> None:
+        providers = providers_of(loaded.configuration, loaded.settings, environ)
+        usable = usable_ids(providers.values())
+        callable_ids = usable | open_to_keys(providers.values(), loaded.settings)
+        self.providers = {name: provider for name, provider in providers.items() if name in callable_ids}
+        self.models: dict[str, Model] = build_models(self.providers)
+        self.board = ProviderBoard(codec, topic)
+        self.availability = Availability(
+            self.board,
+            {name: traits_of(provider) for name, provider in self.providers.items()},
+            codec=codec,
+            appender=appender,
+            clock_ms=clock_ms,
+            name=name,
+        )
+        self.definitions = ConfiguredDefinitions(
+            loaded.configuration,
+            usable,
+            matrix=lambda: self.board.matrix,
+            clock_ms=clock_ms,
+            pins_after_success=loaded.settings.fallback_pin_after_success,
+            unbounded=[name for name, model in self.models.items() if model.capabilities.unbounded_iterations],
+            time_limits_s={
+                name: loaded.settings.code_agents_run_timeout_seconds
+                for name, provider in self.providers.items()
+                if provider.driver == CODE_DRIVER
+            },
+            key_names={name: found.api_key_env for name, found in self.providers.items() if found.api_key_env},
+        )
+        self._by_pattern = sorted({provider for provider, _ in patterns_of(loaded.configuration)} & usable)
+        self.prober = Prober(
+            self.board,
+            {name: model for name, model in self.models.items() if name in usable},
+            codec=codec,
+            appender=appender,
+            clock_ms=clock_ms,
+            name=name,
+            interval_s=loaded.settings.resolve_probe_interval_ms / 1000,
+        )
+
+    async def open(self, stack: AsyncExitStack, ranges: LogRanges, kafka: KafkaOptions) -> KafkaTail:
+        """Reads what is known of the models; the tail from there on. Raises Transient."""
+        await self.board.catch_up(ranges)
+        await self.prober.probe(self.unlisted())
+        tail = await open_tail(kafka, self.board.topic, {PARTITION: self.board.next_offset})
+        stack.push_async_callback(tail.close)
+        return tail
+
+    def unlisted(self) -> tuple[str, ...]:
+        """The providers whose models are looked up by patterns, and which have not listed any: a pattern means nothing
+        until then."""
+        listed = self.board.matrix.listings()
+        return tuple(name for name in self._by_pattern if not listed.get(name))
+
+    def begin(
+        self, tasks: asyncio.TaskGroup, tail: LogTail, *, is_prober: Callable[[], bool]
+    ) -> list[asyncio.Task[None]]:
+        """What has to be kept running. `is_prober`: this process is the one that probes now."""
+        return [
+            tasks.create_task(self.board.follow(tail), name="providers"),
+            tasks.create_task(self.availability.run(), name="marks of models"),
+            tasks.create_task(self.prober.run(is_prober), name="prober"),
+        ]
+
+
+def checked_tiers(loaded: Loaded, environ: Mapping[str, str]) -> list[str]:
+    """What is odd about the tiers. Raises ConfigurationProblem when one resolves to nothing."""
+    providers = providers_of(loaded.configuration, loaded.settings, environ).values()
+    return check_tiers(loaded.configuration, usable_ids(providers), open_to_keys(providers, loaded.settings))
+
+
+def traits_of(provider: Provider) -> Traits:
+    """What a fallback has to know of a provider's models."""
+    return Traits(
+        sees=lambda model: traits.sees(provider.driver, model, provider.options, provider.capabilities),
+        sibling=lambda model: traits.non_thinking_sibling(provider.driver, model),
+        api_key_env=provider.api_key_env,
+        has_key=bool(provider.api_key),
+        keeps_cache=traits.has_native_prompt_cache(provider.driver, provider.capabilities),
+    )

@@ -1,0 +1,100 @@
+"""Carries out summary calls: the older part of a conversation goes to a model, its summary comes back as an order.
+
+A call like any other (bounded, paid, with an idempotency key), but without tools and without previews, and never
+retried: a compaction that fails changes nothing.
+
+Before: react asked for Summarise, and the intent is in the log. After: decide with Summarised or SummaryFailed.
+"""
+
+import time
+from collections.abc import Callable
+
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.protocols import Blobs, ModelRequest, SystemBlock
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import Summarised, SummaryFailed
+from loomlog.services.core.run.conversation.compaction import summary_tokens
+from loomlog.services.core.run.conversation.summary_prompt import SYSTEM, question
+from loomlog.services.core.run.react import Summarise
+from loomlog.services.core.run.state import Compacting
+from loomlog.services.runtime.content.encryption import CLEAR, IN_CLEAR, Clear, Secrecy
+from loomlog.services.runtime.content.payloads import loaded, storable
+from loomlog.services.runtime.models.model_calls import ModelCalls
+from loomlog.services.stream.encryption.subject_keys import Sealer
+
+ANSWER_FACTOR = 2
+"""Tokens an answer may have for each that was asked for: a summary that is cut off lacks its end."""
+
+
+class SummaryCalls:
+    """Makes summary calls by the models of `models`. `mask` and `secrecy` as there."""
+
+    def __init__(
+        self,
+        models: ModelCalls,
+        *,
+        blobs: Blobs,
+        clock_ms: Callable[[], int],
+        mask: Callable[[str], str] = str,
+        secrecy: Secrecy = IN_CLEAR,
+    ) -> None:
+        self._models = models
+        self._blobs = blobs
+        self._clock_ms = clock_ms
+        self._mask = mask
+        self._secrecy = secrecy
+
+    async def run(self, effect: Summarise, state: Compacting, tenant: str = "") -> Summarised | SummaryFailed:
+        """The order that tells the core how the call went. Cancelling it closes the connection."""
+        began = time.monotonic()
+        sealer: Sealer | Clear = CLEAR
+        try:
+            sealer = await self._secrecy.sealer(tenant, state.facts.user_id)
+            reply, key = await self._models.ask(effect, await self._request(effect, state, tenant), state, tenant)
+        except (Transient, Permanent) as error:
+            return SummaryFailed(
+                at_ms=self._clock_ms(),
+                number=effect.number,
+                attempt=effect.attempt,
+                kind=error.kind,
+                message=sealer.short(storable(self._mask(str(error)))),
+                duration_ms=_since_ms(began),
+            )
+        whole = storable(self._mask(reply.text)).strip()
+        summary = whole[: limits.SUMMARY_CHARACTERS_MAX]
+        cost_micros, currency = self._models.cost(effect.provider, effect.model, reply.usage)
+        return Summarised(
+            at_ms=self._clock_ms(),
+            number=effect.number,
+            attempt=effect.attempt,
+            # Whatever the model had read may speak in it, so it is shown fenced.
+            summary=sealer.untrusted(summary),
+            usage=reply.usage,
+            provider=effect.provider,
+            model=reply.model or effect.model,
+            cost_micros=cost_micros,
+            currency=currency,
+            duration_ms=_since_ms(began),
+            credential_source=key.source,
+            credential_scope=key.scope,
+            is_cut=reply.stop_reason == "max_tokens" or len(summary) < len(whole),
+        )
+
+    async def _request(self, effect: Summarise, state: Compacting, tenant: str) -> ModelRequest:
+        """Raises OutsideError when the conversation cannot be read."""
+        facts, tokens = state.facts, summary_tokens(state.facts, state.split)
+        older = facts.messages[: len(facts.messages) - state.keep_n]
+        messages = await loaded(older, self._blobs, self._secrecy, tenant)
+        return ModelRequest(
+            call_id=f"{effect.run_id}:compact.{effect.number}.{effect.attempt}",
+            # Only owners that were lost make it again, so every attempt asks for the same answer.
+            idempotency_key=f"{effect.run_id}:compact.{effect.number}",
+            model=effect.model,
+            system=(SystemBlock(text=SYSTEM),),
+            messages=(question(messages, tokens=tokens, keeps_first=state.keep_first),),
+            max_tokens=tokens * ANSWER_FACTOR,
+        )
+
+
+def _since_ms(began: float) -> int:
+    return int((time.monotonic() - began) * 1000)

@@ -1,0 +1,378 @@
+"""Runs of one tree: parents, their children, and what they owe each other. All of a tree lies in one partition.
+
+A child is started, asked and told of by orders between aggregates that one owner holds, so nothing travels and nothing
+is looked for: ids tell where everybody is. Only after a take-over it may be unknown whether a child is over or was
+never begun; then the log is asked, by way of the index for what memory has forgotten.
+
+A child is a run like any other where spending is concerned: with a limit under which nothing is left it is not begun,
+and the call that wanted it is told so.
+
+Before: desk.py, for an effect of services/core/run/react.py that concerns kin. After: the owner gives the orders.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, assert_never
+
+from loomlog.schemas.generated.run_commands import CancelRun, CancelTurn, CloseResident, PostInput
+from loomlog.schemas.generated.run_events import RunRefused
+from loomlog.schemas.generated.values import CommandEnvelope, LimitNotice, RunPosition
+from loomlog.schemas.ids import partition_key
+from loomlog.services.core.run import limits
+from loomlog.services.core.run.commands import Cancel, ChildTold, Close, Input, Refusal, StopTurn
+from loomlog.services.core.run.decide import decide
+from loomlog.services.core.run.lifecycle.event_import import is_import
+from loomlog.services.core.run.react import EndChildren, Kin, SeeToChild, SeeToParent, TellParent
+from loomlog.services.core.run.run_facts import Facts, Pause
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Ended, Parked, State
+from loomlog.services.core.run.subagents import delegation
+from loomlog.services.core.run.subagents.children import PARENT_ENDED, last_words, start_of, status_of, text_id
+from loomlog.services.core.run.subagents.delegation import Child, Delegation
+from loomlog.services.core.run.tools.unknown_outcome import open_call
+from loomlog.services.runtime.models.budget_reservation import StartBudgets
+from loomlog.services.runtime.models.definition_resolver import Definitions
+from loomlog.services.stream.context import Prepared
+from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.fold import BrokenHistory
+from loomlog.services.stream.partition.partition import Aggregate, Partition
+
+NOTHING: Sequence[Prepared] = ()
+UNKNOWN_CHILD = "{} is no sub-agent of this run"
+
+
+class Whereabouts(Protocol):
+    """What the desk knows of runs."""
+
+    async def __call__(self, run_id: str, tenant: str, partition: Partition) -> RunPosition | None: ...
+
+
+class KinDesk:
+    """Carries out what a run of one partition asks of its kin."""
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        past: Past,
+        definitions: Definitions,
+        find: Whereabouts,
+        is_ending: Callable[[str], bool],
+        is_over: Callable[[str], bool],
+        holder: Callable[[str, str], str],
+        pauses: Callable[[str, str], tuple[Pause, ...]],
+        clock_ms: Callable[[], int],
+        absent: Callable[[str, Any], Any],
+        budgets: StartBudgets | None = None,
+    ) -> None:
+        """`is_ending`: its end is decided and not in the log yet; `is_over`: it is remembered to be over. `holder`
+        gives the live run of a tenant that has a handle, `pauses` what holds runs of a tenant and agent now."""
+        self._number = number
+        self._past = past
+        self._definitions = definitions
+        self._find = find
+        self._is_ending = is_ending
+        self._is_over = is_over
+        self._holder = holder
+        self._pauses = pauses
+        self._clock_ms = clock_ms
+        self._absent = absent
+        self._budgets = budgets
+        self._children: dict[str, dict[str, None]] = {}
+        """Live children by their parent, in the order they began."""
+
+    # --- watching ----------------------------------------------------------------------------------------------------
+
+    def began(self, run_id: str, parent: str) -> None:
+        """A child is live, or about to be."""
+        self._children.setdefault(parent, {})[run_id] = None
+
+    def ended(self, run_id: str, parent: str) -> None:
+        """A child is over."""
+        children = self._children.get(parent)
+        if children is not None:
+            children.pop(run_id, None)
+            if not children:
+                del self._children[parent]
+
+    def descendants(self, run_id: str) -> list[str]:
+        """The live runs below a run, parents before their children."""
+        found = list(self._children.get(run_id, ()))
+        for name in found:  # grows while it is walked: a tree has no circles, its ids are hashes of their parents'
+            found += self._children.get(name, ())
+        return found
+
+    # --- carrying out ------------------------------------------------------------------------------------------------
+
+    def carry_out(
+        self, aggregate: Aggregate, effect: Kin, state: State, partition: Partition
+    ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
+        """The orders that an effect means now."""
+        match effect:
+            case SeeToChild():
+                return self._see_to_child(aggregate, effect, partition)
+            case TellParent():
+                return self._tell_parent(aggregate, state, partition)
+            case EndChildren():
+                children = [partition.aggregates.get(name) for name in self._children.get(aggregate.id, ())]
+                if not isinstance(aggregate.state, Ended):
+                    children = [child for child in children if child is not None and _is_left(aggregate, child)]
+                ends = (self._end(child) for child in children)
+                return [prepared for prepared in ends if prepared is not None]
+            case SeeToParent():
+                return self._see_to_parent(aggregate, partition)
+            case _:
+                assert_never(effect)
+
+    def _see_to_child(
+        self, parent: Aggregate, effect: SeeToChild, partition: Partition
+    ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
+        found = self._awaited(parent, effect, partition)
+        if found is None:
+            return NOTHING
+        wanted, child = found
+        live = partition.aggregates.get(child.run_id)
+        if wanted.op in delegation.STARTING:
+            if live is not None:
+                return self._stands(parent, live, wanted, child)
+            if self._is_ending(child.run_id):
+                return NOTHING  # its own end tells the parent
+            if effect.is_new and not self._is_over(child.run_id):
+                return self._begin(parent, effect, wanted, child, partition)
+            return self._missed(parent, effect, partition)
+        if partition_key(child.run_id) != partition_key(parent.id):
+            # The index would tell where it lies in its own partition, and that place means nothing in this one.
+            return [self._refused(parent, child, UNKNOWN_CHILD.format(child.run_id))]
+        if live is not None:
+            return self._ask(parent, live, effect, wanted, child)
+        if self._is_ending(child.run_id):
+            return NOTHING
+        return self._missed(parent, effect, partition)
+
+    def _awaited(self, parent: Aggregate, effect: SeeToChild, partition: Partition) -> tuple[Delegation, Child] | None:
+        """The child as the parent waits for it now; None when it does not any more."""
+        state = parent.state
+        if partition.aggregates.get(parent.id) is not parent or parent.quarantined:
+            return None
+        opened = open_call(state, effect.turn, effect.index) if isinstance(state, AwaitingTools) else None
+        if opened is None or opened.delegation is None:
+            return None
+        child = opened.delegation.children[effect.number]
+        return (opened.delegation, child) if child.phase == delegation.RUNNING else None
+
+    def _begin(
+        self, parent: Aggregate, effect: SeeToChild, wanted: Delegation, child: Child, partition: Partition
+    ) -> Sequence[Prepared] | Coroutine[Any, Any, Sequence[Prepared]]:
+        """The start of a child that is known not to have begun."""
+        user_id = _facts(parent.state).user_id
+        if self._budgets is None or not self._budgets.applies(parent.tenant, user_id):
+            return [self._start(parent, effect, wanted, child)]
+        return self._begin_in_budget(self._budgets, user_id, parent, effect, partition)
+
+    async def _begin_in_budget(
+        self, budgets: StartBudgets, user_id: str, parent: Aggregate, effect: SeeToChild, partition: Partition
+    ) -> Sequence[Prepared]:
+        """The start of a child to which limits apply, refused by one under which nothing is left. Raises Transient."""
+        exhausted = await budgets.exhausted(parent.tenant, user_id)
+        found = self._awaited(parent, effect, partition)
+        if found is None or found[1].run_id in partition.aggregates or self._is_ending(found[1].run_id):
+            return NOTHING  # not wanted any more, or begun meanwhile: its own end tells the parent
+        if self._is_over(found[1].run_id):
+            return await self._missed(parent, effect, partition)  # and over already
+        return [self._start(parent, effect, *found, exhausted=exhausted)]
+
+    def _start(
+        self,
+        parent: Aggregate,
+        effect: SeeToChild,
+        wanted: Delegation,
+        child: Child,
+        *,
+        exhausted: LimitNotice | None = None,
+    ) -> Prepared:
+        facts, agent = _facts(parent.state), child.spawn.agent
+        if child.spawn.def_id:
+            text = f"def_id {child.spawn.def_id}: this server keeps no versions of definitions; leave def_id out"
+            return self._refused(parent, child, text)
+        definition = self._definitions.resolve(
+            agent,
+            tenant=parent.tenant,
+            user_tier=facts.user_tier,
+            credentials=facts.credentials,
+            operator_key_restricted=facts.operator_key_restricted,
+        )
+        if isinstance(definition, Refusal):
+            return self._refused(parent, child, definition.message)
+        holder = self._holder(parent.tenant, child.agent_id)
+        if holder:
+            return self._refused(parent, child, f"the live run {holder} has the handle {child.agent_id}")
+        order = start_of(
+            facts,
+            tenant=parent.tenant,
+            turn=effect.turn,
+            index=effect.index,
+            wanted=wanted,
+            child=child,
+            definition=definition,
+            pauses=self._pauses(parent.tenant, agent),
+            at_ms=self._clock_ms(),
+        )
+        order = replace(order, exhausted=exhausted)
+        state = self._absent(child.run_id, None)
+        first = decide(state, order)[0]
+        if isinstance(first, RunRefused):  # nobody would wait for a run that never was
+            return self._refused(parent, child, first.message)
+        begun = Aggregate(id=child.run_id, state=state, key=parent.key, tenant=parent.tenant)
+        return Prepared(begun, lambda: order)
+
+    def _stands(self, parent: Aggregate, live: Aggregate, wanted: Delegation, child: Child) -> Sequence[Prepared]:
+        """A child that was started: one that stands still has said what its parent waits for."""
+        if wanted.op == delegation.OPEN and isinstance(live.state, Parked):
+            return [self._told(parent, child.run_id, live.state)]
+        return NOTHING
+
+    def _ask(
+        self, parent: Aggregate, live: Aggregate, effect: SeeToChild, wanted: Delegation, child: Child
+    ) -> Sequence[Prepared]:
+        """What is wanted of a resident child that is live. Asked again it changes nothing."""
+        state, at_ms = live.state, self._clock_ms()
+        facts = _facts(state)
+        if facts.parent is None or facts.parent.run_id != parent.id or not facts.parent.is_resident:
+            return [self._refused(parent, child, UNKNOWN_CHILD.format(child.run_id))]
+        if child.only_look:
+            return [self._told(parent, child.run_id, state)]
+        envelope = CommandEnvelope(
+            command_id=text_id(parent.id, effect.turn, effect.index),
+            tenant=parent.tenant,
+            subject=facts.subject,
+            issued_at_ms=at_ms,
+        )
+        match wanted.op:
+            case delegation.SEND if envelope.command_id not in facts.input_ids:
+                if len(facts.waiting_inputs) >= limits.MAX_WAITING_INPUTS:
+                    return [self._refused(parent, child, f"{child.run_id} has too many texts to answer: poll it first")]
+                said = PostInput(envelope=envelope, run_id=live.id, text=child.spawn.prompt, source="api")
+                return [Prepared(live, lambda: Input(at_ms=at_ms, command=said))]
+            case delegation.CLOSE:
+                close = CloseResident(envelope=envelope, run_id=live.id, reason="closed by its parent")
+                # What could not be folded whole has no next event: it waits until it is released.
+                return [Prepared(live, lambda: Close(at_ms=at_ms, command=close), despite_quarantine=not live.unfolded)]
+            case delegation.CANCEL if isinstance(state, AwaitingModel | AwaitingTools):
+                stop = CancelTurn(envelope=envelope, run_id=live.id, reason="cancelled by its parent")
+                return [Prepared(live, lambda: StopTurn(at_ms=at_ms, command=stop))]
+            case _:
+                return [self._told(parent, child.run_id, state)] if isinstance(state, Parked) else NOTHING
+
+    async def _missed(self, parent: Aggregate, effect: SeeToChild, partition: Partition) -> Sequence[Prepared]:
+        """A child that is not live: over, or never begun. Raises Transient."""
+        found = self._awaited(parent, effect, partition)
+        if found is None:
+            return NOTHING
+        position = await self._find(found[1].run_id, parent.tenant, partition)
+        state, broken = None, ""
+        try:
+            state = await self._past.state(self._number, position) if position is not None else None
+        except BrokenHistory as error:
+            broken = f"what became of {found[1].run_id} cannot be read: {error}"
+        found = self._awaited(parent, effect, partition)
+        if found is None or found[1].run_id in partition.aggregates or self._is_ending(found[1].run_id):
+            return NOTHING  # begun while it was looked for: its own end tells the parent
+        wanted, child = found
+        if state is None and not broken and self._is_over(child.run_id):
+            return await self._missed(parent, effect, partition)  # and over already
+        if broken:
+            return [self._refused(parent, child, broken)]
+        if state is None:
+            if wanted.op in delegation.STARTING:
+                begun = self._begin(parent, effect, wanted, child, partition)
+                return begun if isinstance(begun, Sequence) else await begun
+            return [self._refused(parent, child, UNKNOWN_CHILD.format(child.run_id))]
+        theirs = state.facts.parent if isinstance(state, Ended) else None
+        if theirs is None or theirs.run_id != parent.id:
+            return [self._refused(parent, child, UNKNOWN_CHILD.format(child.run_id))]
+        return [self._told(parent, child.run_id, state)]
+
+    def _tell_parent(self, aggregate: Aggregate, state: State, partition: Partition) -> Sequence[Prepared]:
+        """How the run stands, to the run that started it; nothing when that is over."""
+        parent = _facts(state).parent
+        assert parent is not None
+        live = partition.aggregates.get(parent.run_id)
+        if live is None:
+            return NOTHING
+        if isinstance(state, Parked) and not isinstance(aggregate.state, Parked):
+            return NOTHING  # meanwhile it goes on, and tells when it stands still again
+        return [self._told(live, aggregate.id, state)]
+
+    def _see_to_parent(self, aggregate: Aggregate, partition: Partition) -> Sequence[Prepared]:
+        """The end of a run that was left behind; otherwise what its parent wants of it and it may not have heard."""
+        theirs = _facts(aggregate.state).parent
+        assert theirs is not None
+        parent = partition.aggregates.get(theirs.run_id)
+        if parent is None or _is_left(parent, aggregate):
+            end = self._end(aggregate)
+            return NOTHING if end is None else [end]
+        orders: list[Prepared] = []
+        for opened in parent.state.open if isinstance(parent.state, AwaitingTools) else ():
+            for child in delegation.running(opened.delegation) if opened.delegation is not None else ():
+                if child.run_id == aggregate.id:
+                    wish = SeeToChild(
+                        run_id=parent.id,
+                        turn=parent.state.turn,
+                        index=opened.index,
+                        number=child.number,
+                        is_new=False,
+                    )
+                    found = self._see_to_child(parent, wish, partition)
+                    assert isinstance(found, Sequence), "of a live child nothing has to be looked up"
+                    orders += found
+        return orders
+
+    def _told(self, parent: Aggregate, child_run_id: str, state: State) -> Prepared:
+        facts = _facts(state)
+        text, blob = last_words(state)
+        order = ChildTold(
+            at_ms=self._clock_ms(),
+            child_run_id=child_run_id,
+            status=status_of(state),
+            child_agent_id=facts.agent_id,
+            agent=facts.definition.name,
+            text=text,
+            text_blob=blob,
+            heard=facts.input_ids,
+        )
+        return Prepared(parent, lambda: order)
+
+    def _refused(self, parent: Aggregate, child: Child, text: str) -> Prepared:
+        order = ChildTold(at_ms=self._clock_ms(), child_run_id=child.run_id, status=delegation.REFUSED, text=text)
+        return Prepared(parent, lambda: order)
+
+    def _end(self, live: Aggregate | None) -> Prepared | None:
+        """The end of a run whose parent is over."""
+        if live is None:
+            return None
+        facts, at_ms = _facts(live.state), self._clock_ms()
+        envelope = CommandEnvelope(
+            command_id=f"{live.id}:parent", tenant=live.tenant, subject=facts.subject, issued_at_ms=at_ms
+        )
+        order: Cancel | Close
+        if facts.parent is not None and facts.parent.is_resident:
+            order = Close(at_ms=at_ms, command=CloseResident(envelope=envelope, run_id=live.id, reason=PARENT_ENDED))
+        else:
+            order = Cancel(at_ms=at_ms, command=CancelRun(envelope=envelope, run_id=live.id, reason=PARENT_ENDED))
+        return Prepared(live, lambda: order, despite_quarantine=not live.unfolded)
+
+
+def _is_left(parent: Aggregate, child: Aggregate) -> bool:
+    """A child whose live parent does not wait for it any more, because that turn was stopped. A resident one lives
+    between calls, once the call that opened it has told of it. What a parent wants that is not told whole here yet,
+    nobody knows."""
+    facts, state = _facts(child.state), parent.state
+    if facts.parent is None or is_import(state) or child.id in _facts(state).residents:
+        return False
+    opened = open_call(state, facts.parent.turn, facts.parent.index) if isinstance(state, AwaitingTools) else None
+    return opened is None
+
+
+def _facts(state: Any) -> Facts:
+    facts = getattr(state, "facts", None)
+    assert isinstance(facts, Facts), f"a {type(state).__name__} has no kin"
+    return facts

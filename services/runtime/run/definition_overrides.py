@@ -1,0 +1,37 @@
+"""What a caller may wish of an agent: fewer tools, never more, and other sampling and compaction, field by field.
+
+Before: desk.py has resolved the agent. After: the run is pinned to the result.
+"""
+
+from dataclasses import replace
+
+from loomlog.schemas.client_names import as_seen
+from loomlog.schemas.generated.run_commands import StartRun
+from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.services.core.run.conversation import compaction
+from loomlog.services.core.run.lifecycle.fork import merged
+
+
+def narrowed(definition: AgentDefinition, command: StartRun) -> AgentDefinition:
+    """The definition with the caller's wishes: tools only ever fewer, sampling and compaction field by field."""
+    if command.tools is None and command.sampling is None and command.compaction is None:
+        return definition
+    tools = definition.tools if command.tools is None else granted_by_both(definition.tools, command.tools)
+    return replace(
+        definition,
+        tools=tools,
+        sampling=merged(definition.sampling, command.sampling),
+        compaction=compaction.merged(definition.compaction, command.compaction),
+    )
+
+
+def granted_by_both(granted: tuple[str, ...], wished: tuple[str, ...]) -> tuple[str, ...]:
+    """What both lists of names and trailing-star patterns grant; of two patterns the narrower."""
+    wished = tuple(map(as_seen, wished))
+    both = [entry for entry in granted if any(_covers(wish, entry) for wish in wished)]
+    both += [wish for wish in wished if any(_covers(entry, wish) for entry in granted)]
+    return tuple(dict.fromkeys(both))
+
+
+def _covers(pattern: str, name: str) -> bool:
+    return name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))

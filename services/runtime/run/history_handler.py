@@ -1,0 +1,193 @@
+"""Runs that begin with another run's history in the same partition: forks, and runs that happened elsewhere.
+
+The desk has seen that the command is new and in its place; here the history is read back from the log. Memory only has
+what is true now, and the places an import names are those of another log, so neither is used: runs are found by id, and
+what is read is checked against seq, hash chain and digest.
+
+Before: desk.py. After: services/core/run/lifecycle/fork.py, importing.py.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from loomlog.connectors.protocols import LogRecord
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.conversation import Message
+from loomlog.schemas.generated.run_commands import ForkRun, ImportRun
+from loomlog.schemas.generated.run_events import Event, RunStarted
+from loomlog.schemas.generated.values import AgentDefinition, ForkPoint, RunPosition
+from loomlog.services.core.run.commands import Fork, Import, Obey, Origin, Refusal
+from loomlog.services.core.run.conversation.conversation import conversation
+from loomlog.services.core.run.lifecycle.fork import origin_of, user_of
+from loomlog.services.core.run.run_facts import Facts, Pause
+from loomlog.services.runtime.content.encryption import IN_CLEAR, Secrecy
+from loomlog.services.runtime.models.definition_resolver import Definitions
+from loomlog.services.runtime.run.fork_definition import definition_of
+from loomlog.services.stream.context import Prepared
+from loomlog.services.stream.partition.ended_aggregates import Past, Prefix
+from loomlog.services.stream.partition.fold import BrokenHistory
+from loomlog.services.stream.partition.partition import Aggregate, Partition
+
+Finding = Callable[[str, str, Partition], Awaitable[RunPosition | None]]
+"""Where the run of an id and a tenant lies as far as it is in the log; None when the tenant has none."""
+
+
+class Relatives:
+    """Prepares forks and imports of one partition. `holder` gives the live run of a tenant that has a handle, `speaker`
+    the one that has a session."""
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        past: Past,
+        definitions: Definitions,
+        find: Finding,
+        holder: Callable[[str, str], str],
+        speaker: Callable[[str, str], str] = lambda tenant, session: "",
+        clock_ms: Callable[[], int],
+        absent: Callable[[str, Any], Any],
+        pauses: Callable[[str, str], tuple[Pause, ...]] = lambda tenant, agent: (),
+        secrecy: Secrecy = IN_CLEAR,
+    ) -> None:
+        """`pauses`: what holds runs of that tenant and agent now. `secrecy` seals what a fork says."""
+        self._secrecy = secrecy
+        self._number = number
+        self._past = past
+        self._definitions = definitions
+        self._find = find
+        self._holder = holder
+        self._speaker = speaker
+        self._clock_ms = clock_ms
+        self._absent = absent
+        self._pauses = pauses
+
+    async def fork(
+        self, record: LogRecord, command: ForkRun, run_id: str, partition: Partition, *, traceparent: str
+    ) -> Prepared:
+        """The fork made ready. Raises Transient."""
+        origin: Origin | None = None
+        unreadable: Refusal | None = None
+        position = await self._find(command.origin_run_id, command.envelope.tenant, partition)
+        if position is not None:
+            try:
+                found = await self._past.prefix(self._number, position, command.at_seq)
+            except BrokenHistory as error:
+                unreadable = Refusal(code="run_quarantined", message=f"{command.origin_run_id} is not whole: {error}")
+            else:
+                if found is not None and found.point is not None and isinstance(found.started, RunStarted):
+                    origin = Origin(started=found.started, state=found.aggregate.state, point=found.point)
+        history = None if origin is None else conversation(origin.state)
+        said = command if origin is None else await self._sealed(command, user_of(command, origin.started))
+
+        def order() -> Fork:
+            return self._fork_order(said, run_id, origin, unreadable, traceparent)
+
+        aggregate = self._aggregate(record, run_id, command.envelope.tenant, history)
+        return Prepared(aggregate, order, command.envelope.command_id)
+
+    async def _sealed(self, command: ForkRun, subject: str) -> ForkRun:
+        sealed = self._secrecy.command(command, subject)
+        found = await sealed if isinstance(sealed, Coroutine) else sealed
+        assert isinstance(found, ForkRun)
+        return found
+
+    def _fork_order(
+        self, command: ForkRun, run_id: str, origin: Origin | None, unreadable: Refusal | None, traceparent: str
+    ) -> Fork:
+        tenant = command.envelope.tenant
+        handle = command.agent_id or f"a_{run_id[2:]}"
+        found: AgentDefinition | Refusal | None = None
+        if origin is not None:
+            found = definition_of(command, origin.started, self._definitions, tenant=tenant)
+        return Fork(
+            at_ms=self._clock_ms(),
+            command=command,
+            session_id=f"s_{run_id[2:]}",
+            agent_id=handle,
+            origin=origin,
+            definition=found if isinstance(found, AgentDefinition) else None,
+            unreadable=unreadable,
+            unresolved=found if isinstance(found, Refusal) else None,
+            handle_live_run=self._holder(tenant, handle),
+            traceparent=traceparent,
+            pauses=self._pauses(tenant, found.name) if isinstance(found, AgentDefinition) else (),
+        )
+
+    async def first_part(self, record: LogRecord, command: ImportRun, partition: Partition) -> Prepared:
+        """The beginning of an import. Raises ValueError or BrokenHistory when what it goes on with is not here whole:
+        the command then becomes a dead letter, and the run can still be imported after that one.
+        """
+        events, times = told(command)
+        first = events[0] if events else None
+        history: tuple[Message, ...] | None = None
+        if isinstance(first, RunStarted) and (there := origin_of(first)) is not None:
+            found = await self._origin_here(there, command.envelope.tenant, partition)
+            first, history = _moved(first, found), conversation(found.aggregate.state)
+            events = (first, *events[1:])
+        aggregate = self._aggregate(record, command.run_id, command.envelope.tenant, history)
+        return self._import(command, aggregate, events, times)
+
+    def further_part(self, command: ImportRun, aggregate: Aggregate) -> Prepared:
+        """A part of an import whose beginning is here. Raises Undecodable."""
+        events, times = told(command)
+        return self._import(command, aggregate, events, times)
+
+    async def _origin_here(self, there: RunPosition | ForkPoint, tenant: str, partition: Partition) -> Prefix:
+        """The run of that id here, at its end or at the event it was forked at."""
+        position = await self._find(there.run_id, tenant, partition)
+        if position is not None:
+            if not isinstance(there, ForkPoint):
+                return Prefix(await self._past.load(self._number, position), None, None)
+            found = await self._past.prefix(self._number, position, there.seq)
+            if found is not None:
+                return found
+        raise ValueError(f"the run goes on with {there.run_id}, which must be imported before it")
+
+    def _import(
+        self, command: ImportRun, aggregate: Aggregate, events: tuple[Event, ...], times: tuple[int, ...]
+    ) -> Prepared:
+        def order() -> Import:
+            occupied, wanted = self._of_restored(command, aggregate, events) if command.continues else ("", ())
+            return Import(
+                at_ms=self._clock_ms(),
+                command=command,
+                events=events,
+                times=times,
+                next_seq=aggregate.seq + 1,
+                obey=Obey(at_ms=self._clock_ms(), wanted=wanted, by=command.envelope.subject),
+                occupied=occupied,
+            )
+
+        return Prepared(aggregate, order, command.envelope.command_id)
+
+    def _of_restored(
+        self, command: ImportRun, aggregate: Aggregate, events: tuple[Event, ...]
+    ) -> tuple[str, tuple[Pause, ...]]:
+        """The live run that has its session or handle here, and what holds it here besides its own pause."""
+        tenant = command.envelope.tenant
+        begun = getattr(aggregate.state, "facts", None) or next(iter(events), None)
+        if not isinstance(begun, Facts | RunStarted):
+            return "", ()  # the order is refused: a run begins with RunStarted
+        occupied = self._speaker(tenant, begun.session_id) or self._holder(tenant, begun.agent_id)
+        return occupied, self._pauses(tenant, begun.definition.name)
+
+    def _aggregate(self, record: LogRecord, run_id: str, tenant: str, history: tuple[Message, ...] | None) -> Aggregate:
+        return Aggregate(id=run_id, state=self._absent(run_id, history), key=record.key or b"", tenant=tenant)
+
+
+def told(command: ImportRun) -> tuple[tuple[Event, ...], tuple[int, ...]]:
+    """The events of a part and when each was decided. Raises Undecodable."""
+    decoded = [local_codec().decode(value) for value in command.events]
+    events = tuple(one.record for one in decoded)
+    return events, tuple(one.envelope.at_ms for one in decoded if one.envelope is not None)
+
+
+def _moved(first: RunStarted, found: Prefix) -> RunStarted:
+    """The first event with what it goes on with where that lies in this log."""
+    if found.point is not None:
+        return replace(first, forked_from=found.point)
+    earlier = found.aggregate
+    place = RunPosition(run_id=earlier.id, first_offset=earlier.first_offset, last_offset=earlier.last_offset)
+    return replace(first, continues=place)

@@ -1,0 +1,171 @@
+"""Results that came after their partition was gone, for its owner of now: a command under the run's key.
+
+The owner of a run takes it if that attempt is still open, so a call that was slower than a rebalance, or whose owner
+was only thought dead, need not be made again. Only answers travel: a failed attempt is of no use to anybody, and what a
+reconciler said can be asked again. Losing one costs what losing its process would have cost.
+
+Before: services/stream/effect_calls.py, for a partition this process does not hold. After: desk.py of the present
+owner.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.protocols import LogAppender, Outgoing
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.run_commands import HandOverModelReply, HandOverToolResult
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.ids import partition_key
+from loomlog.services.core.run.commands import ModelAnswered, ToolDone
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.1
+"""Pause after an append whose outcome is unknown; the same result twice is taken once. Calls bounds the whole."""
+
+
+class HandOver:
+    """Appends late results to the commands topic. `name` is this process."""
+
+    def __init__(
+        self,
+        codec: Codec,
+        appender: LogAppender,
+        *,
+        topic: str,
+        partitions: int,
+        clock_ms: Callable[[], int],
+        name: str,
+    ) -> None:
+        self._codec = codec
+        self._appender = appender
+        self._topic = topic
+        self._partitions = partitions
+        self._clock_ms = clock_ms
+        self._name = name
+        self.handed_over = 0
+
+    async def give(self, run_id: str, tenant: str, order: Any) -> None:
+        """Until it is in the log or the caller's patience ends."""
+        envelope = CommandEnvelope(
+            command_id=f"h_{run_id}:{'.'.join(map(str, order.key))}",
+            tenant=tenant,
+            subject=self._name,
+            issued_at_ms=self._clock_ms(),
+        )
+        command = command_of(envelope, run_id, order)
+        if command is None:
+            return
+        key = partition_key(run_id).encode()
+        record = Outgoing(key=key, value=self._codec.encode(command))
+        while True:
+            try:
+                await self._appender.append(self._topic, partition_of(key, self._partitions), [record])
+            except UnknownOutcome as error:
+                log.warning("%s: a late result is handed over again: %s", run_id, error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self.handed_over += 1
+                log.info("%s: the late result of %s was handed over", run_id, order.key)
+                return
+
+
+def command_of(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverModelReply | HandOverToolResult | None:
+    """The command that carries a result; None for what is not worth it."""
+    match order:
+        case ModelAnswered():
+            return HandOverModelReply(
+                envelope=envelope,
+                run_id=run_id,
+                turn=order.turn,
+                attempt=order.attempt,
+                text=order.text,
+                text_blob=order.text_blob,
+                reasoning=order.reasoning,
+                reasoning_signature=order.reasoning_signature,
+                tool_calls=order.tool_calls,
+                effect_classes=order.effect_classes,
+                reconcilable=order.reconcilable,
+                stop_reason=order.stop_reason,
+                usage=order.usage,
+                provider=order.provider,
+                model=order.model,
+                max_context_tokens=order.max_context_tokens,
+                cost_micros=order.cost_micros,
+                currency=order.currency,
+                duration_ms=order.duration_ms,
+                traceparent=order.traceparent,
+                wishes=order.wishes,
+                notices=order.notices,
+                credential_source=order.credential_source,
+                credential_scope=order.credential_scope,
+            )
+        case ToolDone():
+            return HandOverToolResult(
+                envelope=envelope,
+                run_id=run_id,
+                turn=order.turn,
+                index=order.index,
+                attempt=order.attempt,
+                text=order.text,
+                text_blob=order.text_blob,
+                is_error=order.is_error,
+                outcome=order.outcome,
+                duration_ms=order.duration_ms,
+                asks_compaction=order.asks_compaction,
+                hook_acts=order.hook_acts,
+            )
+        case _:
+            return None
+
+
+def order_of(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> ModelAnswered | ToolDone:
+    """The result as it would have come from a call of this process. Raises ValueError when it makes no sense."""
+    if isinstance(command, HandOverToolResult):
+        return ToolDone(
+            at_ms=at_ms,
+            turn=command.turn,
+            index=command.index,
+            attempt=command.attempt,
+            text=command.text,
+            text_blob=command.text_blob,
+            is_error=command.is_error,
+            outcome=command.outcome,
+            duration_ms=command.duration_ms,
+            asks_compaction=command.asks_compaction,
+            hook_acts=command.hook_acts,
+        )
+    calls = len(command.tool_calls)
+    if len(command.effect_classes) != calls or len(command.reconcilable) not in (0, calls):
+        raise ValueError(f"{calls} tool calls with {len(command.effect_classes)} effect classes")
+    if any(not 0 <= wish.index < calls for wish in command.wishes):
+        raise ValueError(f"{calls} tool calls with a wish of another")
+    return ModelAnswered(
+        at_ms=at_ms,
+        turn=command.turn,
+        attempt=command.attempt,
+        text=command.text,
+        text_blob=command.text_blob,
+        reasoning=command.reasoning,
+        reasoning_signature=command.reasoning_signature,
+        tool_calls=command.tool_calls,
+        effect_classes=command.effect_classes,
+        reconcilable=command.reconcilable,
+        stop_reason=command.stop_reason,
+        usage=command.usage,
+        provider=command.provider,
+        model=command.model,
+        max_context_tokens=command.max_context_tokens,
+        cost_micros=command.cost_micros,
+        currency=command.currency,
+        duration_ms=command.duration_ms,
+        traceparent=command.traceparent,
+        wishes=command.wishes,
+        notices=command.notices,
+        credential_source=command.credential_source,
+        credential_scope=command.credential_scope,
+    )

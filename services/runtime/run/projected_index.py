@@ -1,0 +1,44 @@
+"""The audit index as the owner of a run partition asks it."""
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.storage.postgres import Reader
+from loomlog.projections.audit import AuditRow, find_run, last_run_of_session
+from loomlog.projections.engine.cursors import list_cursors
+from loomlog.projections.tables import EVERY_TENANT
+from loomlog.services.runtime.run.run_index import PastRun
+
+
+class ProjectedIndex:
+    """Protocol loomlog.services.runtime.run.command_handler.RunIndex over the projections. Everything raises Transient
+    or Permanent.
+    """
+
+    def __init__(self, reader: Reader, events_topic: str) -> None:
+        self._reader = reader
+        self._topic = events_topic
+
+    async def reached(self, partition: int) -> int:
+        for cursor in await list_cursors(self._reader):
+            if cursor.topic == self._topic and cursor.partition == partition:
+                return cursor.next_offset
+        raise Transient(f"the projections have not begun with {self._topic}/{partition} yet", kind="unavailable")
+
+    async def find_run(self, run_id: str) -> PastRun | None:
+        row = await find_run(self._reader, EVERY_TENANT, run_id)
+        return _past(row) if row is not None else None
+
+    async def last_run_of_session(self, session_id: str) -> PastRun | None:
+        row = await last_run_of_session(self._reader, EVERY_TENANT, session_id)
+        return _past(row) if row is not None else None
+
+
+def _past(row: AuditRow) -> PastRun:
+    return PastRun(
+        run_id=row.run_id,
+        tenant=row.tenant,
+        session_id=row.session_id,
+        partition=row.partition,
+        first_offset=row.first_offset,
+        last_offset=row.last_offset,
+        ended_at_ms=row.ended_at_ms or 0,
+    )

@@ -1,0 +1,39 @@
+"""Coming up without acting: LOOMLOG_START_PAUSED pauses everything before the first partition is taken.
+
+It is the same record that POST /v1/_pause appends, so it outlives this process and `loomlog resume` lifts it. It names
+the value of the switch, and each value counts once (services/core/pauses.py): whoever restores an installation starts
+it paused, looks and resumes; a replica that crashes afterwards and comes back with the same environment goes on.
+
+Before: main.py. After: services/stream/global_tables/pauses.py.
+"""
+
+import logging
+
+from loomlog.connectors.protocols import LogAppender, LogRanges, Outgoing
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.services.core.pauses import ALL
+from loomlog.services.stream.global_tables.pauses import PARTITION, PauseBoard
+
+log = logging.getLogger("loomlog.runtime")
+
+REASON = "start-paused"
+
+
+async def pause_once(
+    board: PauseBoard, appender: LogAppender, ranges: LogRanges, codec: Codec, *, switch: str, by: str, at_ms: int
+) -> None:
+    """Append the pause unless this value of the switch had its effect, and read it. Raises UnknownOutcome or Transient:
+    then nothing may be taken, and the process ends.
+    """
+    if switch in board.table.switches:
+        log.warning(
+            "LOOMLOG_START_PAUSED=%s has paused this installation before, so it pauses nothing now; another value does",
+            switch,
+        )
+        return
+    reason = REASON if switch == "1" else f"{REASON} {switch}"
+    record = PauseSet(scope=ALL, tenant="", agent="", paused=True, reason=reason, by=by, at_ms=at_ms, switch=switch)
+    await appender.append(board.topic, PARTITION, [Outgoing(key=None, value=codec.encode(record))])
+    await board.catch_up(ranges)
+    log.warning("everything is paused because LOOMLOG_START_PAUSED is set; `loomlog resume` lifts it")

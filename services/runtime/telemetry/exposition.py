@@ -1,0 +1,188 @@
+"""The figures of a runtime process as Prometheus text.
+
+Everything is gathered at the moment of a scrape: what the loop counts anyway (services/stream), what metrics.py counts,
+and what can be seen by looking (live runs, calls under way). So a process that nobody scrapes pays almost nothing.
+
+Before: metrics.py, host.py. After: web.py.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from loomlog.services.runtime.admission.queue import Door
+from loomlog.services.runtime.models.provider_queues import ProviderQueue
+from loomlog.services.runtime.telemetry.metrics import Labels, RunMetrics
+from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.histogram import Distribution
+from loomlog.services.stream.host import Host
+
+
+def exposition(
+    metrics: RunMetrics,
+    host: Host,
+    calls: Calls,
+    dead_letters: DeadLetters,
+    *,
+    queues: Mapping[str, ProviderQueue] = MappingProxyType({}),
+    door: Door | None = None,
+) -> Callable[[], bytes]:
+    """A function that gives the text of this moment. `queues` are those of the providers, `door` that of starts."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(RuntimeCollector(metrics, host, calls, dead_letters))
+    registry.register(QueueCollector(queues, door))
+    ProcessCollector(registry=registry)
+    return lambda: generate_latest(registry)
+
+
+class RuntimeCollector(Collector):
+    """All metrics of our own; memory, CPU time and descriptors come from prometheus_client's ProcessCollector."""
+
+    def __init__(self, metrics: RunMetrics, host: Host, calls: Calls, dead_letters: DeadLetters) -> None:
+        self._metrics = metrics
+        self._host = host
+        self._calls = calls
+        self._dead_letters = dead_letters
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._runs()
+        yield from self._calls_made()
+        yield from self._log()
+        yield from self._held()
+
+    def _runs(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        yield _counter("runs_started", "Runs whose start is in the log.", metrics.runs_started)
+        yield _counters("runs_ended", "Runs whose end is in the log.", ("status",), metrics.runs_ended)
+        yield _counters(
+            "tokens", "Tokens of answered model turns; input without cached ones.", ("kind",), metrics.tokens
+        )
+        yield _counters(
+            "cost_micros", "Cost of answered model turns in millionths.", ("currency",), metrics.cost_micros
+        )
+
+    def _calls_made(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        yield _counters(
+            "model_calls",
+            "Attempts of model calls; the outcome is ok or what went wrong.",
+            ("provider", "model", "outcome"),
+            metrics.model_calls,
+        )
+        yield _histograms("model_call_seconds", "Length of an attempt.", ("provider", "model"), metrics.model_seconds)
+        yield _counters("tool_calls", "Attempts of tool calls.", ("tool", "outcome"), metrics.tool_calls)
+        yield _histograms("tool_call_seconds", "Length of an attempt.", ("tool",), metrics.tool_seconds)
+
+    def _log(self) -> Iterator[Metric]:
+        figures, flusher = self._host.figures, self._host.flusher
+        yield _counter("flushes", "Group commits: appends to all partitions that had something.", flusher.flushes)
+        yield _histogram("flush_records", "Records of a flush.", flusher.sizes)
+        yield _histogram("flush_seconds", "From leaving to the acknowledgement of all.", flusher.seconds)
+        claims: dict[Labels, int] = {(reason,): count for reason, count in figures.claims_for.items()}
+        yield _counters("claims", "Partitions taken.", ("reason",), claims)
+        yield _histogram("take_over_seconds", "From the decision to claim to the first command.", figures.take_over_s)
+        yield _counter("fenced", "Partitions lost to another owner's Claim.", figures.fenced)
+        yield _counter(
+            "unknown_outcomes", "Appends after which the log had to be read again.", figures.unknown_outcomes
+        )
+        yield _counter("stale_records", "Records of fenced owners met at take-overs.", figures.stale_records)
+        yield _counter("commands", "Commands read from the log.", figures.commands)
+        yield _counter("dead_letters", "Records parked in the dead-letter topic.", self._dead_letters.parked)
+
+    def _held(self) -> Iterator[Metric]:
+        held = [owner.partition for owner in self._host.owners.values() if owner.partition is not None]
+        live = [aggregate for partition in held for aggregate in partition.aggregates.values()]
+        parked = sum(bool(aggregate.quarantined) for aggregate in live)
+        yield _gauge("partitions_owned", "Partitions held now.", len(held))
+        yield _gauge("partitions_warm", "Partitions of others that are folded along.", self._host.warm)
+        yield _gauge("live_runs", "Runs in memory now.", len(live))
+        yield _gauge("quarantined_runs", "Of these, runs that wait for a person.", parked)
+        yield _gauge("calls_under_way", "Model and tool calls under way.", self._calls.under_way)
+        yield _histogram("event_loop_lag_seconds", "How late the event loop woke a sleeper.", self._metrics.loop_lag_s)
+
+
+class QueueCollector(Collector):
+    """Who waits for a place: starts of runs at the door of the process, model calls at their provider."""
+
+    def __init__(self, queues: Mapping[str, ProviderQueue], door: Door | None) -> None:
+        self._queues = queues
+        self._door = door
+
+    def collect(self) -> Iterator[Metric]:
+        if self._door is not None:
+            yield from self._starts(self._door)
+        named = [((name,), queue) for name, queue in sorted(self._queues.items())]
+        label = ("provider",)
+        yield _gauges("provider_places", "Calls at once.", label, {key: queue.places for key, queue in named})
+        yield _gauges("provider_places_in_use", "Calls under way.", label, {key: queue.in_use for key, queue in named})
+        yield _gauges("provider_queue_depth", "Calls that wait.", label, {key: queue.waiting for key, queue in named})
+        yield _histograms(
+            "provider_queue_wait_seconds",
+            "How long calls waited that had to and got a place.",
+            label,
+            {key: queue.waited_s for key, queue in named},
+        )
+        away: dict[Labels, int] = {
+            (*key, why): count for key, queue in named for why, count in queue.turned_away.items()
+        }
+        yield _counters(
+            "provider_queue_turned_away", "Calls without a place: full or late.", ("provider", "reason"), away
+        )
+
+    def _starts(self, door: Door) -> Iterator[Metric]:
+        yield _gauge("runs_at_work", "Runs that have a place here.", len(door.admission.inside))
+        yield _gauge("starts_waiting", "Starts that wait for one.", len(door.admission.waiting))
+        yield _histogram("start_wait_seconds", "How long starts waited that had to and began.", door.waited_s)
+        away: dict[Labels, int] = {(code,): count for code, count in door.turned_away.items()}
+        yield _counters("starts_turned_away", "Starts refused for a bound that is met.", ("code",), away)
+
+
+def _counter(name: str, help_text: str, value: float) -> Metric:
+    family = CounterMetricFamily(f"loomlog_{name}", help_text)
+    family.add_metric((), value)
+    return family
+
+
+def _counters(name: str, help_text: str, labels: Labels, counts: Mapping[Labels, int]) -> Metric:
+    family = CounterMetricFamily(f"loomlog_{name}", help_text, labels=labels)
+    for values, count in sorted(counts.items()):
+        family.add_metric(values, count)
+    return family
+
+
+def _gauge(name: str, help_text: str, value: float) -> Metric:
+    family = GaugeMetricFamily(f"loomlog_{name}", help_text)
+    family.add_metric((), value)
+    return family
+
+
+def _gauges(name: str, help_text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
+    family = GaugeMetricFamily(f"loomlog_{name}", help_text, labels=labels)
+    for label_values, value in values.items():
+        family.add_metric(label_values, value)
+    return family
+
+
+def _histogram(name: str, help_text: str, values: Distribution) -> Metric:
+    return _histograms(name, help_text, (), {(): values})
+
+
+def _histograms(name: str, help_text: str, labels: Labels, found: Mapping[Labels, Distribution]) -> Metric:
+    family = HistogramMetricFamily(f"loomlog_{name}", help_text, labels=labels)
+    for label_values, values in sorted(found.items()):
+        family.add_metric(label_values, _buckets(values), values.sum)
+    return family
+
+
+def _buckets(values: Distribution) -> list[tuple[str, float]]:
+    """Prometheus wants each bucket to count all that is below its bound."""
+    found: list[tuple[str, float]] = []
+    count = 0
+    for bound, here in zip((*map(str, values.bounds), "+Inf"), values.counts, strict=True):
+        count += here
+        found.append((bound, count))
+    return found

@@ -1,0 +1,199 @@
+"""What this process counts while it works: plain numbers on the hot path, read when somebody scrapes.
+
+Calls, turns and runs come through the seam of tracing.py, so that nothing else in the runtime knows of metrics. Runs,
+tokens and cost are counted when their events are in the log, calls when they return. The numbers begin at 0 with the
+process and are never truth; the log is.
+
+Labels are bounded: providers and models are those of the configuration, a tool that is not the agent's is `unknown`,
+and beyond MAX_LABEL_SETS everything further is counted as `other`.
+
+Before: tracing.py's callers. After: exposition.py.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from loomlog.connectors.protocols import Reply
+from loomlog.schemas.generated.run_events import (
+    CompactionFailed,
+    ContextCompacted,
+    ModelReplied,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunRefused,
+    RunStarted,
+)
+from loomlog.services.core.run.react import CallModel, CallTool, Summarise
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting
+from loomlog.services.runtime.telemetry.tracing import Span, Timeline, Tracing, error_type, tool_name
+from loomlog.services.stream.histogram import CALL_SECONDS, SECONDS, Distribution
+
+MAX_LABEL_SETS = 500
+"""Combinations of labels of one metric; Prometheus pays for each for weeks."""
+OTHER = "other"
+LAG_LOOK_S = 0.25
+
+Labels = tuple[str, ...]
+COUNTED = frozenset(
+    {ModelReplied, ContextCompacted, CompactionFailed, RunStarted, RunCompleted, RunFailed, RunCancelled, RunRefused}
+)
+"""Events that say something to be counted; half of all do not."""
+
+
+class RunMetrics:
+    """Counts since the start of the process. Keys are label values in the order of the label names."""
+
+    def __init__(self) -> None:
+        self.runs_started = 0
+        self.runs_ended: Counter[Labels] = Counter()
+        """By status."""
+        self.model_calls: Counter[Labels] = Counter()
+        """By provider, model, outcome."""
+        self.model_seconds: dict[Labels, Distribution] = {}
+        """By provider, model."""
+        self.tool_calls: Counter[Labels] = Counter()
+        """By tool, outcome."""
+        self.tool_seconds: dict[Labels, Distribution] = {}
+        """By tool."""
+        self.tokens: Counter[Labels] = Counter()
+        """By kind."""
+        self.cost_micros: Counter[Labels] = Counter()
+        """By currency."""
+        self.loop_lag_s = Distribution(SECONDS)
+
+    def watching(self, tracing: Tracing) -> "MeasuredTracing":
+        """The seam, counted, with `tracing` behind it."""
+        return MeasuredTracing(self, tracing)
+
+    def model_called(self, provider: str, model: str, outcome: str, seconds: float) -> None:
+        labels = _bounded(self.model_seconds, (provider, model))
+        self.model_calls[*labels, outcome] += 1
+        _of(self.model_seconds, labels).observe(seconds)
+
+    def tool_called(self, tool: str, outcome: str, seconds: float) -> None:
+        labels = _bounded(self.tool_seconds, (tool,))
+        self.tool_calls[*labels, outcome] += 1
+        _of(self.tool_seconds, labels).observe(seconds)
+
+    def recorded(self, events: Sequence[Any]) -> None:
+        """These events are in the log."""
+        for event in events:
+            if type(event) not in COUNTED:
+                continue
+            match event:
+                case ModelReplied(usage=usage) | ContextCompacted(usage=usage) | CompactionFailed(usage=usage):
+                    self.tokens["input",] += usage.input_tokens
+                    self.tokens["output",] += usage.output_tokens
+                    self.tokens["cache_creation",] += usage.cache_creation_input_tokens
+                    self.tokens["cache_read",] += usage.cache_read_input_tokens
+                    if event.currency:
+                        self.cost_micros[_bounded(self.cost_micros, (event.currency,))] += event.cost_micros
+                case RunStarted():
+                    self.runs_started += 1
+                case RunCompleted():
+                    self.runs_ended["completed",] += 1
+                case RunFailed():
+                    self.runs_ended["failed",] += 1
+                case RunCancelled():
+                    self.runs_ended["cancelled",] += 1
+                case RunRefused():
+                    self.runs_ended["refused",] += 1
+                case _:
+                    pass
+
+    async def watch_loop(self) -> None:
+        """Measures how late the event loop is, until cancelled."""
+        while True:
+            due = time.monotonic() + LAG_LOOK_S
+            await asyncio.sleep(LAG_LOOK_S)
+            self.loop_lag_s.observe(max(0.0, time.monotonic() - due))
+
+
+class MeasuredTracing:
+    """Protocol loomlog.services.runtime.telemetry.tracing.Tracing: counts, and passes everything on."""
+
+    def __init__(self, metrics: RunMetrics, inner: Tracing) -> None:
+        self._metrics = metrics
+        self._inner = inner
+
+    def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> "MeasuredSpan":
+        def ended(outcome: str, seconds: float) -> None:
+            self._metrics.model_called(effect.provider, effect.model, outcome, seconds)
+
+        return MeasuredSpan(self._inner.model_call(effect, state), ended)
+
+    def tool_call(self, effect: CallTool, state: AwaitingTools) -> "MeasuredSpan":
+        def ended(outcome: str, seconds: float) -> None:
+            self._metrics.tool_called(tool_name(effect, state), outcome, seconds)
+
+        return MeasuredSpan(self._inner.tool_call(effect, state), ended)
+
+    def timeline(self) -> "MeasuredTimeline":
+        return MeasuredTimeline(self._metrics, self._inner.timeline())
+
+    def context_of(self, run_id: str) -> str:
+        return self._inner.context_of(run_id)
+
+
+class MeasuredSpan:
+    """A call under way; `ended` is told its outcome and seconds."""
+
+    def __init__(self, inner: Span, ended: Callable[[str, float], None]) -> None:
+        self._inner = inner
+        self._ended = ended
+        self._began = time.monotonic()
+        self._outcome = "ok"
+
+    @property
+    def traceparent(self) -> str:
+        return self._inner.traceparent
+
+    def answered(self, reply: Reply) -> None:
+        self._inner.answered(reply)
+
+    def returned(self, outcome: str) -> None:
+        self._outcome = outcome
+        self._inner.returned(outcome)
+
+    def __enter__(self) -> Self:
+        self._inner.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inner.__exit__(kind, error, trace)
+        outcome = self._outcome if error is None else error_type(error)
+        self._ended(outcome, time.monotonic() - self._began)
+
+
+class MeasuredTimeline:
+    """Counts what becomes durable; what is folded at a take-over was counted by the owner before."""
+
+    def __init__(self, metrics: RunMetrics, inner: Timeline) -> None:
+        self._metrics = metrics
+        self.folded = inner.folded
+        self.found_live = inner.found_live
+        self._durable = inner.durable
+
+    def durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
+        self._metrics.recorded(events)
+        self._durable(run_id, tenant, state, events, at_ms)
+
+
+def _of(known: dict[Labels, Distribution], labels: Labels) -> Distribution:
+    found = known.get(labels)
+    if found is None:
+        found = known[labels] = Distribution(CALL_SECONDS)
+    return found
+
+
+def _bounded(known: dict[Labels, Any], labels: Labels) -> Labels:
+    if labels in known or len(known) < MAX_LABEL_SETS:
+        return labels
+    return tuple(OTHER for _ in labels)

@@ -1,0 +1,333 @@
+"""Spans for OpenTelemetry: one tree for each run, whoever owns it on the way.
+
+    invoke_agent <agent>              the run
+      turn <n>                        a model turn with its tools
+        chat <model>                  an attempt of the model call
+        execute_tool <name>           an attempt of a tool call
+      invoke_agent <agent>            a run it started, with spans of its own
+
+Calls become spans as they happen; a turn and a run when their end is in the log, by whoever owns the run then. Their
+ids are not drawn (span_ids.py), so the spans of an owner that died and of the one that went on fit together. A span is
+lost with a process that dies before it was sent. Whether a run is traced follows from its trace id and the ratio alone,
+so every owner decides the same; the sampled flag of a caller is not asked.
+
+Export is OTLP over HTTP from the SDK's own thread; a full queue drops spans, never delays a run. Not chosen:
+AsyncioInstrumentor (reference kafka.md: leaks with aiokafka), the global tracer provider (libraries would join in).
+
+Before: tracing.py, when a collector is configured; nothing else imports this module. After: the collector.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import requests
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, TraceIdRatioBased
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags, set_span_in_context
+from opentelemetry.trace import Span as SdkSpan
+from opentelemetry.util.re import parse_env_headers
+
+from loomlog.connectors.protocols import Reply
+from loomlog.schemas.generated.run_events import (
+    CompactionRequested,
+    ModelCallRequested,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunParked,
+    RunPaused,
+    RunQuarantined,
+)
+from loomlog.services.core.run.react import CallModel, CallTool, Summarise
+from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, Ended, Parked, Paused
+from loomlog.services.runtime.telemetry import span_attributes
+from loomlog.services.runtime.telemetry.span_attributes import Attributes
+from loomlog.services.runtime.telemetry.span_ids import (
+    call_span_id,
+    place_of,
+    run_span_id,
+    traceparent_of,
+    turn_span_id,
+)
+from loomlog.services.runtime.telemetry.tracing import error_type, tool_name
+
+log = logging.getLogger(__name__)
+
+QUEUE_SPANS = 8_192
+"""Spans waiting to be sent, about 10 s of a busy process; more are dropped."""
+BATCH_SPANS = 512
+SEND_EVERY_MS = 1_000
+EXPORT_TIMEOUT_S = 5.0
+CLOSE_S = 5.0
+"""What a stop waits for the last spans."""
+ATTRIBUTE_CHARACTERS = 256
+"""Names and ids are shorter; a call id the model made up may not be."""
+TRACES_PATH = "/v1/traces"
+
+
+def exporting_processor(*, endpoint: str, headers: str) -> SpanProcessor:
+    """Sends spans to a collector. `headers` is `name=value` with commas between."""
+    url = endpoint if endpoint.endswith(TRACES_PATH) else endpoint.rstrip("/") + TRACES_PATH
+    return BatchSpanProcessor(
+        OTLPSpanExporter(
+            endpoint=url,
+            headers=parse_env_headers(headers, liberal=True),
+            timeout=EXPORT_TIMEOUT_S,
+            session=_session(),
+        ),
+        max_queue_size=QUEUE_SPANS,
+        max_export_batch_size=BATCH_SPANS,
+        schedule_delay_millis=SEND_EVERY_MS,
+    )
+
+
+def _session() -> requests.Session:
+    """What the exporter sends with. To the exporter a redirect is a success, and the spans would be lost in silence."""
+    session = requests.Session()
+    session.hooks["response"].append(_refuse_redirect)
+    return session
+
+
+def _refuse_redirect(response: requests.Response, **_: Any) -> None:
+    """Raises Redirected, which the exporter logs as the reason why spans were not taken."""
+    if 300 <= response.status_code < 400:
+        # Without the address, which may hold a password.
+        raise Redirected(
+            f"the collector answered {response.status_code}, and redirects are not followed:"
+            " name its own address in LOOMLOG_OTEL_EXPORTER_OTLP_ENDPOINT"
+        )
+
+
+class Redirected(Exception):
+    """The collector is elsewhere."""
+
+
+class OtelTracing:
+    """Protocol loomlog.services.runtime.telemetry.tracing.Tracing over an SDK of its own. `ratio` is the share of runs,
+    0 to 1.
+    """
+
+    def __init__(self, processor: SpanProcessor, *, service: str, instance: str, ratio: float) -> None:
+        self._ids = _GivenIds()
+        self._bound = TraceIdRatioBased.get_bound_for_rate(ratio)
+        self._provider = TracerProvider(
+            sampler=ALWAYS_ON,  # asked only for runs that are traced
+            resource=Resource.create({"service.name": service, "service.instance.id": instance}),
+            id_generator=self._ids,
+            span_limits=SpanLimits(max_span_attribute_length=ATTRIBUTE_CHARACTERS),
+            shutdown_on_exit=False,
+        )
+        self._provider.add_span_processor(processor)
+        self._tracer = self._provider.get_tracer("loomlog")
+
+    def context_of(self, run_id: str) -> str:
+        trace_id = place_of(run_id, "").trace_id
+        return traceparent_of(trace_id, run_span_id(run_id), sampled=self._is_traced(trace_id))
+
+    def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> "CallSpan":
+        of_run = run_span_id(effect.run_id)  # a summary lies between two turns
+        span = self._begin(
+            f"chat {effect.model}",
+            state.facts,
+            call_span_id(effect),
+            parent_id=turn_span_id(effect.run_id, effect.turn) if isinstance(effect, CallModel) else of_run,
+            kind=SpanKind.CLIENT,
+            attributes=span_attributes.of_model_call(effect, state.facts),
+        )
+        return CallSpan(span)
+
+    def tool_call(self, effect: CallTool, state: AwaitingTools) -> "CallSpan":
+        span = self._begin(
+            f"execute_tool {tool_name(effect, state)}",
+            state.facts,
+            call_span_id(effect),
+            parent_id=turn_span_id(effect.run_id, effect.turn),
+            attributes=span_attributes.of_tool_call(effect, state),
+        )
+        return CallSpan(span)
+
+    def timeline(self) -> "OtelTimeline":
+        return OtelTimeline(self)
+
+    def turn_ended(self, facts: Facts, turn: int, *, began_ms: int, ended_ms: int) -> None:
+        """A turn as a whole."""
+        span = self._begin(
+            f"turn {turn}",
+            facts,
+            turn_span_id(facts.run_id, turn),
+            parent_id=run_span_id(facts.run_id),
+            attributes=span_attributes.of_turn(facts, turn),
+            began_ms=began_ms,
+        )
+        span.end(_end_of(ended_ms))
+
+    def run_ended(self, tenant: str, state: Ended, *, error: str, ended_ms: int) -> None:
+        """A run as a whole; `error` is the reason code of a failed one."""
+        facts, parent = state.facts, state.facts.parent
+        span = self._begin(
+            f"invoke_agent {facts.definition.name}",
+            facts,
+            run_span_id(facts.run_id),
+            # A child has the trace of whoever called its parent, but hangs below the run that started it.
+            parent_id=run_span_id(parent.run_id) if parent else place_of(facts.run_id, facts.traceparent).caller_id,
+            parent_is_remote=parent is None,
+            attributes=span_attributes.of_run(state, tenant),
+            began_ms=facts.started_at_ms,
+        )
+        if error:
+            _mark_failed(span, error)
+        span.end(_end_of(ended_ms))
+
+    def _begin(
+        self,
+        name: str,
+        facts: Facts,
+        span_id: int,
+        *,
+        parent_id: int,
+        attributes: Attributes,
+        kind: SpanKind = SpanKind.INTERNAL,
+        began_ms: int | None = None,
+        parent_is_remote: bool = False,
+    ) -> SdkSpan:
+        trace_id = place_of(facts.run_id, facts.traceparent).trace_id
+        if not self._is_traced(trace_id):
+            return NonRecordingSpan(SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(0)))
+        context = Context()
+        if parent_id:
+            parent = SpanContext(trace_id, parent_id, is_remote=parent_is_remote, trace_flags=TraceFlags(1))
+            context = set_span_in_context(NonRecordingSpan(parent), context)
+        self._ids.trace_id, self._ids.span_id = trace_id, span_id
+        start_time = None if began_ms is None else _nanoseconds(began_ms)
+        return self._tracer.start_span(name, context=context, kind=kind, attributes=attributes, start_time=start_time)
+
+    def _is_traced(self, trace_id: int) -> bool:
+        """The SDK's own rule, so that other services with the same ratio trace the same."""
+        return trace_id & TraceIdRatioBased.TRACE_ID_LIMIT < self._bound
+
+    async def close(self) -> None:
+        """Sends what waits, for CLOSE_S at most."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def shut_down() -> None:
+            self._provider.shutdown()
+            try:
+                loop.call_soon_threadsafe(done.set)
+            except RuntimeError:
+                pass  # nobody waits any more: the loop is closed
+
+        # Not the loop's executor: its threads are waited for at the end, and the SDK gives up only after 30 s.
+        threading.Thread(target=shut_down, name="last spans", daemon=True).start()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await done.wait()
+        except TimeoutError:
+            log.warning("the last spans are lost: the collector did not take them within %.0f s", CLOSE_S)
+
+
+class CallSpan:
+    """A call under way (protocol loomlog.services.runtime.telemetry.tracing.Span)."""
+
+    def __init__(self, span: SdkSpan) -> None:
+        self._span = span
+        context = span.get_span_context()
+        self.traceparent = traceparent_of(context.trace_id, context.span_id, sampled=context.trace_flags.sampled)
+
+    def answered(self, reply: Reply) -> None:
+        self._span.set_attributes(span_attributes.of_reply(reply))
+
+    def returned(self, outcome: str) -> None:
+        self._span.set_attribute("loomlog.tool.outcome", outcome)
+        if outcome != "ok":
+            _mark_failed(self._span, outcome)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            _mark_failed(self._span, error_type(error))
+        self._span.end()
+
+
+class OtelTimeline:
+    """Knows when the turn of each live run of a partition began, and makes its span when it is over."""
+
+    def __init__(self, tracing: OtelTracing) -> None:
+        self._tracing = tracing
+        self._turns: dict[str, tuple[int, int]] = {}
+        """By run: number and begin of the turn under way. At most one for each live run."""
+
+    def folded(self, run_id: str, event: Any, at_ms: int) -> None:
+        if isinstance(event, ModelCallRequested) and event.attempt == 1:
+            self._turns[run_id] = (event.turn, at_ms)
+
+    def found_live(self, run_id: str, state: Any, at_ms: int) -> None:
+        if not isinstance(state, AwaitingModel | AwaitingTools):
+            self._turns.pop(run_id, None)
+        elif run_id not in self._turns:
+            # The turn began before the checkpoint; then this is when it is first seen.
+            self._turns[run_id] = (state.turn, state.facts.started_at_ms if state.turn == 1 else at_ms)
+
+    def durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
+        if not isinstance(state, AwaitingModel | AwaitingTools | Parked | Paused | Compacting | Ended):
+            return
+        for event in events:
+            match event:
+                case ModelCallRequested(turn=turn, attempt=1):
+                    self._turn_over(state.facts, at_ms)
+                    self._turns[run_id] = (turn, at_ms)
+                case RunParked() | RunPaused() | RunQuarantined() | CompactionRequested():
+                    self._turn_over(state.facts, at_ms)
+                case RunCompleted() | RunCancelled() | RunFailed():
+                    assert isinstance(state, Ended), f"{run_id} goes on after its {type(event).__name__}"
+                    self._turn_over(state.facts, at_ms)
+                    error = event.code if isinstance(event, RunFailed) else ""
+                    self._tracing.run_ended(tenant, state, error=error, ended_ms=at_ms)
+                case _:
+                    pass
+
+    def _turn_over(self, facts: Facts, at_ms: int) -> None:
+        begun = self._turns.pop(facts.run_id, None)
+        if begun is not None:
+            turn, began_ms = begun
+            self._tracing.turn_ended(facts, turn, began_ms=began_ms, ended_ms=at_ms)
+
+
+class _GivenIds(IdGenerator):
+    """Gives the ids that were put in just before; spans begin on the event loop only."""
+
+    trace_id = 0
+    span_id = 0
+
+    def generate_trace_id(self) -> int:
+        return self.trace_id
+
+    def generate_span_id(self) -> int:
+        return self.span_id
+
+
+def _mark_failed(span: SdkSpan, error: str) -> None:
+    span.set_attribute("error.type", error)
+    span.set_status(StatusCode.ERROR)
+
+
+def _nanoseconds(at_ms: int) -> int:
+    return at_ms * 1_000_000
+
+
+def _end_of(at_ms: int) -> int:
+    """The end of that millisecond, so that calls that ended within it lie inside their turn."""
+    return _nanoseconds(at_ms + 1) - 1

@@ -1,0 +1,104 @@
+"""What the spans of a run say, in the names of OpenTelemetry's GenAI conventions; what these lack begins with loomlog.
+
+Only names, kinds, ids and numbers: no text of a prompt, an answer, a tool or an error. A name the model made up counts
+as text. Pure. After: otel.py.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from loomlog.connectors.protocols import Reply
+from loomlog.schemas.generated.values import Usage
+from loomlog.services.core.run.react import CallModel, CallTool, Summarise
+from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.core.run.state import AwaitingTools, Ended
+from loomlog.services.runtime.telemetry.tracing import tool_name
+
+WELL_KNOWN_PROVIDERS: Mapping[str, str] = {"gemini": "gcp.gemini"}
+"""Ids of ours for which the conventions have another name."""
+
+Attributes = dict[str, str | int | bool | Sequence[str]]
+
+
+def of_model_call(effect: CallModel | Summarise, facts: Facts) -> Attributes:
+    found = _common(facts) | {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": _provider(effect.provider),
+        "gen_ai.request.model": effect.model,
+        "gen_ai.request.stream": True,
+        "loomlog.turn": effect.turn,
+        "loomlog.attempt": effect.attempt,
+    }
+    if isinstance(effect, Summarise):
+        return found | {"loomlog.compaction": effect.number}
+    if facts.definition.max_tokens:
+        found["gen_ai.request.max_tokens"] = facts.definition.max_tokens
+    return found
+
+
+def of_reply(reply: Reply) -> Attributes:
+    found = _usage(reply.usage) | {"gen_ai.response.finish_reasons": (reply.stop_reason,)}
+    if reply.model:
+        found["gen_ai.response.model"] = reply.model
+    return found
+
+
+def of_tool_call(effect: CallTool, state: AwaitingTools) -> Attributes:
+    return _common(state.facts) | {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": tool_name(effect, state),
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": effect.call_id,
+        "loomlog.turn": effect.turn,
+        "loomlog.attempt": effect.attempt,
+        "loomlog.tool.effect_class": effect.effect_class,
+    }
+
+
+def of_turn(facts: Facts, turn: int) -> Attributes:
+    return _common(facts) | {"loomlog.turn": turn}
+
+
+def of_run(state: Ended, tenant: str) -> Attributes:
+    facts, definition = state.facts, state.facts.definition
+    found = (
+        _common(facts)
+        | _usage(facts.usage)
+        | {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.version": definition.sha256,
+            "gen_ai.provider.name": _provider(facts.current.provider),
+            "gen_ai.request.model": facts.current.model,
+            "loomlog.tenant": tenant,
+            "loomlog.run.status": state.status,
+            "loomlog.run.turns": facts.turns,
+        }
+    )
+    if state.status == "completed":
+        # Of a run that failed or was cancelled the reason is a text of somebody.
+        found["gen_ai.response.finish_reasons"] = (state.reason,)
+    if facts.currency:
+        found |= {"loomlog.cost.micros": facts.cost_micros, "loomlog.cost.currency": facts.currency}
+    return found
+
+
+def _common(facts: Facts) -> Attributes:
+    return {
+        "gen_ai.agent.name": facts.definition.name,
+        "gen_ai.conversation.id": facts.session_id,
+        "loomlog.run.id": facts.run_id,
+    }
+
+
+def _usage(usage: Usage) -> Attributes:
+    """The conventions count cached tokens as input, we do not."""
+    cached = usage.cache_creation_input_tokens + usage.cache_read_input_tokens
+    return {
+        "gen_ai.usage.input_tokens": usage.input_tokens + cached,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_creation_input_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cache_read_input_tokens,
+    }
+
+
+def _provider(name: str) -> str:
+    return WELL_KNOWN_PROVIDERS.get(name, name)

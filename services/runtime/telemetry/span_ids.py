@@ -1,0 +1,51 @@
+"""Ids of traces and spans, read off the run id: no owner draws one, so all of them agree without talking.
+
+Everything is a hash, so what the log keeps of a span is the same in every replay, and the spans of two owners of one
+run share their parents. Pure. After: otel.py.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+from loomlog.services.core.run.react import CallModel, CallTool, Summarise
+from loomlog.services.runtime.telemetry.tracing import TRACEPARENT
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run hangs: its trace, and the caller's span, 0 when the run is the root."""
+
+    trace_id: int
+    caller_id: int
+
+
+def place_of(run_id: str, traceparent: str) -> Place:
+    """The place a RunStarted's traceparent gives; a run that began untraced gets the derived one."""
+    found = TRACEPARENT.match(traceparent)
+    if found is None:
+        return Place(int.from_bytes(sha256(f"trace {run_id}".encode()).digest()[:16], "big") or 1, 0)
+    span_id = int(found[2], 16)
+    # A derived traceparent names the run's own span, which is nobody's child.
+    return Place(int(found[1], 16), 0 if span_id == run_span_id(run_id) else span_id)
+
+
+def run_span_id(run_id: str) -> int:
+    return _hash64("run", run_id)
+
+
+def turn_span_id(run_id: str, turn: int) -> int:
+    return _hash64("turn", run_id, str(turn))
+
+
+def call_span_id(effect: CallModel | CallTool | Summarise) -> int:
+    """Of one attempt of one call."""
+    return _hash64(effect.run_id, *map(str, effect.key))
+
+
+def traceparent_of(trace_id: int, span_id: int, *, sampled: bool) -> str:
+    return f"00-{trace_id:032x}-{span_id:016x}-{'01' if sampled else '00'}"
+
+
+def _hash64(*parts: str) -> int:
+    # Zero is no id; it comes once in 2**64.
+    return int.from_bytes(sha256(" ".join(parts).encode()).digest()[:8], "big") or 1

@@ -1,0 +1,153 @@
+"""Where calls and runs are watched: a seam with a silent twin, so that a runtime without an exporter pays nothing.
+
+Two implementations: otel.py makes spans, metrics.py counts and passes on to the other. What happens is told in two
+ways. A call is a context manager around it, because its length is what matters. Turns and runs are told from the log:
+what a new owner folds and what becomes durable, so that whoever owns the run when it ends can tell of all of it.
+
+A run's context travels in the record headers (traceparent), so a span of a later owner joins the same trace.
+
+Before: the desk and the calls of this process. After: a collector, Prometheus.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from loomlog.connectors.errors import OutsideError
+from loomlog.connectors.protocols import Reply
+from loomlog.services.core.run.react import CallModel, CallTool, Summarise
+from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting
+from loomlog.services.runtime.settings import TracingSettings
+
+TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})\Z")
+"""W3C trace context, version 00: trace id, span id, flags."""
+UNKNOWN_TOOL = "unknown"
+
+
+class Span(Protocol):
+    """A call under way. Leaving it with an error marks it as failed."""
+
+    @property
+    def traceparent(self) -> str:
+        """Trace context of the span; empty when there is none."""
+        ...
+
+    def answered(self, reply: Reply) -> None: ...
+    def returned(self, outcome: str) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Timeline(Protocol):
+    """The turns and runs of one partition under one term. Events and states are those of services/core/run."""
+
+    def folded(self, run_id: str, event: Any, at_ms: int) -> None:
+        """At a take-over: an event of a live run, which was decided at `at_ms`."""
+        ...
+
+    def found_live(self, run_id: str, state: Any, at_ms: int) -> None:
+        """At a take-over, after its events: a live run goes on in this state."""
+        ...
+
+    def durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
+        """These events are in the log. `state` may be ahead of them, except after the last event of a run."""
+        ...
+
+
+class Tracing(Protocol):
+    """Watches calls, turns and runs."""
+
+    def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> Span: ...
+    def tool_call(self, effect: CallTool, state: AwaitingTools) -> Span: ...
+    def timeline(self) -> Timeline:
+        """A timeline for a partition that was just taken."""
+        ...
+
+    def context_of(self, run_id: str) -> str:
+        """The traceparent of a run whose caller sent none; empty when nothing is traced."""
+        ...
+
+
+@asynccontextmanager
+async def open_tracing(told: TracingSettings | None, instance: str) -> AsyncIterator[Tracing]:
+    """Spans to the collector of the settings; silence when there is none. `instance` is the name of this process."""
+    if told is None:
+        yield NO_TRACING
+        return
+    # Only here: the SDK costs 100 ms of start and 20 MB, and most runtimes export nothing.
+    from loomlog.services.runtime.telemetry.otel import OtelTracing, exporting_processor
+
+    processor = exporting_processor(endpoint=told.endpoint, headers=told.headers)
+    tracing = OtelTracing(processor, service=told.service, instance=instance, ratio=told.ratio)
+    try:
+        yield tracing
+    finally:
+        await tracing.close()
+
+
+def traceparent_in(headers: Sequence[tuple[str, bytes]]) -> str:
+    """The caller's trace context; empty when there is none or it is malformed (W3C: then it is not passed on)."""
+    text = next((value.decode(errors="replace") for name, value in headers if name == "traceparent"), "")
+    return text if TRACEPARENT.match(text) else ""
+
+
+def tool_name(effect: CallTool, state: AwaitingTools) -> str:
+    """The tool of a call; UNKNOWN_TOOL when the agent has none of that name, because then the model made it up."""
+    return effect.name if effect.name in state.facts.definition.tools else UNKNOWN_TOOL
+
+
+def error_type(error: BaseException) -> str:
+    """A word of a bounded set for what went wrong."""
+    if isinstance(error, OutsideError):
+        return error.kind
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
+
+
+class NoSpan:
+    """Nothing is recorded."""
+
+    traceparent = ""
+
+    def answered(self, reply: Reply) -> None: ...
+    def returned(self, outcome: str) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class NoTimeline:
+    """Nothing is recorded."""
+
+    def folded(self, run_id: str, event: Any, at_ms: int) -> None: ...
+    def found_live(self, run_id: str, state: Any, at_ms: int) -> None: ...
+    def durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None: ...
+
+
+class NoTracing:
+    """Tracing that is off."""
+
+    _span = NoSpan()
+    _timeline = NoTimeline()
+
+    def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> NoSpan:
+        return self._span
+
+    def tool_call(self, effect: CallTool, state: AwaitingTools) -> NoSpan:
+        return self._span
+
+    def timeline(self) -> NoTimeline:
+        return self._timeline
+
+    def context_of(self, run_id: str) -> str:
+        return ""
+
+
+NO_TRACING = NoTracing()

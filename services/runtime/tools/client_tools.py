@@ -1,0 +1,188 @@
+"""What clients offer to runs: the board of registrations as tools, and the reader of their results.
+
+The reader is opened when the first client registers, or a call of one is taken up: most installations have none, and
+it would read every result of every other tool.
+
+Before: main.py. After: connectors/tools/client.py, for the shelf.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka import KafkaTail, open_tail
+from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, Tool
+from loomlog.connectors.tools.client import Asking, ClientTool
+from loomlog.connectors.tools.remote_calls import GivesUp, RemoteCalls
+from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
+from loomlog.services.runtime.settings import RuntimeSettings
+from loomlog.services.runtime.tools.remote_tools import Remote, open_calls
+from loomlog.services.stream.global_tables.clients import PARTITION, ClientBoard
+
+log = logging.getLogger("loomlog.runtime")
+
+RETRY_S = 1.0
+"""Pause after a broker did not answer."""
+KEPT_SCHEMAS = 1_000
+"""Schemas that are kept as objects; a model is shown all of a run at each turn."""
+
+Opened = tuple[RemoteCalls, LogTail]
+
+
+class ResultsOnDemand:
+    """Calls over the log whose results are read from the first one on (protocol Asking)."""
+
+    def __init__(self, open_it: Callable[[AsyncExitStack], Awaitable[Opened]]) -> None:
+        self._open_it = open_it
+        self._wanted = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._calls: RemoteCalls | None = None
+        self.unreadable: Callable[[LogRecord, str], None] | None = None
+        """As that of RemoteCalls; None leaves it."""
+
+    def want(self) -> None:
+        """Calls are to be expected."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Reads results from when they are wanted until cancelled."""
+        await self._wanted.wait()
+        async with AsyncExitStack() as stack:
+            calls, tail = await self._opened(stack)
+            if self.unreadable is not None:
+                calls.unreadable = self.unreadable
+            self._calls = calls
+            self._ready.set()
+            await calls.follow(tail)
+
+    async def ask(self, topic: str, request: RemoteToolRequest, *, since_ms: int | None = None) -> RemoteToolResult:
+        return await (await self._there()).ask(topic, request, since_ms=since_ms)
+
+    async def hear(
+        self, topic: str, idempotency_key: str, tenant: str, since_ms: int, *, gives_up: GivesUp
+    ) -> RemoteToolResult | str:
+        return await (await self._there()).hear(topic, idempotency_key, tenant, since_ms, gives_up=gives_up)
+
+    async def _there(self) -> RemoteCalls:
+        self.want()
+        await self._ready.wait()
+        assert self._calls is not None
+        return self._calls
+
+    async def _opened(self, stack: AsyncExitStack) -> Opened:
+        while True:
+            try:
+                async with AsyncExitStack() as trying:
+                    found = await self._open_it(trying)
+                    await stack.enter_async_context(trying.pop_all())
+                    return found
+            except Transient as error:
+                log.warning("results of clients' tools cannot be read yet: %s", error)
+                await asyncio.sleep(RETRY_S)
+
+
+class ClientTools:
+    """The tools of clients, for a Shelf: `offers` and `gone`."""
+
+    def __init__(self, board: ClientBoard, calls: Asking, *, timeout_s: float, clock_ms: Callable[[], int]) -> None:
+        self._board = board
+        self._calls = calls
+        self._timeout_s = timeout_s
+        self._clock_ms = clock_ms
+
+    def offers(self, tenant: str, subject: str) -> Mapping[str, Tool]:
+        """What the runs of a principal are offered now, by name."""
+        offered = self._board.table.offered(tenant, subject, self._clock_ms())
+        return {
+            name: ClientTool(
+                self._calls,
+                name=name,
+                description=found.tool.description,
+                input_schema=_schema(found.tool.input_schema),
+                connection_id=found.connection_id,
+                is_there=self._is_there,
+                timeout_s=self._timeout_s,
+                clock_ms=self._clock_ms,
+            )
+            for name, found in offered.items()
+        }
+
+    def gone(self, name: str) -> Tool:
+        """A tool that nobody offers: it refuses calls, and tells what the log knows of a lost one."""
+        return ClientTool(
+            self._calls,
+            name=name,
+            input_schema={"type": "object"},
+            connection_id="",
+            is_there=self._is_there,
+            timeout_s=self._timeout_s,
+            clock_ms=self._clock_ms,
+        )
+
+    def _is_there(self, request: RemoteToolRequest) -> bool:
+        return self._board.table.has(request.tenant, request.subject, request.connection_id, self._clock_ms())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedClients:
+    """What a runtime has open for tools of clients."""
+
+    tools: ClientTools
+    board: ClientBoard
+    registrations: KafkaTail
+    results: ResultsOnDemand | None
+    """None = those of remote tools are read anyway."""
+
+    def begin(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Keeps it going."""
+        begun = [tasks.create_task(self.board.follow(self.registrations), name="clients")]
+        if self.results is not None:
+            begun.append(tasks.create_task(self.results.run(), name="results of clients' tools"))
+        return begun
+
+
+async def open_clients(
+    stack: AsyncExitStack,
+    settings: RuntimeSettings,
+    codec: Codec,
+    appender: LogAppender,
+    ranges: LogRanges,
+    remote: Remote | None,
+    *,
+    topic: str,
+    clock_ms: Callable[[], int],
+) -> OpenedClients:
+    """Reads who is connected, before the first turn of a model. Raises Transient."""
+    board = ClientBoard(codec, topic, clock_ms=clock_ms)
+    await board.catch_up(ranges)
+    registrations = await open_tail(settings.kafka, topic, {PARTITION: board.next_offset})
+    stack.push_async_callback(registrations.close)
+
+    async def open_results(within: AsyncExitStack) -> Opened:
+        return await open_calls(within, settings.kafka, codec, appender, clock_ms=clock_ms, name=settings.name)
+
+    results: ResultsOnDemand | None = None
+    calls: Asking
+    if remote is not None:
+        calls = remote.calls
+    else:
+        calls = results = ResultsOnDemand(open_results)
+        board.changed = results.want
+        if board.table.principals:
+            results.want()
+    tools = ClientTools(board, calls, timeout_s=settings.client_tool_s, clock_ms=clock_ms)
+    return OpenedClients(tools=tools, board=board, registrations=registrations, results=results)
+
+
+@lru_cache(maxsize=KEPT_SCHEMAS)
+def _schema(text: str) -> Mapping[str, Any]:
+    found = json.loads(text)
+    assert isinstance(found, dict), "a registration holds objects only"
+    return found

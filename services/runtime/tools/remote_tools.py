@@ -1,0 +1,92 @@
+"""The tools of other microservices, as the configuration names them, and the reader of their results.
+
+Before: main.py. After: connectors/tools/remote.py.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from loomlog.connectors.configuration import Configuration
+from loomlog.connectors.kafka import KafkaOptions, KafkaRanges, KafkaTail, open_tail
+from loomlog.connectors.protocols import EffectClass, LogAppender, Tool
+from loomlog.connectors.tools.remote import RemoteTool
+from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCalls
+from loomlog.schemas.codec import Codec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote:
+    """What a runtime with such tools has open."""
+
+    calls: RemoteCalls
+    results: KafkaTail
+    tools: Mapping[str, Tool]
+
+
+async def open_remote(
+    stack: AsyncExitStack,
+    configuration: Configuration,
+    kafka: KafkaOptions,
+    codec: Codec,
+    appender: LogAppender,
+    *,
+    clock_ms: Callable[[], int],
+    name: str,
+) -> Remote | None:
+    """Everything open, to be closed with the stack; None without such tools in the configuration. Raises Transient."""
+    if not configuration.remote_tools:
+        return None
+    calls, results = await open_calls(stack, kafka, codec, appender, clock_ms=clock_ms, name=name)
+    return Remote(calls=calls, results=results, tools=remote_tools(configuration, calls, clock_ms=clock_ms))
+
+
+async def open_calls(
+    stack: AsyncExitStack,
+    kafka: KafkaOptions,
+    codec: Codec,
+    appender: LogAppender,
+    *,
+    clock_ms: Callable[[], int],
+    name: str,
+) -> tuple[RemoteCalls, KafkaTail]:
+    """Calls over the log, and the tail of their results. Raises Transient."""
+    ranges = KafkaRanges(kafka)
+    await ranges.start()
+    stack.push_async_callback(ranges.close)
+    calls = RemoteCalls(codec, appender, ranges, clock_ms=clock_ms, source=name)
+    results = await open_tail(kafka, RESULTS_TOPIC, await calls.catch_up())
+    stack.push_async_callback(results.close)
+    return calls, results
+
+
+def remote_tools(configuration: Configuration, calls: RemoteCalls, *, clock_ms: Callable[[], int]) -> dict[str, Tool]:
+    """The tools by name."""
+    return {
+        name: RemoteTool(
+            calls,
+            name=name,
+            description=block.description,
+            input_schema=_json(block.input_schema),
+            effect=EffectClass(block.effect),
+            timeout_s=float(block.timeout_seconds),
+            clock_ms=clock_ms,
+            topic=block.topic or REQUESTS_TOPIC,
+        )
+        for name, block in configuration.remote_tools.items()
+    }
+
+
+def _json(value: Any) -> Any:
+    """A value of a configuration file as JSON has it."""
+    match value:
+        case Mapping():
+            return {key: _json(entry) for key, entry in value.items()}
+        case tuple() | list():
+            return [_json(entry) for entry in value]
+        case Decimal():
+            return float(value)
+        case _:
+            return value

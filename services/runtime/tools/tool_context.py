@@ -1,0 +1,106 @@
+"""What a tool is told about the run that calls it: who, where, which folders and hosts, how much room is left.
+
+Before: tool_calls.py with the facts of a run. After: the tool, and the dial-time filter behind it.
+"""
+
+from collections.abc import Mapping
+
+from loomlog.connectors.protocols import ToolContext, VolumeBinding
+from loomlog.services.core.run.conversation.conversation import used_tokens
+from loomlog.services.core.run.react import CallTool, ReconcileTool
+from loomlog.services.core.run.run_facts import Facts
+from loomlog.services.runtime.models.model_calls import ToolShelf
+from loomlog.services.runtime.tools.allowed_hosts import chosen_hosts
+
+
+class ToolContexts:
+    """Makes them. `volumes` are this process's folders, `operator_hosts` what the operator lets anybody reach;
+    `callers_choose_hosts`: the hosts of a caller replace these (caller_hosts.py)."""
+
+    def __init__(
+        self,
+        tools: ToolShelf,
+        *,
+        volumes: Mapping[str, VolumeBinding],
+        operator_hosts: tuple[str, ...],
+        callers_choose_hosts: bool = False,
+    ) -> None:
+        self._tools = tools
+        self._volumes = volumes
+        self._operator_hosts = operator_hosts
+        self._callers_choose_hosts = callers_choose_hosts
+
+    def shelf(self, facts: Facts, tenant: str) -> ToolShelf:
+        """The tools that the run may use, with those that clients of its principal offer."""
+        return self._tools.of(tenant, facts.subject)
+
+    def granted(self, facts: Facts, tenant: str) -> tuple[str, ...]:
+        """Names of the tools that the run may call."""
+        return tuple([spec.name for spec in self.shelf(facts, tenant).specs(facts.definition.tools)])
+
+    def context(
+        self, effect: CallTool | ReconcileTool, facts: Facts, tenant: str, granted: tuple[str, ...]
+    ) -> ToolContext:
+        """What the tool is told; without credentials, which are looked up when a call is made."""
+        definition = facts.definition
+        hosts, source = self._hosts(facts.allowed_hosts)
+        return ToolContext(
+            run_id=effect.run_id,
+            session_id=facts.session_id,
+            agent_id=facts.agent_id,
+            agent=definition.name,
+            tenant=tenant,
+            subject=facts.subject,
+            user_id=facts.user_id,
+            user_tier=facts.user_tier,
+            provider=facts.current.provider,
+            model=facts.current.model,
+            tools=granted,
+            volumes=self._bound_volumes(facts),
+            allowed_hosts=hosts,
+            hosts_source=source,
+            idempotency_key=f"{effect.run_id}:{effect.turn}.{effect.index}",
+            started_at_ms=facts.started_at_ms,
+            used_tokens=used_tokens(facts),
+            max_tokens=facts.max_context_tokens,
+            sampling=definition.sampling,
+            metadata=dict(facts.metadata),
+            attempt=effect.attempt,
+            compaction=definition.compaction,
+        )
+
+    def _hosts(self, caller: tuple[str, ...] | None) -> tuple[tuple[str, ...], str]:
+        """The hosts of a run, and whose choice they are."""
+        if caller is None or (self._callers_choose_hosts and not caller):
+            return self._operator_hosts, "operator_default"
+        if self._callers_choose_hosts:
+            return chosen_hosts(self._operator_hosts, caller), "caller"
+        return allowed_hosts(self._operator_hosts, caller), "caller"
+
+    def _bound_volumes(self, facts: Facts) -> tuple[VolumeBinding, ...]:
+        found: list[VolumeBinding] = []
+        for grant in facts.definition.volumes:
+            volume = self._volumes.get(grant.name)
+            if volume is not None:
+                # The narrower of the two wins: a grant never widens what the process allows.
+                mode = "rw" if grant.mode == "rw" and volume.mode == "rw" else "ro"
+                found.append(VolumeBinding(name=grant.name, path=volume.path, mode=mode, is_default=grant.is_default))
+        return tuple(found)
+
+
+def allowed_hosts(operator: tuple[str, ...], caller: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The hosts a run may reach: the operator's list, narrowed by the caller's (null leaves it, empty denies all)."""
+    if caller is None:
+        return operator
+    both = [host for host in caller if any(_covers(entry, host) for entry in operator)]
+    # A wish that is wider than the list gives what the list has of it.
+    both += [entry for entry in operator if any(_covers(host, entry) for host in caller)]
+    return tuple(dict.fromkeys(both))
+
+
+def _covers(entry: str, host: str) -> bool:
+    wanted, found = entry.strip().lower().rstrip("."), host.strip().lower().rstrip(".")
+    if wanted in ("*", found):
+        return True
+    # Only names have subdomains; the last label of an IPv4 address is a number, that of a name never is.
+    return found.endswith("." + wanted) and not found.rpartition(".")[2].isdigit()

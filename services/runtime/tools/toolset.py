@@ -1,0 +1,89 @@
+"""The tools of this process as models and calls need them: looked up by name, described, classed.
+
+What a run may use besides is offered by clients of its principal, and is the run's own: `of` gives the shelf with it.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from loomlog.connectors.protocols import EffectClass, Reconciler, Tool, ToolSpec
+from loomlog.connectors.tools.registry import granted, specs_for
+from loomlog.schemas.client_names import PREFIX as CLIENT_PREFIX
+from loomlog.services.runtime.models.model_calls import ToolShelf
+from loomlog.services.runtime.tools.tool_calls import parsed
+
+KEPT_SPECS = 1_000
+"""Lists of granted tools whose descriptions are kept; agents are few, and building them costs per turn."""
+
+
+Offers = Callable[[str, str], Mapping[str, Tool]]
+"""What clients offer to the runs of a tenant's subject now, by name."""
+
+
+def no_offers(tenant: str, subject: str) -> Mapping[str, Tool]:
+    """Nothing."""
+    return {}
+
+
+class Shelf:
+    """Protocol loomlog.services.runtime.models.model_calls.ToolShelf over built tools."""
+
+    def __init__(
+        self, tools: Mapping[str, Tool], *, offers: Offers = no_offers, gone: Callable[[str], Tool] | None = None
+    ) -> None:
+        """`gone` gives the tool of a client that nobody offers now: it can only be asked what became of a call."""
+        self._offers = offers
+        self._gone = gone
+        self._tools = tools
+        # A look at a runtime protocol takes 10 microseconds.
+        self._reconcilable = frozenset(name for name, tool in tools.items() if isinstance(tool, Reconciler))
+        self.specs = lru_cache(maxsize=KEPT_SPECS)(self._specs)
+
+    def _specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]:
+        return specs_for(self._tools, names)
+
+    def of(self, tenant: str, subject: str) -> ToolShelf:
+        """The shelf of a run of that principal."""
+        offered = self._offers(tenant, subject)
+        return OwnShelf(self, offered) if offered else self
+
+    def find(self, name: str) -> Tool | None:
+        if self._gone is not None and name.startswith(CLIENT_PREFIX):
+            return self._gone(name)
+        return self._tools.get(name)
+
+    def grants(self, names: tuple[str, ...], name: str) -> bool:
+        """Whether a list of names and patterns grants the tool, whether or not it is offered now."""
+        return bool(granted(names, (name,)))
+
+    def effect_class(self, name: str, input_json: str) -> str:
+        """The class of a call as the model wrote it. An unknown tool has no effect, so it is pure."""
+        tool = self.find(name)
+        if tool is None:
+            return EffectClass.PURE.value
+        return tool.effect_class(parsed(input_json)).value
+
+    def is_reconcilable(self, name: str) -> bool:
+        """The tool can be asked what became of a lost call."""
+        return name in self._reconcilable or (self._gone is not None and name.startswith(CLIENT_PREFIX))
+
+
+class OwnShelf:
+    """The shelf of a run: what there is for everybody, and what clients of its principal offer (a ToolShelf too)."""
+
+    def __init__(self, common: Shelf, offered: Mapping[str, Tool]) -> None:
+        self._offered = offered
+        self._common = common
+        self.effect_class = common.effect_class
+        self.is_reconcilable = common.is_reconcilable
+        self.grants = common.grants
+
+    def of(self, tenant: str, subject: str) -> ToolShelf:
+        return self._common.of(tenant, subject)
+
+    def specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]:
+        """Those for everybody first: a prompt cache lasts when a client comes or goes."""
+        return (*self._common.specs(names), *specs_for(self._offered, names))
+
+    def find(self, name: str) -> Tool | None:
+        return self._offered.get(name) or self._common.find(name)

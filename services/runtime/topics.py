@@ -1,0 +1,21 @@
+"""The topics of a runtime, and its group.
+
+They are looked up here when a process starts, so that tests can give an installation of their own other names.
+
+Before: redpanda/topics.yaml makes them. After: outside.py opens them, main.py hands them to whoever writes.
+"""
+
+from loomlog.services.families.budget.family import topics_of
+from loomlog.services.stream.family import Topics
+
+GROUP = "loomlog-runtime"
+"""The consumer group whose assignments hint at ownership."""
+TOPICS = Topics.of("run")
+DELTAS_TOPIC = "loom.run.deltas"
+CONTROL_TOPIC = "loom.control.events"
+SUBJECTS_TOPIC = "loom.subject.keys"
+BUDGET_TOPICS = topics_of()
+HOOKS_TOPIC = "loom.hook.events"
+PROVIDERS_TOPIC = "loom.provider.events"
+CLIENTS_TOPIC = "loom.client.events"
+TALLY_TOPIC = "loom.insights.runs"

@@ -1,0 +1,147 @@
+"""Replay of a bundle: its runs folded in their order, each beginning with what the one before it had said.
+
+Everything is compared with what the bundle says was folded when it was written. States are compared by their hash when
+the same fold made them (reducer version); another fold may keep a state otherwise, then only seq and digests are.
+
+Before: bundle.py. After: the command line shows it, an import goes on only without drift.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import IO
+
+from loomlog.schemas.generated.values import ForkPoint, RunPosition
+from loomlog.services.core.run.evolve import REDUCER_VERSION
+from loomlog.services.core.run.history.replay import Entry, Folding, Replayed
+from loomlog.services.core.run.lifecycle.fork import origin_of
+from loomlog.services.stream.archive.bundle import (
+    BlobPart,
+    BrokenBundle,
+    BundledEvent,
+    BundledRun,
+    BundleReader,
+    Folded,
+    Header,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleReplay:
+    """A bundle, replayed. `replayed` is the run it is about; `drift` is of all its runs."""
+
+    header: Header
+    replayed: Replayed
+    drift: tuple[str, ...]
+    first_drift_seq: int
+    earlier: int
+    """Runs it goes on with."""
+    not_compared: str
+    """Why hashes of states were not compared; empty when they were."""
+
+
+def replay_bundle(
+    file: IO[bytes],
+    *,
+    to_seq: int = 0,
+    through_bytes: bool = True,
+    bytes_max: int = 0,
+    seen: Callable[[BundledEvent | BlobPart, BundleReader], None] = lambda item, reader: None,
+) -> BundleReplay:
+    """Reads the bundle to its end and folds its run up to `to_seq` (0: all). Raises BrokenBundle.
+
+    `seen` is told every event and every part of a payload, in order.
+    """
+    reader = BundleReader(file, bytes_max=bytes_max)
+    header = reader.header
+    drift: list[str] = []
+    first_drift_seq = 0
+    runs = list(header.runs)
+    entries: list[Entry] = []
+    is_same_fold = header.reducer_version == REDUCER_VERSION
+    current = _Current(runs.pop(0), None, reader, through_bytes=through_bytes)
+    done: Replayed | None = None
+    for item in reader:
+        match item:
+            case BundledEvent():
+                if done is not None or item.run_id != current.run.run_id:
+                    raise BrokenBundle(f"an event of {item.run_id} among those of {current.run.run_id}")
+                seen(item, reader)
+                is_subject = not runs
+                if is_subject and to_seq and current.folding.seq >= to_seq:
+                    current.skipped += 1
+                    continue
+                entry = current.take(item)
+                if entry is not None and is_subject:
+                    entries.append(entry)
+            case Folded():
+                if done is not None or item.run_id != current.run.run_id:
+                    raise BrokenBundle(f"{item.run_id} is folded among the events of {current.run.run_id}")
+                found = current.folded(item, tuple(entries), compare_state=is_same_fold)
+                drift += [f"{item.run_id}: {sentence}" if runs else sentence for sentence in found.drift]
+                first_drift_seq = first_drift_seq or found.first_drift_seq
+                if runs:
+                    current = _Current(runs.pop(0), found, reader, through_bytes=through_bytes)
+                else:
+                    done = found
+            case BlobPart():
+                seen(item, reader)
+    if done is None:
+        raise BrokenBundle(f"the bundle ends before the last event of {header.run_id}")
+    return BundleReplay(
+        header=header,
+        replayed=done,
+        drift=tuple(drift),
+        first_drift_seq=first_drift_seq,
+        earlier=len(header.runs) - 1,
+        not_compared=""
+        if is_same_fold
+        else f"the bundle was folded by version {header.reducer_version} of the fold, this one is {REDUCER_VERSION}",
+    )
+
+
+class _Current:
+    """The run of the bundle that is being folded."""
+
+    def __init__(self, run: BundledRun, before: Replayed | None, reader: BundleReader, *, through_bytes: bool) -> None:
+        self.run = run
+        self._before = before
+        self.skipped = 0
+        """Events after the seq that was asked for."""
+        history = () if before is None else before.history
+        self.folding = Folding(run.run_id, history=history, codec=reader.codec, through_bytes=through_bytes)
+
+    def take(self, item: BundledEvent) -> Entry | None:
+        entry = self.folding.take(item.event)
+        if entry is not None and entry.seq == 1:
+            self._check_origin(origin_of(entry.event))
+        return entry
+
+    def _check_origin(self, origin: RunPosition | ForkPoint | None) -> None:
+        before = self._before
+        expected = None if origin is None else origin.run_id
+        if expected != (None if before is None else before.run_id):
+            self.folding.differs(1, f"{self.run.run_id} goes on with {expected}, which is not the run before it here")
+        elif (
+            isinstance(origin, ForkPoint)
+            and before is not None
+            and (origin.seq, origin.digest) != (before.seq, before.tail_digest.hex())
+        ):
+            self.folding.differs(1, f"{self.run.run_id} left {origin.run_id} at another event than the bundle has")
+
+    def folded(self, said: Folded, entries: tuple[Entry, ...], *, compare_state: bool) -> Replayed:
+        """What came out, compared with what was said of it when the bundle was written."""
+        folding = self.folding
+        if not self.skipped:
+            pairs = [("seq", said.seq, folding.seq), ("digest", said.tail_digest, folding.tail.hex())]
+            for name, theirs, ours in pairs:
+                if theirs != ours:
+                    folding.differs(folding.seq, f"the bundle says the last {name} is {theirs}, its events give {ours}")
+        found = folding.result(entries)
+        if compare_state and not self.skipped and said.state_sha256 != found.state_sha256:
+            sentence = f"the bundle says the state has sha256 {said.state_sha256}, the fold gives {found.state_sha256}"
+            return replace(
+                found,
+                drift=(*found.drift, sentence),
+                first_drift_seq=found.first_drift_seq or found.seq,
+            )
+        return found

@@ -1,0 +1,195 @@
+"""One run as it lies in the log: its accepted records, and the runs whose conversation it begins with.
+
+Whoever wants a whole run reads it through here: replay, time travel, export. A range begins in the middle of a
+partition, so the term in force there is needed: of a place that a legal event or the audit index names, the term of the
+first record is that one; anywhere else the nearest Claim before it says so.
+
+A lineage is found from first events alone, newest run first, and then folded from its oldest, a record at a time.
+
+Before: loomlog.connectors.protocols.LogRanges. After: services/core/run/history/replay.py.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from loomlog.connectors.protocols import LogRanges, LogRecord
+from loomlog.schemas.codec import Codec, Undecodable, peek, read_envelope
+from loomlog.schemas.generated.values import ForkPoint
+from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.services.core.run.history.replay import Entry, Folding, Replayed
+from loomlog.services.core.run.lifecycle.fork import origin_of
+from loomlog.services.stream.partition.ended_aggregates import MAX_CHAIN, Place
+from loomlog.services.stream.partition.fold import BrokenHistory
+
+WINDOW = 5_000
+"""Offsets read in one go. Between two of them nobody else is kept from reading, however slow our own reader is."""
+YIELD_EVERY = 200
+"""Events folded before others get the event loop: a few milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An accepted event with the record it came in."""
+
+    record: LogRecord
+    event: RawEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A run of a lineage: where it lies, and up to which seq it is wanted (0: all there is)."""
+
+    run_id: str
+    first_offset: int
+    end_offset: int
+    """Offset after the last record to read."""
+    until_seq: int = 0
+    digest: str = ""
+    """Of the event `until_seq`, hex, as its fork names it; empty when nobody said."""
+    role: str = "run"
+    """run, continued or forked."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was met on the way besides the events of the run."""
+
+    stale: int = 0
+    """Records of the run whose writer had been replaced."""
+
+
+class RunLog:
+    """Reads runs of one events partition."""
+
+    def __init__(self, ranges: LogRanges, codec: Codec, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self._ranges = ranges
+        self._codec = codec
+
+    async def accepted(
+        self, link: Link, *, term: int | None = None, tally: Tally | None = None
+    ) -> AsyncGenerator[Recorded, None]:
+        """The accepted events of the run in offset order; close it when you leave early.
+
+        `term` is the one in force at `first_offset`; None takes that of the first record, which is right where a legal
+        event begins.
+        """
+        reader: TermReader | None = None
+        for start in range(link.first_offset, link.end_offset, WINDOW):
+            for record in await self._window(start, min(start + WINDOW, link.end_offset)):
+                try:
+                    if reader is None:
+                        begins = peek(record.value or b"").term if term is None else term
+                        reader = TermReader(codec=self._codec, term=begins, next_offset=record.offset)
+                    skipped = reader.stale
+                    event = reader.read(record.offset, record.value)
+                    if event is None:
+                        is_ours = reader.stale > skipped and _aggregate(record) == link.run_id
+                        if is_ours and tally is not None:
+                            tally.stale += 1
+                        continue
+                except Undecodable:
+                    continue  # of no run; if it had been one of ours, the seq has a gap and the chain is broken
+                if event.aggregate == link.run_id:
+                    yield Recorded(record, event)
+                    if event.seq == link.until_seq:
+                        return
+
+    async def _window(self, start: int, end: int) -> list[LogRecord]:
+        found: list[LogRecord] = []
+        async with await self._ranges.read(self.topic, self.partition, start, end) as chunks:
+            async for chunk in chunks:
+                found += chunk
+        return found
+
+    async def lineage(self, link: Link, first: RawEvent) -> list[Link]:
+        """The run and all it goes on with, oldest first. Raises BrokenHistory when one is not where it should be."""
+        links = [link]
+        place = origin_of(self._codec.decode(first.value).record)
+        while place is not None:
+            if len(links) > MAX_CHAIN:
+                raise BrokenHistory(f"more than {MAX_CHAIN} runs are chained at {place.run_id}")
+            if place.last_offset >= links[-1].first_offset:
+                raise BrokenHistory(f"{links[-1].run_id} says it goes on with a run that lies after it")
+            earlier = link_of(place)
+            place = origin_of(self._codec.decode((await self._first(earlier)).value).record)
+            links.append(earlier)
+        return links[::-1]
+
+    async def first(self, link: Link, *, term: int | None = None) -> RawEvent | None:
+        """The first accepted event of the run there; None when there is none."""
+        async with aclosing(self.accepted(link, term=term)) as found:
+            async for recorded in found:
+                return recorded.event
+        return None
+
+    async def _first(self, link: Link) -> RawEvent:
+        found = await self.first(link)
+        if found is not None:
+            return found
+        raise BrokenHistory(
+            f"the run {link.run_id}, which another goes on with, is not at offset {link.first_offset} of "
+            f"{self.topic}/{self.partition}: the log is not whole"
+        )
+
+
+async def folded(
+    log: RunLog,
+    links: Sequence[Link],
+    *,
+    codec: Codec,
+    to_seq: int = 0,
+    through_bytes: bool = True,
+    tally: Tally | None = None,
+    seen: Callable[[Link, Recorded, Entry | None], None] = lambda link, recorded, entry: None,
+) -> Replayed:
+    """The newest run of a lineage, folded up to `to_seq` (0: all) with what it goes on with; its timeline is kept.
+
+    Drift of an earlier run is drift of this one. `seen` is told every event. Raises Transient.
+    """
+    before: Replayed | None = None
+    drift: list[str] = []
+    first_drift_seq = 0
+    for link in links:
+        is_newest = link is links[-1]
+        wanted = replace(link, until_seq=to_seq) if is_newest and to_seq else link
+        history = () if before is None else before.history
+        folding = Folding(link.run_id, history=history, codec=codec, through_bytes=through_bytes)
+        entries: list[Entry] = []
+        async with aclosing(log.accepted(wanted, tally=tally if is_newest else None)) as found:
+            async for recorded in found:
+                entry = folding.take(recorded.event)
+                seen(link, recorded, entry)
+                if entry is not None and is_newest:
+                    entries.append(entry)
+                if folding.seq % YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
+        if link.digest and (folding.seq, folding.tail.hex()) != (link.until_seq, link.digest):
+            folding.differs(
+                folding.seq, f"it is at seq {folding.seq}, not at the event {link.until_seq} that was forked"
+            )
+        before = folding.result(tuple(entries))
+        drift += before.drift if is_newest else [f"{link.run_id}: {sentence}" for sentence in before.drift]
+        first_drift_seq = first_drift_seq or before.first_drift_seq
+    assert before is not None, "a lineage has at least the run itself"
+    return replace(before, drift=tuple(drift), first_drift_seq=first_drift_seq)
+
+
+def link_of(place: Place) -> Link:
+    """Where a first event says that its run goes on."""
+    is_fork = isinstance(place, ForkPoint)
+    return Link(
+        run_id=place.run_id,
+        first_offset=place.first_offset,
+        end_offset=place.last_offset + 1,
+        until_seq=place.seq if isinstance(place, ForkPoint) else 0,
+        digest=place.digest if isinstance(place, ForkPoint) else "",
+        role="forked" if is_fork else "continued",
+    )
+
+
+def _aggregate(record: LogRecord) -> str:
+    return read_envelope(record.value or b"")[0].aggregate

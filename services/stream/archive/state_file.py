@@ -1,0 +1,234 @@
+"""A state file: every run of an installation or of one tenant, what is paused, and what may be spent, in one file.
+
+The content is one JSON document, laid out in lines so that it can be written and read once through, a line at a time:
+
+    {..., "sections":{                     format, schema_version, when, label, tenant, how far each partition was read
+    "pauses":{"version":1,"entries":[      what is paused wider than a run
+    ...                                    an entry a line, from the second on with a comma before it
+    ]}
+    ,"limits":{...                         limits on spending, with what was spent under them
+    ,"schemas":{...   ,"blobs":{...        Avro schemas of the records; payloads that events refer to, in parts
+    ,"runs":{...                           of each run a head, then its events from seq 1 as they lie in the log
+    },"counts":{...},"sha256":"..."}       the hash of all lines before this one
+
+Runs come in the order of their first events within a partition, so a run that others refer to comes before them. On
+disk and on the wire it is gzip; the plain document is read as well. A file without its last line was cut short, one
+with another hash was altered; whoever reads it is told before anything is done with it.
+
+Before: state_gathering.py. After: state_reading.py, services/application/transfer/state_files.py.
+Not chosen: bundles of runs in a zip (its directory is at the end, so nothing could be streamed in), a copy of the
+topics (offsets and terms mean nothing in another cluster, least of all with other partition counts).
+"""
+
+import hashlib
+import json
+import zlib
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from loomlog.schemas.codec import Codec, schema_text
+from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.reader import RawEvent
+from loomlog.services.stream.archive.bundle import BLOB_PART_BYTES, GZIP, BlobPart
+from loomlog.services.stream.archive.file_formats import STATE
+
+FORMAT = STATE
+VERSION = 2
+"""1 had no limits."""
+SUFFIX = ".loomlog-state.gz"
+PAUSES, LIMITS, SCHEMAS, BLOBS, RUNS = "pauses", "limits", "schemas", "blobs", "runs"
+SECTIONS: Mapping[str, int] = {PAUSES: 1, LIMITS: 1, SCHEMAS: 1, BLOBS: 1, RUNS: 1}
+"""The sections in their order, each with its version."""
+SINCE: Mapping[str, int] = {LIMITS: 2}
+"""The version of the file from which on it has a section; the others it always had."""
+OPENS = b',"sections":{\n'
+CLOSES = b"]}\n"
+ENDS = b"},"
+
+
+class BrokenState(Exception):
+    """The file is no state file, was cut short, or was altered. The message says where."""
+
+
+class TooNewState(BrokenState):
+    """A later version of loomlog wrote it."""
+
+
+class UnknownState(BrokenState):
+    """It has a version or a section that never was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateHeader:
+    """What a state file says of itself. `tenant` is empty for all of them."""
+
+    created_at: str
+    """RFC 3339."""
+    label: str
+    tenant: str
+    topic: str
+    reducer_version: int
+    include_history: bool
+    positions: Mapping[str, int]
+    """By partition: the state is that of everything below this offset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedLimit:
+    """What an account may spend in a month, as SetLimit says it, and what was spent or set aside in `month`."""
+
+    scope: str
+    tenant: str
+    scope_id: str
+    soft_tokens: int | None
+    hard_tokens: int | None
+    soft_micros: int | None
+    hard_micros: int | None
+    strict: bool
+    currency: str
+    month: str
+    """UTC, YYYY-MM."""
+    used_tokens: int
+    used_micros: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedRun:
+    """The head of a run; its events follow."""
+
+    run_id: str
+    tenant: str
+    partition: int
+    first_offset: int
+    events: int
+    tail_digest: str
+    """Of its last event, hex."""
+    is_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StatedEvent:
+    """An event of the run whose head came last."""
+
+    event: RawEvent
+
+
+Item = PauseSet | StatedLimit | BlobPart | StatedRun | StatedEvent
+
+
+def sections_of(version: int) -> Mapping[str, int]:
+    """Those of a file of that version."""
+    return {name: known for name, known in SECTIONS.items() if version >= SINCE.get(name, 1)}
+
+
+class StateWriter:
+    """Makes the bytes of a state file piece by piece, in gzip. Sections come in their order, each once."""
+
+    def __init__(self) -> None:
+        self._gzip = zlib.compressobj(level=6, wbits=GZIP)
+        self._hash = hashlib.sha256()
+        self._section = ""
+        self._is_first_entry = True
+        self._counts: dict[str, int] = {}
+        self.sha256 = ""
+        """Of the content, once it is written."""
+
+    def begin(self, header: StateHeader) -> bytes:
+        """Comes first, once."""
+        plain = {field.name: getattr(header, field.name) for field in fields(header)}
+        plain |= {"format": FORMAT, "schema_version": VERSION, "positions": dict(header.positions)}
+        return self._line(_json(plain)[:-1] + OPENS)
+
+    def pause(self, pause: PauseSet) -> bytes:
+        return self._entry(PAUSES, pause.to_avro())
+
+    def limit(self, limit: StatedLimit) -> bytes:
+        return self._entry(LIMITS, {field.name: getattr(limit, field.name) for field in fields(limit)})
+
+    def schema(self, codec: Codec, schema_id: int, value: bytes) -> bytes:
+        """The schema that a record was written with."""
+        _, version = codec.written_as(value)
+        schema = schema_text(version.name, version.version)
+        named = {"id": schema_id, "name": version.name, "version": version.version, "schema": schema}
+        return self._entry(SCHEMAS, named)
+
+    def blob(self, ref: BlobRef, data: bytes) -> Iterator[bytes]:
+        """A payload, whole."""
+        for at in range(0, max(len(data), 1), BLOB_PART_BYTES):
+            is_last = at + BLOB_PART_BYTES >= len(data)
+            part = b64encode(data[at : at + BLOB_PART_BYTES]).decode()
+            yield self._entry(BLOBS, {**ref.to_avro(), "last": is_last, "data": part})
+
+    def run(self, run: StatedRun) -> bytes:
+        plain = {field.name: getattr(run, field.name) for field in fields(run)}
+        return self._entry(RUNS, {"kind": "run", **plain})
+
+    def event(self, offset: int, value: bytes) -> bytes:
+        """An event of the run whose head came last."""
+        return self._entry(RUNS, {"kind": "event", "offset": offset, "value": b64encode(value).decode()})
+
+    def end(self) -> bytes:
+        """Comes last, once; sections that nothing was in are written empty."""
+        out = self._through("")
+        self.sha256 = self._hash.hexdigest()
+        last = _json({"counts": self._counts, "sha256": self.sha256})
+        return out + self._line(ENDS + last[1:] + b"\n") + self._gzip.flush()
+
+    def rewrite(self, document: Mapping[str, Any]) -> Iterator[bytes]:
+        """The file of a document that somebody had parsed; its hash is kept, not made anew. Raises BrokenState."""
+        try:
+            sections, counts, sha256 = document["sections"], document["counts"], document["sha256"]
+            head = {name: value for name, value in document.items() if name not in ("sections", "counts", "sha256")}
+            yield self._line(_json(head)[:-1] + OPENS)
+            for name, section in sections.items():
+                yield self._line(self._opening(name, section["version"]))
+                self._is_first_entry = True
+                for entry in section["entries"]:
+                    yield self._line(self._listed(entry))
+                yield self._line(CLOSES)
+            last = _json({"counts": counts, "sha256": sha256})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise BrokenState(f"the document is not that of a state: {type(error).__name__} {error}") from error
+        yield self._line(ENDS + last[1:] + b"\n") + self._gzip.flush()
+
+    def _entry(self, section: str, value: Mapping[str, Any]) -> bytes:
+        out = self._through(section)
+        self._counts[section] = self._counts.get(section, 0) + 1
+        return out + self._line(self._listed(value))
+
+    def _listed(self, value: Mapping[str, Any]) -> bytes:
+        comma = b"" if self._is_first_entry else b","
+        self._is_first_entry = False
+        return comma + _json(value) + b"\n"
+
+    def _through(self, section: str) -> bytes:
+        """Closes and opens sections until that one is open; with none, until all are closed."""
+        out = b""
+        names = list(SECTIONS)
+        while self._section != section or not section:
+            if self._section:
+                out += self._line(CLOSES)
+            at = names.index(self._section) + 1 if self._section else 0
+            if at == len(names):
+                assert not section, f"the section {section} comes too late"
+                return out
+            self._section = names[at]
+            out += self._line(self._opening(names[at], SECTIONS[names[at]]))
+            self._is_first_entry = True
+        return out
+
+    def _opening(self, name: str, version: int) -> bytes:
+        comma = b"" if name == next(iter(SECTIONS)) else b","
+        return comma + _json(name) + b':{"version":' + _json(version) + b',"entries":[\n'
+
+    def _line(self, line: bytes) -> bytes:
+        if not line.startswith(ENDS):
+            self._hash.update(line)
+        return self._gzip.compress(line)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()

@@ -1,0 +1,243 @@
+"""Reads a state file, gzip or plain, once through and a line at a time, and checks it on the way.
+
+    check_digest    the lines are those the last one speaks of; nothing is looked into
+    StateReader     the items, in their order: pauses, payloads, runs with their events
+
+Everything wrong is a BrokenState that says where. Before: statefile.py. After: state_checking.py, restoring.py.
+"""
+
+import gzip
+import hashlib
+import json
+import zlib
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from types import UnionType
+from typing import IO, Any
+
+from loomlog.schemas.codec import Codec, Undecodable, peek
+from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.reader import RawEvent
+from loomlog.services.stream.archive.bundle import LINE_MAX, BlobPart
+from loomlog.services.stream.archive.file_formats import other_file
+from loomlog.services.stream.archive.state_file import (
+    BLOBS,
+    CLOSES,
+    ENDS,
+    FORMAT,
+    LIMITS,
+    OPENS,
+    PAUSES,
+    SCHEMAS,
+    SECTIONS,
+    VERSION,
+    BrokenState,
+    Item,
+    StatedEvent,
+    StatedLimit,
+    StatedRun,
+    StateHeader,
+    TooNewState,
+    UnknownState,
+    sections_of,
+)
+
+GZIP_MAGIC = b"\x1f\x8b"
+LIMIT_FIELDS: Mapping[str, type | UnionType] = {
+    "scope": str,
+    "tenant": str,
+    "scope_id": str,
+    "soft_tokens": int | None,
+    "hard_tokens": int | None,
+    "soft_micros": int | None,
+    "hard_micros": int | None,
+    "strict": bool,
+    "currency": str,
+    "month": str,
+    "used_tokens": int,
+    "used_micros": int,
+}
+RUN_FIELDS: Mapping[str, type] = {
+    "run_id": str,
+    "tenant": str,
+    "partition": int,
+    "first_offset": int,
+    "events": int,
+    "tail_digest": str,
+    "is_over": bool,
+}
+
+
+class StateReader:
+    """Goes through a state file once. Making one reads the first line; iterating gives the items and checks the rest.
+
+    Raises BrokenState. `codec` can read the events as soon as their schemas came by.
+    """
+
+    def __init__(self, file: IO[bytes], *, bytes_max: int = 0) -> None:
+        """`bytes_max`: most bytes of all lines together, for files of strangers; 0 for no bound."""
+        self.codec = Codec.of_others()
+        self.sha256 = ""
+        """Of the content, once it was read to its end."""
+        self._lines: IO[bytes] = plain(file)
+        self._hash = hashlib.sha256()
+        self._left = bytes_max or None
+        self._number = 0
+        self._counts: dict[str, int] = {}
+        self.header, self._version = _header(self._next())
+
+    def __iter__(self) -> Iterator[Item]:
+        for name, known in sections_of(self._version).items():
+            self._check_section(self._next(), name, known)
+            is_first = True
+            while (line := self._next()) != CLOSES:
+                if not is_first:
+                    if not line.startswith(b","):
+                        raise BrokenState(f"line {self._number}: expected a comma and an entry of {name}")
+                    line = line[1:]
+                is_first = False
+                self._counts[name] = self._counts.get(name, 0) + 1
+                try:
+                    item = self._item(name, self._object(line))
+                except (KeyError, TypeError, ValueError, NotBase64, Undecodable) as error:
+                    raise BrokenState(f"line {self._number}: {type(error).__name__}: {error}") from error
+                if item is not None:
+                    yield item
+        self._check_end(self._next(may_end=True))
+
+    def skip(self) -> bool:
+        """Passes over a line, unread. True for the last one, whose hash and place are checked."""
+        line = self._next(may_end=True)
+        if not line.startswith(ENDS):
+            return False
+        self._check_digest(line)
+        return True
+
+    def _item(self, section: str, entry: Mapping[str, Any]) -> Item | None:
+        if section == PAUSES:
+            return PauseSet.from_avro(entry)
+        if section == LIMITS:
+            return StatedLimit(**{name: _typed(entry, name, kind) for name, kind in LIMIT_FIELDS.items()})
+        if section == SCHEMAS:
+            self.codec.learn(entry["id"], entry["name"], entry["version"], entry["schema"])
+            return None
+        if section == BLOBS:
+            data = b64decode(entry["data"], validate=True)
+            return BlobPart(ref=BlobRef.from_avro(entry), data=data, is_last=entry["last"])
+        if entry["kind"] == "run":
+            return StatedRun(**{name: _typed(entry, name, kind) for name, kind in RUN_FIELDS.items()})
+        value = b64decode(entry["value"], validate=True)
+        found = peek(value)
+        return StatedEvent(
+            RawEvent(_typed(entry, "offset", int), found.schema_id, found.term, found.seq, found.aggregate, value)
+        )
+
+    def _check_section(self, line: bytes, name: str, known: int) -> None:
+        opening = self._object(b"{" + line.strip().removeprefix(b",") + b"]}}")
+        found = next(iter(opening), "")
+        if found not in SECTIONS:
+            raise UnknownState(f"line {self._number}: the section {found[:80]!r} is not known to this loomlog")
+        if found != name:
+            raise BrokenState(f"line {self._number}: the section {found}, expected {name}")
+        _check_version(f"the section {name}", opening[name].get("version"), known)
+
+    def _check_end(self, line: bytes) -> None:
+        if not line.startswith(ENDS):
+            raise BrokenState(f"line {self._number}: expected the end of the document")
+        last = self._check_digest(line)
+        if last.get("counts") != self._counts:
+            raise BrokenState(f"the last line counts {last.get('counts')}, the file has {self._counts}")
+
+    def _check_digest(self, line: bytes) -> Mapping[str, Any]:
+        """The last line, which nothing follows."""
+        last = self._object(b"{" + line.removeprefix(ENDS))
+        if last.get("sha256") != self.sha256:
+            raise BrokenState(f"the lines hash to {self.sha256}, the last one says {last.get('sha256')}: altered")
+        try:
+            more = self._lines.read(1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise BrokenState(f"after the last line: {error}") from error
+        if more:
+            raise BrokenState("there is something after the last line")
+        return last
+
+    def _object(self, line: bytes) -> Mapping[str, Any]:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise BrokenState(f"line {self._number} is not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise BrokenState(f"line {self._number} is not an entry of a state file")
+        return found
+
+    def _next(self, *, may_end: bool = False) -> bytes:
+        self._number += 1
+        try:
+            line = self._lines.readline(LINE_MAX + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise BrokenState(f"line {self._number}: no state file, or cut short: {error}") from error
+        if not line.endswith(b"\n"):
+            why = f"is longer than {LINE_MAX} bytes" if len(line) > LINE_MAX else "is missing: the file was cut short"
+            raise BrokenState(f"line {self._number} {why}")
+        if self._left is not None:
+            self._left -= len(line)
+            if self._left < 0:
+                raise BrokenState("the file is larger than what is taken here")
+        if may_end and line.startswith(ENDS):
+            self.sha256 = self._hash.hexdigest()
+        else:
+            self._hash.update(line)
+        return line
+
+
+def check_digest(file: IO[bytes], *, bytes_max: int = 0) -> None:
+    """Reads the lines without looking into them. Raises BrokenState when they are not those the last one speaks of.
+
+    So whatever is found in them afterwards was written so, and not damaged.
+    """
+    reader = StateReader(file, bytes_max=bytes_max)
+    while not reader.skip():
+        pass
+
+
+def plain(file: IO[bytes]) -> IO[bytes]:
+    """The document, from a file with or without gzip around it; `file` is read from its beginning."""
+    file.seek(0)
+    is_gzip = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    file.seek(0)
+    return gzip.GzipFile(fileobj=file, mode="rb") if is_gzip else file  # type: ignore[return-value]  # reads alike
+
+
+def _header(line: bytes) -> tuple[StateHeader, int]:
+    """What the first line says, and the version it is written in."""
+    if other := other_file(line, FORMAT):
+        raise BrokenState(f"it is {other}")
+    try:
+        found = json.loads(line.removesuffix(OPENS) + b"}")
+    except (ValueError, RecursionError) as error:
+        raise BrokenState("the first line does not say that this is a state of loomlog") from error
+    if not line.endswith(OPENS) or not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise BrokenState("the first line does not say that this is a state of loomlog")
+    _check_version("the file", found.get("schema_version"), VERSION)
+    try:
+        header = StateHeader(**{field.name: found[field.name] for field in fields(StateHeader)})
+    except KeyError as error:
+        raise BrokenState(f"the first line lacks {error}") from error
+    return header, found["schema_version"]
+
+
+def _check_version(what: str, found: Any, known: int) -> None:
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise UnknownState(f"{what} has the version {found!r}, which never was")
+    if found > known:
+        raise TooNewState(f"{what} has version {found}, this loomlog reads up to {known}: use a newer one")
+
+
+def _typed(entry: Mapping[str, Any], name: str, kind: type | UnionType) -> Any:
+    value = entry[name]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{name} is {str(value)[:80]!r}, expected {getattr(kind, '__name__', kind)}")
+    return value

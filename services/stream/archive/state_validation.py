@@ -1,0 +1,192 @@
+"""Checks a state file from its first line to its last, before anything of it is told.
+
+First the digest of the whole, without looking into it; then the counts, the hash of every payload, and of every run
+that its events are dense, chained, legal and those its head promises. Nothing is kept but the run that is being folded,
+so a file may be larger than memory; of sealed content the ids of its keys are remembered, which are not in the file,
+and of payloads in clear their hashes.
+
+Before: state_reading.py. After: services/application/transfer/restore.py, the command line.
+"""
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import IO
+
+from loomlog.connectors.crypto.content_encryption import key_ids_in
+from loomlog.schemas.generated.run_events import RunStarted
+from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.schemas.ids import ID_PATTERN
+from loomlog.services.core.pauses import WrongPause, check
+from loomlog.services.core.run.history.replay import Folding
+from loomlog.services.core.run.lifecycle.event_import import is_import
+from loomlog.services.core.run.lifecycle.fork import is_hearsay, origin_of
+from loomlog.services.core.run.state import Ended, Refused
+from loomlog.services.families.budget.decide import wrong_account
+from loomlog.services.stream.archive.bundle import BlobPart
+from loomlog.services.stream.archive.state_file import BrokenState, StatedEvent, StatedLimit, StatedRun, StateHeader
+from loomlog.services.stream.archive.state_reader import StateReader, check_digest
+from loomlog.services.stream.encryption.content_fields import is_in_clear, payloads_told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedRun:
+    """A run with encrypted content. `key_ids`: of what was said in it and in what it goes on with."""
+
+    is_over: bool
+    key_ids: frozenset[str]
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckedState:
+    """What is in a file that holds."""
+
+    header: StateHeader
+    sha256: str = ""
+    runs: int = 0
+    live_runs: int = 0
+    events: int = 0
+    pauses: int = 0
+    limits: int = 0
+    blobs: int = 0
+    sealed: dict[str, SealedRun] = field(default_factory=dict)
+    """By run id; runs in clear are not in it."""
+    runs_in_clear: int = 0
+    """Those in which anything was said in clear."""
+    first_in_clear: str = ""
+    hearsay: set[str] = field(default_factory=set)
+    """Runs that were imported there and not restored: what they say of themselves was hearsay there already."""
+    half_told: set[str] = field(default_factory=set)
+    """Runs that were being taken in there when the file was written: not all of them is in it."""
+
+
+def check_state(file: IO[bytes], *, bytes_max: int = 0) -> CheckedState:
+    """Reads the file from its beginning to its end. Raises BrokenState.
+
+    `bytes_max`: most bytes of all lines together; 0 for no bound.
+    """
+    check_digest(file, bytes_max=bytes_max)
+    reader = StateReader(file, bytes_max=bytes_max)
+    found = CheckedState(header=reader.header)
+    tenant = reader.header.tenant
+    blob = hashlib.sha256()
+    keys_of_blobs: dict[str, set[str]] = {}
+    blobs_in_clear: set[str] = set()
+    current: _Run | None = None
+    for item in reader:
+        match item:
+            case PauseSet():
+                found.pauses += 1
+                _check_pause(item, tenant)
+            case StatedLimit():
+                found.limits += 1
+                _check_limit(item, tenant)
+            case BlobPart():
+                blob.update(item.data)
+                if key_ids := _key_ids_in(item.data):
+                    keys_of_blobs.setdefault(item.ref.sha256, set()).update(key_ids)
+                if item.is_last:
+                    found.blobs += 1
+                    if item.ref.sha256 not in keys_of_blobs:
+                        blobs_in_clear.add(item.ref.sha256)
+                    if blob.hexdigest() != item.ref.sha256:
+                        raise BrokenState(f"the payload {item.ref.sha256} hashes to {blob.hexdigest()}: altered")
+                    blob = hashlib.sha256()
+            case StatedRun():
+                if current is not None:
+                    current.check_end(found)
+                current = _Run(item, reader, keys_of_blobs, blobs_in_clear)
+                if tenant and item.tenant != tenant:
+                    raise BrokenState(f"{item.run_id} belongs to another tenant than the file")
+                found.runs += 1
+                found.live_runs += not item.is_over
+            case StatedEvent():
+                if current is None:
+                    raise BrokenState("an event comes before the first run")
+                found.events += 1
+                current.take(item)
+    if current is not None:
+        current.check_end(found)
+    found.sha256 = reader.sha256
+    return found
+
+
+class _Run:
+    """The run that is being folded. What it goes on with is left out: which events are legal does not depend on it."""
+
+    def __init__(
+        self,
+        head: StatedRun,
+        reader: StateReader,
+        keys_of_blobs: Mapping[str, set[str]],
+        blobs_in_clear: Collection[str],
+    ) -> None:
+        if not ID_PATTERN.match(head.run_id):
+            raise BrokenState(f"the file names a run {head.run_id[:80]!r}, which is no id")
+        self._head = head
+        self._folding = Folding(head.run_id, codec=reader.codec, through_bytes=False)
+        self._keys_of_blobs = keys_of_blobs
+        self._blobs_in_clear = blobs_in_clear
+        self._key_ids: set[str] = set()
+        self._origin = ""
+        self._in_clear = False
+        self._is_restored = False
+
+    def take(self, item: StatedEvent) -> None:
+        entry = self._folding.take(item.event)
+        if self._folding.drift:
+            raise BrokenState(f"{self._head.run_id}: {self._folding.drift[0]}")
+        if entry is None or entry.tenant != self._head.tenant:
+            raise BrokenState(f"{self._head.run_id}: an event belongs to another tenant than the run")
+        self._key_ids |= _key_ids_in(item.event.value)
+        self._in_clear = self._in_clear or is_in_clear(entry.event)
+        if self._keys_of_blobs or self._blobs_in_clear:
+            for sha256 in payloads_told(entry.event):
+                self._key_ids |= self._keys_of_blobs.get(sha256, set())
+                self._in_clear = self._in_clear or sha256 in self._blobs_in_clear
+        if isinstance(entry.event, RunStarted):
+            self._is_restored = not is_hearsay(entry.event)
+            if (before := origin_of(entry.event)) is not None:
+                self._origin = before.run_id
+
+    def check_end(self, found: CheckedState) -> None:
+        """Raises BrokenState when it is not what its head says; `found` then knows what is to be known of it."""
+        head, folding = self._head, self._folding
+        if (head.events, head.tail_digest) != (folding.seq, folding.tail.hex()):
+            raise BrokenState(f"{head.run_id} has {folding.seq} events, not the {head.events} that its head promises")
+        if isinstance(folding.state, Refused) or head.is_over != isinstance(folding.state, Ended):
+            raise BrokenState(f"{head.run_id} is {type(folding.state).__name__}, which its head does not say")
+        if is_import(folding.state):
+            if not self._is_restored:
+                found.hearsay.add(head.run_id)
+            if not head.is_over:
+                found.half_told.add(head.run_id)
+        before = found.sealed.get(self._origin)
+        key_ids = self._key_ids if before is None else self._key_ids | before.key_ids
+        if key_ids:
+            found.sealed[head.run_id] = SealedRun(is_over=head.is_over, key_ids=frozenset(key_ids))
+        if self._in_clear:
+            found.runs_in_clear += 1
+            found.first_in_clear = found.first_in_clear or head.run_id
+
+
+def _key_ids_in(data: bytes) -> set[str]:
+    """Tokens are ASCII, so they are found in any record or payload without reading it."""
+    return key_ids_in(data.decode("latin-1"))
+
+
+def _check_pause(pause: PauseSet, tenant: str) -> None:
+    try:
+        check(pause.scope, pause.tenant, pause.agent)
+    except WrongPause as error:
+        raise BrokenState(f"a pause: {error}") from error
+    if tenant and pause.tenant != tenant:
+        raise BrokenState("a pause reaches beyond the tenant of the file")
+
+
+def _check_limit(limit: StatedLimit, tenant: str) -> None:
+    wrong = wrong_account(limit.scope, limit.tenant, limit.scope_id)
+    if wrong:
+        raise BrokenState(f"a limit: {wrong}")
+    if tenant and limit.tenant != tenant:
+        raise BrokenState("a limit reaches beyond the tenant of the file")

@@ -1,0 +1,104 @@
+"""What the owners of a process share, what a family keeps for each partition, and what is counted.
+
+Before: a service's main makes the Workplace and says how a Desk is made. After: owner.py and tenure.py work with both.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord
+from loomlog.schemas.codec import Codec
+from loomlog.services.stream.dead_letters import DeadLetters
+from loomlog.services.stream.effect_calls import Calls
+from loomlog.services.stream.family import Family, Topics
+from loomlog.services.stream.histogram import SECONDS, Distribution
+from loomlog.services.stream.partition.ended_aggregates import Past
+from loomlog.services.stream.partition.partition import Aggregate, Partition, Watcher
+from loomlog.services.stream.snapshots.snapshots import Snapshots
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A command made ready. `order` is called at the moment of deciding, so that it sees what is live then.
+
+    `aggregate` None: the command has no place any more (its run is over or never was) and is done with.
+    """
+
+    aggregate: Aggregate | None
+    order: Callable[[], Any] | None = None
+    cause_id: str = ""
+    despite_quarantine: bool = False
+    """The order is one for aggregates that stand still."""
+
+
+class Desk(Watcher, Protocol):
+    """What a family keeps for each partition it owns: it watches decisions and turns commands into orders."""
+
+    @property
+    def issued_until_ms(self) -> int:
+        """No aggregate that is over is known to have been ordered after this, by the clock of who ordered it."""
+        ...
+
+    def prepare(self, record: LogRecord, command: Any, partition: Partition) -> Prepared | Awaitable[Prepared]:
+        """At once when nothing has to be looked up, otherwise to be awaited. Raises OutsideError when it cannot be."""
+        ...
+
+    def carry_out(
+        self, aggregate: Aggregate, effect: Any, state: Any, partition: Partition
+    ) -> Sequence[Prepared] | Awaitable[Sequence[Prepared]]:
+        """A local effect of the aggregate, in that state, as orders to aggregates of the partition.
+
+        To be awaited when something has to be looked up; raises OutsideError then, and is asked again.
+        """
+        ...
+
+    def closed(self) -> None:
+        """The partition is not held any more; nothing of this desk is asked again."""
+
+    def standing(self, aggregate: Aggregate) -> Any:
+        """The order that something wider than the aggregate gives it now, obeyed already or not; None without one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workplace:
+    """What every owner of a process shares."""
+
+    family: Family
+    codec: Codec
+    topics: Topics
+    appender: LogAppender
+    ranges: LogRanges
+    snapshots: Snapshots
+    past: Past
+    dead_letters: DeadLetters
+    calls: Calls
+    desk: Callable[[int, int, int, int], Desk]
+    """Makes the family's desk for (partition, term, known_since_ms, forgotten_until): aggregates that ended before that
+    time and below that offset are in the index only."""
+    clock_ms: Callable[[], int]
+    name: str
+    """Name of this process in Claims and logs."""
+    lifeline: str = ""
+    """By which others learn of its death; empty: they do not."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """Counts since the start of the process."""
+
+    claims_for: Counter[str] = field(default_factory=Counter)
+    """Partitions taken, by the reason."""
+    fenced: int = 0
+    unknown_outcomes: int = 0
+    commands: int = 0
+    refused_records: int = 0
+    quarantined: int = 0
+    stale_records: int = 0
+    take_over_s: Distribution = field(default_factory=lambda: Distribution(SECONDS))
+
+    @property
+    def claims(self) -> int:
+        return self.claims_for.total()

@@ -1,0 +1,187 @@
+"""Which parts of a request, and of what is told of a run, are user content. What is not named here stays readable: ids,
+names, roles, limits, reasons.
+
+Before: a client's request in services/commands, a command of a microservice in services/runtime. After: the log.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from loomlog.connectors.crypto.content_encryption import is_token
+from loomlog.connectors.protocols import LogRecord
+from loomlog.schemas.codec import Codec, Record, Undecodable
+from loomlog.schemas.generated.run_commands import (
+    Command,
+    ForkRun,
+    ImportRun,
+    PostInput,
+    ResolveCall,
+    ResolveInterruption,
+    StartRun,
+)
+from loomlog.schemas.generated.run_events import (
+    ChildrenPlanned,
+    ContextCompacted,
+    InputReceived,
+    InterruptionClosed,
+    InterruptionOpened,
+    ModelReplied,
+    PersonNotified,
+    RunStarted,
+    TurnCancelled,
+)
+from loomlog.schemas.generated.values import ContentBlock, Segment
+from loomlog.services.stream.archive.bundle import blob_refs
+from loomlog.services.stream.encryption.subject_keys import Seal, SubjectKeys
+
+WithContent = StartRun | ForkRun | PostInput | ResolveCall | ResolveInterruption
+"""Commands that bring content. Results that are handed over were sealed by whoever got them; an import keeps the bytes
+it had, because the hash of its history is over them: where there is a key, one in clear is refused (is_in_clear)."""
+
+
+def sealed_segments(segments: Iterable[Segment], seal: Seal) -> tuple[Segment, ...]:
+    """Texts and images; a block whose payload is in the blob store already stays as it is."""
+    return tuple(replace(one, content=tuple(_sealed_block(block, seal) for block in one.content)) for one in segments)
+
+
+def sealed_values(values: Mapping[str, str], seal: Seal) -> dict[str, str]:
+    return {name: seal(value, False) for name, value in values.items()}
+
+
+def sealed_untrusted(values: Mapping[str, str], seal: Seal) -> dict[str, str]:
+    return {name: seal(value, True) for name, value in values.items()}
+
+
+def sealed_command(command: WithContent, seal: Seal) -> WithContent:
+    """The command without a word in clear."""
+    match command:
+        case StartRun():
+            return replace(
+                command,
+                prompt=seal(command.prompt, False),
+                segments=sealed_segments(command.segments, seal),
+                metadata=sealed_values(command.metadata, seal),
+                payload_metadata=sealed_untrusted(command.payload_metadata, seal),
+                parent_context=sealed_values(command.parent_context, seal),
+            )
+        case ForkRun():
+            return replace(
+                command, prompt=seal(command.prompt, False), segments=sealed_segments(command.segments, seal)
+            )
+        case PostInput():
+            return replace(command, text=seal(command.text, False))
+        case ResolveCall():
+            return replace(command, result=seal(command.result, False))
+        case ResolveInterruption():
+            return replace(command, answer=seal(command.answer, False))
+
+
+def texts_in(command: Command) -> list[str]:
+    """The content of a command; none when it brings none."""
+    match command:
+        case StartRun():
+            said = [command.prompt, *_texts(command.segments)]
+            given = (command.metadata, command.payload_metadata, command.parent_context)
+            return [*said, *(value for values in given for value in values.values())]
+        case ForkRun():
+            return [command.prompt, *_texts(command.segments)]
+        case PostInput():
+            return [command.text]
+        case ResolveCall():
+            return [command.result]
+        case ResolveInterruption():
+            return [command.answer]
+        case _:
+            return []
+
+
+def texts_told(event: Record) -> list[str]:
+    """What persons and models have said in an event.
+
+    Results of tools are left out: they are sealed where the reply that asked for them is, and older logs have in clear
+    what the core says instead of one.
+    """
+    match event:
+        case RunStarted():
+            given = (event.metadata, event.payload_metadata, event.parent_context)
+            return [*_texts(event.segments), *(value for values in given for value in values.values())]
+        case InputReceived() | TurnCancelled():
+            return [event.text]
+        case ModelReplied():
+            said = [event.text, event.reasoning, event.reasoning_signature]
+            return [*said, *(call.input for call in event.tool_calls)]
+        case ContextCompacted():
+            return [event.summary]
+        case InterruptionOpened():
+            return [event.question, event.context, *event.options]
+        case InterruptionClosed():
+            return [event.answer]
+        case PersonNotified():
+            return [event.message, event.context]
+        case ChildrenPlanned():
+            return [event.prompt, *(spawn.prompt for spawn in event.spawns)]
+        case _:
+            return []
+
+
+def is_in_clear(event: Record) -> bool:
+    """Whether anybody can read what was said in it: no key seals it, so no erasure takes it back."""
+    return _any_in_clear(texts_told(event))
+
+
+def payloads_told(event: Record) -> set[str]:
+    """Hashes of the payloads that hold what was said in an event, or what a tool gave. The script of an agent is no
+    content: it is as readable as the rest of its definition.
+    """
+    script = event.definition.code_blob if isinstance(event, RunStarted) else None
+    return {ref.sha256 for ref in blob_refs(event) if ref != script}
+
+
+def letters_value(
+    keys: SubjectKeys, codec: Codec, commands_topic: str, *, never: str = ""
+) -> Callable[[LogRecord], bytes | None]:
+    """The value of a record as a dead letter may hold it, which is kept for a year: without a word in clear.
+
+    A start in clear is sealed when its subject has a key. Otherwise it stays in its topic alone, which keeps it for 14
+    days, as do every other command in clear, a run that is told here in clear, and what nobody can read; the letter
+    says where it lies. So does every record of the topic `never`: it holds content that nobody seals.
+    """
+
+    def kept(record: LogRecord) -> bytes | None:
+        if record.topic == never:
+            return None
+        if record.topic != commands_topic or record.value is None:
+            return record.value
+        try:
+            command = codec.decode(record.value).record
+        except Undecodable:
+            return None
+        try:
+            told = [codec.decode(value).record for value in command.events] if isinstance(command, ImportRun) else []
+        except Undecodable:
+            return None
+        if not _any_in_clear(texts_in(command)) and not any(map(is_in_clear, told)):
+            return record.value
+        if not isinstance(command, StartRun):
+            return None
+        tenant = command.envelope.tenant
+        sealer = keys.at_hand(tenant, command.user_id)
+        if sealer is None:
+            return None
+        return codec.encode(sealed_command(command, keys.unsealed(tenant, command.user_id, sealer)))
+
+    return kept
+
+
+def _any_in_clear(texts: Iterable[str]) -> bool:
+    """A token among words in clear seals nothing of them."""
+    return any(text and not is_token(text) for text in texts)
+
+
+def _sealed_block(block: ContentBlock, seal: Seal) -> ContentBlock:
+    # As in the core: what is not known to be trusted is not.
+    return replace(block, text=seal(block.text, block.type != "trusted-text"), data=seal(block.data, False))
+
+
+def _texts(segments: Iterable[Segment]) -> list[str]:
+    return [text for segment in segments for block in segment.content for text in (block.text, block.data)]

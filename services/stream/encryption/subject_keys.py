@@ -1,0 +1,371 @@
+"""The data keys of a process: reads loom.subject.keys whole, then follows it; makes, wraps anew and erases.
+
+Every process that sees user content keeps one: a runtime, and the command layer. A key is used only after it was read
+back from the log, so that no content is ever sealed by a key nobody has. Erasing appends the erasure and, in the same
+batch, empties the records of the keys, so that compaction takes them off the disk; the erasure has a key of its own and
+stays. Every process drops the key when its tail comes by, and then shows what it sealed as erased.
+
+Before: connectors/crypto/content_encryption.py has the ciphers, services/core/subjects.py the rule. After:
+services/runtime and services/commands seal what comes in and open what goes out; everything between holds tokens only.
+"""
+
+import asyncio
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from loomlog.connectors.crypto.content_encryption import (
+    TOKEN,
+    DataKey,
+    KeyEncryptionKeys,
+    Random,
+    Unsealable,
+    has_tokens,
+    is_token,
+    key_ids_in,
+    new_data_key,
+)
+from loomlog.connectors.errors import Permanent, Transient, UnknownOutcome
+from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, Outgoing
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.generated.stream_records import SubjectErased, SubjectKeyMade
+from loomlog.services.core.subjects import Erasure, SubjectTable
+
+log = logging.getLogger(__name__)
+
+PARTITION = 0
+"""The topic has one, so that everybody sees one order."""
+POLL_S = 1.0
+OPEN_KEYS_MAX = 10_000
+"""Unwrapped keys kept in memory, latest used; unwrapping one again costs 10 us."""
+SHORT_BYTES = 2_600
+"""Of a text the core keeps 4,000 characters of (limits.ERROR_TEXT_MAX): its token has to fit, with words around it."""
+ERASED = "[erased]"
+"""What is shown of content whose key is erased."""
+UNREADABLE = "[unreadable: its key is not here]"
+"""What is shown of content whose key this installation never had, or that was altered."""
+
+
+class WrongKey(Exception):
+    """The key-encryption key is not the one this log was written with. The text says what to do."""
+
+
+class NewerKey(Transient):
+    """A data key is wrapped by a key-encryption key that this process does not have. The text says what to do."""
+
+
+Seal = Callable[[str, bool], str]
+"""A text and whether it is untrusted, as what goes into the log instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealer:
+    """Seals texts for one subject. Not to be kept: the key may be erased in the next moment."""
+
+    key: DataKey
+    random: Random
+
+    def text(self, text: str) -> str:
+        """Empty stays empty: that there is nothing is no secret."""
+        return self.key.seal(text, self.random) if text else ""
+
+    def untrusted(self, text: str) -> str:
+        """For text that a model is shown fenced."""
+        return self.key.seal(text, self.random, untrusted=True) if text else ""
+
+    def short(self, text: str) -> str:
+        """For reasons and errors, of which the core keeps a beginning only."""
+        data = text.encode()
+        return self.text(text if len(data) <= SHORT_BYTES else data[:SHORT_BYTES].decode(errors="ignore") + " [cut]")
+
+
+async def opened_keys(
+    wrapping: KeyEncryptionKeys | None,
+    codec: Codec,
+    appender: LogAppender,
+    ranges: LogRanges,
+    *,
+    topic: str,
+    clock_ms: Callable[[], int],
+) -> "SubjectKeys | None":
+    """The keys as far as they are in the log; None when content is not encrypted here.
+
+    Raises Transient, and WrongKey when the key-encryption key is wrong, or missing although there are data keys.
+    """
+    if wrapping is None:
+        if await ranges.end_offset(topic, PARTITION) > 0:
+            raise WrongKey(
+                f"LOOMLOG_ENCRYPTION_KEY is not set, and {topic} has data keys: content of this log is encrypted, and "
+                "nobody could read it or add to it"
+            )
+        return None
+    keys = SubjectKeys(codec, appender, ranges, wrapping, topic=topic, clock_ms=clock_ms)
+    await keys.catch_up()
+    keys.check()
+    return keys
+
+
+class SubjectKeys:
+    """See the module. `random` gives bytes nobody can guess."""
+
+    def __init__(
+        self,
+        codec: Codec,
+        appender: LogAppender,
+        ranges: LogRanges,
+        wrapping: KeyEncryptionKeys,
+        *,
+        topic: str,
+        clock_ms: Callable[[], int],
+        random: Random = os.urandom,
+    ) -> None:
+        self.table = SubjectTable()
+        self.topic = topic
+        self.next_offset = 0
+        self._codec = codec
+        self._appender = appender
+        self._ranges = ranges
+        self._wrapping = wrapping
+        self._clock_ms = clock_ms
+        self._random = random
+        self._open: OrderedDict[str, DataKey] = OrderedDict()
+        self._making = asyncio.Lock()
+
+    # --- reading the topic -------------------------------------------------------------------------------------------
+
+    async def catch_up(self) -> None:
+        """Read everything there is now. Raises Transient."""
+        first = await self._ranges.beginning_offset(self.topic, PARTITION)
+        end = await self._ranges.end_offset(self.topic, PARTITION)
+        self.next_offset = max(self.next_offset, first)
+        if self.next_offset < end:
+            async with await self._ranges.read(self.topic, PARTITION, self.next_offset, end) as chunks:
+                async for chunk in chunks:
+                    self.feed(chunk)
+
+    async def follow(self, tail: LogTail) -> None:
+        """Read on until cancelled; `tail` stands at or before `next_offset`."""
+        tail.seek(PARTITION, self.next_offset)
+        while True:
+            found = await tail.poll(timeout_s=POLL_S)
+            self.feed(found.get(PARTITION, ()))
+
+    def feed(self, records: Iterable[LogRecord]) -> None:
+        """Fold records in offset order; one that nobody can read is left out and said."""
+        for record in records:
+            if record.offset < self.next_offset:
+                continue
+            self.next_offset = record.offset + 1
+            if record.value is None:
+                self.table.removed((record.key or b"").decode(errors="replace"))
+                continue
+            try:
+                change = self._codec.decode(record.value).record
+            except Undecodable as error:
+                log.error("%s offset %d is left out: %s", self.topic, record.offset, error)
+                continue
+            if not isinstance(change, SubjectKeyMade | SubjectErased):
+                log.error("%s offset %d is left out: a %s", self.topic, record.offset, type(change).__name__)
+                continue
+            for key_id in self.table.take(change, record.offset):
+                self._open.pop(key_id, None)
+            if isinstance(change, SubjectKeyMade) and change.key_id in self.table.refused:
+                log.warning("%s offset %d: the erased key %s came back", self.topic, record.offset, change.key_id)
+
+    def check(self) -> None:
+        """Raises WrongKey when keys in the log are not wrapped by what this process was given."""
+        strange = {key.wrapped_by for key in self.table.all_keys()} - set(self._wrapping.keys)
+        if strange:
+            raise WrongKey(
+                f"{self.topic} has data keys wrapped by {', '.join(sorted(strange))}, and LOOMLOG_ENCRYPTION_KEY is "
+                f"{self._wrapping.current}: set the right one, or give the earlier one as "
+                "LOOMLOG_ENCRYPTION_KEY_PREVIOUS"
+            )
+
+    # --- sealing -----------------------------------------------------------------------------------------------------
+
+    def at_hand(self, tenant: str, subject: str) -> Sealer | None:
+        """As `sealer`, without waiting; None when there is no key yet, or none this process can unwrap."""
+        found = self.table.current(tenant, subject)
+        return Sealer(self._data_key(found), self._random) if found is not None and self._is_ours(found) else None
+
+    async def sealer(self, tenant: str, subject: str) -> Sealer:
+        """Seals for that subject; its key is made when it has none.
+
+        Raises Transient, also while another process uses a newer key-encryption key than this one was started with.
+        """
+        found = self.at_hand(tenant, subject)
+        if found is not None:
+            return found
+        async with self._making:
+            await self.catch_up()
+            if self.table.current(tenant, subject) is None:
+                await self._make(tenant, subject)
+            found = self.at_hand(tenant, subject)
+        if found is None and (strange := self.table.current(tenant, subject)) is not None:
+            raise self._newer(strange)
+        if found is None:
+            raise Transient(f"the key of {subject or tenant} could not be written to {self.topic}", kind="unavailable")
+        return found
+
+    def _is_ours(self, key: SubjectKeyMade) -> bool:
+        return key.key_id in self._open or key.wrapped_by in self._wrapping.keys
+
+    def _newer(self, key: SubjectKeyMade) -> NewerKey:
+        return NewerKey(
+            f"the key {key.key_id} is wrapped by {key.wrapped_by}, which this process was not started with: restart it "
+            "with the new LOOMLOG_ENCRYPTION_KEY",
+            kind="unavailable",
+        )
+
+    def unsealed(self, tenant: str, subject: str, sealer: Sealer) -> Seal:
+        """Seals for the subject what is not sealed for it already."""
+
+        def seal(text: str, untrusted: bool) -> str:
+            if self._is_sealed(text, tenant, subject, untrusted=untrusted):
+                return text
+            return sealer.untrusted(text) if untrusted else sealer.text(text)
+
+        return seal
+
+    def _is_sealed(self, text: str, tenant: str, subject: str, *, untrusted: bool) -> bool:
+        if not is_token(text, untrusted=untrusted):
+            return False
+        (key_id,) = key_ids_in(text)
+        key = self.table.key(key_id)
+        return self.table.is_erased(key_id, tenant) if key is None else (key.tenant, key.subject) == (tenant, subject)
+
+    async def _make(self, tenant: str, subject: str) -> None:
+        key = new_data_key(tenant, subject, self._random)
+        try:
+            await self._appender.append(self.topic, PARTITION, [self._record_of(key, self._clock_ms())])
+        except UnknownOutcome as error:
+            log.warning("the outcome of a new key is unknown, the log tells: %s", error)
+        await self.catch_up()
+
+    def _record_of(self, key: DataKey, at_ms: int) -> Outgoing:
+        record = SubjectKeyMade(
+            tenant=key.tenant,
+            subject=key.subject,
+            key_id=key.key_id,
+            wrapped=self._wrapping.wrap(key, self._random),
+            wrapped_by=self._wrapping.current,
+            at_ms=at_ms,
+        )
+        return Outgoing(key=key.key_id.encode(), value=self._codec.encode(record))
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def can_open(self, key_id: str) -> bool:
+        """Whether content sealed by that key can be read by this process."""
+        key = self.table.key(key_id)
+        return key is not None and self._is_ours(key)
+
+    def is_erased(self, key_id: str) -> bool:
+        """Whether nobody will ever read what that key has sealed."""
+        return self.table.key(key_id) is None and self.table.is_known(key_id)
+
+    async def know(self, *texts: str) -> None:
+        """Reads the topic to its end when a text has a token of a key nothing is known of. Raises Transient."""
+        for text in texts:
+            if any(not self.table.is_known(key_id) for key_id in key_ids_in(text)):
+                await self.catch_up()
+                return
+
+    def opened(self, text: str, tenant: str) -> str:
+        """The text with every token of that tenant in it opened, for people."""
+        return self._replaced(text, tenant, for_model=False)
+
+    def opened_for_model(self, text: str, tenant: str) -> str:
+        """As `opened`; untrusted text is escaped for its fence.
+
+        Raises Permanent for what is unreadable and not erased, Transient while a newer key-encryption key is needed.
+        """
+        return self._replaced(text, tenant, for_model=True)
+
+    def _replaced(self, text: str, tenant: str, *, for_model: bool) -> str:
+        if not has_tokens(text):
+            return text
+        parts: list[str] = []
+        end = 0
+        # One pass: what comes out of a token is never looked at for tokens again.
+        for found in TOKEN.finditer(text):
+            shown = self._shown(found[0], found[2], tenant)
+            if for_model:
+                if shown == UNREADABLE:
+                    key = self.table.key(found[2])
+                    if key is not None and not self._is_ours(key):
+                        raise self._newer(key)
+                    raise Permanent(f"content sealed by the key {found[2]} cannot be read here", kind="invalid")
+                shown = shown.replace("<", "&lt;") if found[1] else shown
+            parts += (text[end : found.start()], shown)
+            end = found.end()
+        return "".join((*parts, text[end:]))
+
+    def _shown(self, token: str, key_id: str, tenant: str) -> str:
+        if self.table.is_erased(key_id, tenant):
+            return ERASED
+        key = self.table.key(key_id)
+        if key is None or key.tenant != tenant:
+            return UNREADABLE
+        try:
+            return self._data_key(key).open(token)
+        except Unsealable:
+            return UNREADABLE
+
+    def _data_key(self, key: SubjectKeyMade) -> DataKey:
+        found = self._open.get(key.key_id)
+        if found is None:
+            found = self._wrapping.unwrap(
+                key.wrapped, wrapped_by=key.wrapped_by, key_id=key.key_id, tenant=key.tenant, subject=key.subject
+            )
+            self._open[key.key_id] = found
+            if len(self._open) > OPEN_KEYS_MAX:
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(key.key_id)
+        return found
+
+    # --- the end of a key --------------------------------------------------------------------------------------------
+
+    async def erase(self, tenant: str, subject: str, *, erasure_id: str, reason: str, by: str) -> Erasure:
+        """Destroys every key of the subject; once it returns this process has none of them. Raises UnknownOutcome."""
+        await self.catch_up()
+        earlier = {key_id for erasure in self.table.erasures_of(tenant, subject) for key_id in erasure.record.key_ids}
+        key_ids = tuple(key.key_id for key in self.table.keys_of(tenant, subject))
+        record = SubjectErased(
+            erasure_id=erasure_id,
+            tenant=tenant,
+            subject=subject,
+            key_ids=key_ids,
+            reason=reason,
+            by=by,
+            at_ms=self._clock_ms(),
+        )
+        emptied = [*key_ids, *sorted(earlier & self.table.refused)]
+        offset = await self._appender.append(
+            self.topic,
+            PARTITION,
+            [
+                Outgoing(key=erasure_id.encode(), value=self._codec.encode(record)),
+                *(Outgoing(key=key_id.encode(), value=None) for key_id in emptied),
+            ],
+        )
+        await self.catch_up()
+        return Erasure(record=record, offset=offset)
+
+    async def wrap_anew(self) -> int:
+        """Wraps every data key that an earlier key-encryption key wrapped under the current one; how many.
+
+        Raises Transient, also when a newer one than this process has wrapped one of them; then none is wrapped.
+        """
+        await self.catch_up()
+        old = [key for key in self.table.all_keys() if key.wrapped_by != self._wrapping.current]
+        if (newer := next((key for key in old if key.wrapped_by not in self._wrapping.keys), None)) is not None:
+            raise self._newer(newer)
+        for key in old:
+            await self._appender.append(self.topic, PARTITION, [self._record_of(self._data_key(key), key.at_ms)])
+        await self.catch_up()
+        return len(old)

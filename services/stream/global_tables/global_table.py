@@ -1,0 +1,86 @@
+"""A board: what one small topic says, as far as this process has read.
+
+The topic has one partition, so that everybody sees one order, and is read from its beginning: that needs no snapshot
+and no group. Each board folds it into something of its own (pauses.py, providers.py).
+
+Before: a process appends a record. After: whoever looks at the board, or is told by `changed`.
+"""
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+
+from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail
+from loomlog.schemas.codec import Codec, Record, Undecodable
+
+log = logging.getLogger(__name__)
+
+PARTITION = 0
+POLL_S = 1.0
+
+
+class NotUnderstood(Exception):
+    """A record that says nothing to this board; the text says what was expected."""
+
+
+class Board:
+    """See the module. Whoever inherits it keeps the fold."""
+
+    def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
+        self.topic = topic
+        self.next_offset = 0
+        self.changed = changed
+        self._codec = codec
+        self._grown = asyncio.Event()
+
+    @abstractmethod
+    def take(self, record: Record) -> bool:
+        """Fold one record; whether anything is different now. Raises NotUnderstood."""
+
+    async def catch_up(self, ranges: LogRanges) -> None:
+        """Read everything there is now. Raises Transient."""
+        first = await ranges.beginning_offset(self.topic, PARTITION)
+        end = await ranges.end_offset(self.topic, PARTITION)
+        self.next_offset = max(self.next_offset, first)
+        if self.next_offset < end:
+            async with await ranges.read(self.topic, PARTITION, self.next_offset, end) as chunks:
+                async for chunk in chunks:
+                    self.feed(chunk)
+
+    async def follow(self, tail: LogTail) -> None:
+        """Read on until cancelled; `tail` stands at or before `next_offset`."""
+        tail.seek(PARTITION, self.next_offset)
+        while True:
+            found = await tail.poll(timeout_s=POLL_S)
+            self.feed(found.get(PARTITION, ()))
+
+    async def passed(self, offset: int, *, timeout_s: float) -> bool:
+        """Whether the record at the offset has been folded, now or within the time."""
+        return await self.until(lambda: self.next_offset > offset, timeout_s=timeout_s)
+
+    async def until(self, true: Callable[[], bool], *, timeout_s: float) -> bool:
+        """Whether something is so, now or after a record that is read within the time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not true():
+                    self._grown.clear()
+                    await self._grown.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def feed(self, records: Iterable[LogRecord]) -> None:
+        """Fold records in offset order; one that nobody can read is left out and said."""
+        is_different = False
+        for record in records:
+            if record.offset < self.next_offset:
+                continue
+            self.next_offset = record.offset + 1
+            try:
+                is_different |= self.take(self._codec.decode(record.value or b"").record)
+            except (Undecodable, NotUnderstood) as error:
+                log.error("%s offset %d is left out: %s", self.topic, record.offset, error)
+        self._grown.set()
+        if is_different:
+            self.changed()

@@ -1,0 +1,30 @@
+"""The hooks of a process: reads loom.hook.events whole, then follows it.
+
+A runtime does so before it claims its first partition, so that no call slips past a hook that was registered before;
+the command layer before it takes its first request.
+
+Before: services/application/admin/hooks.py appends. After: services/runtime/tools/hooks.py asks them.
+"""
+
+from loomlog.schemas.codec import Codec, Record
+from loomlog.schemas.generated.stream_records import HookRegistered, HookRemoved
+from loomlog.services.core.hooks import HookTable, WrongHook
+from loomlog.services.stream.global_tables.global_table import Board, NotUnderstood
+
+
+class HookBoard(Board):
+    """What is registered, as far as this process has read."""
+
+    def __init__(self, codec: Codec, topic: str) -> None:
+        super().__init__(codec, topic)
+        self.table = HookTable()
+
+    def take(self, record: Record) -> bool:
+        if not isinstance(record, HookRegistered | HookRemoved):
+            raise NotUnderstood(f"a {type(record).__name__}, expected a HookRegistered or a HookRemoved")
+        before = self.table
+        try:
+            self.table = before.after(record)
+        except WrongHook as error:
+            raise NotUnderstood(str(error)) from error
+        return self.table is not before

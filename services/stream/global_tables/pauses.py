@@ -1,0 +1,34 @@
+"""The pauses of a process: reads loom.control.events whole, then follows it.
+
+Every process that has to obey or to tell pauses keeps one board: a runtime before it claims its first partition, the
+command layer before it takes its first request. The topic is small: a record for each pause and each end of one.
+
+Before: services/application/admin/pauses.py appends. After: host.py obeys, when `changed` is called.
+"""
+
+from collections.abc import Callable
+
+from loomlog.schemas.codec import Codec, Record
+from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.services.core.pauses import PauseTable, WrongPause
+from loomlog.services.stream.global_tables.global_table import PARTITION, Board, NotUnderstood
+
+__all__ = ["PARTITION", "PauseBoard"]
+
+
+class PauseBoard(Board):
+    """What is paused wider than a run, as far as this process has read."""
+
+    def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
+        super().__init__(codec, topic, changed=changed)
+        self.table = PauseTable()
+
+    def take(self, record: Record) -> bool:
+        if not isinstance(record, PauseSet):
+            raise NotUnderstood(f"a {type(record).__name__}, expected a PauseSet")
+        before = self.table
+        try:
+            self.table = before.after(record)
+        except WrongPause as error:
+            raise NotUnderstood(str(error)) from error
+        return self.table != before

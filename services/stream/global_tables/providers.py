@@ -1,0 +1,42 @@
+"""The availability of models as a process knows it: reads loom.provider.events whole, then follows it.
+
+Every runtime and every process with a command layer keeps one board, so all replicas pass over the same models. What a
+process has just seen itself counts for it at once (`note`) and comes again from the log like everybody else's.
+
+Before: services/runtime/marks.py and prober.py append. After: whoever resolves an agent or shows the matrix.
+"""
+
+from collections.abc import Callable
+
+from loomlog.schemas.codec import Codec, Record
+from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
+from loomlog.services.core.availability import Matrix, ProviderRecord, WrongMark
+from loomlog.services.stream.global_tables.global_table import PARTITION, Board, NotUnderstood
+
+__all__ = ["PARTITION", "ProviderBoard"]
+
+
+class ProviderBoard(Board):
+    """The matrix, as far as this process has read."""
+
+    def __init__(self, codec: Codec, topic: str, *, changed: Callable[[], None] = lambda: None) -> None:
+        super().__init__(codec, topic, changed=changed)
+        self.matrix = Matrix()
+
+    def take(self, record: Record) -> bool:
+        if not isinstance(record, ModelMarked | ProviderProbed | ProbeRequested):
+            raise NotUnderstood(f"a {type(record).__name__}, expected something about a provider")
+        before = self.matrix
+        self.note(record)
+        return self.matrix != before
+
+    def note(self, record: ProviderRecord) -> None:
+        """The record counts from now on. Raises NotUnderstood.
+
+        Folding a record twice changes nothing, and the log's order has the last word, because every record that was
+        noted is read from the log again.
+        """
+        try:
+            self.matrix = self.matrix.after(record)
+        except WrongMark as error:
+            raise NotUnderstood(str(error)) from error

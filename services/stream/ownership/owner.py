@@ -1,0 +1,180 @@
+"""One partition in the hands of this process, over and over: claim it, hold it, lose it, claim it again or give it up.
+
+The order of a take-over (design.md 4): load the checkpoint, append a Claim, read up to it, fold, recover what was under
+way, and only then look at commands. What is held under one Claim is a Tenure. An Owner outlives it: calls under way go
+on while the partition is claimed again, and what they give is kept for the next tenure.
+
+Before: ownership.py wants it held, host.py reads its commands. After: take_over.py folds, tenure.py holds.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Any
+
+from loomlog.connectors.protocols import LogRecord
+from loomlog.services.stream.context import Figures, Workplace
+from loomlog.services.stream.ownership.leadership import Result, Tenure
+from loomlog.services.stream.ownership.takeover import TakeOver
+from loomlog.services.stream.partition.decisions import Wake
+from loomlog.services.stream.partition.partition import Aggregate, Partition
+from loomlog.services.stream.partition.recovered_state import PartitionFold
+from loomlog.services.stream.partition.timers import Alarms
+
+log = logging.getLogger(__name__)
+
+FORMER_ALIVE_MS = 1_500
+"""A partition that was assigned to us and whose last record is younger has a former owner that may be alive: a group
+takes a session (3 s, less at most a heartbeat of 1 s) to notice a dead one, so his last record is older than this."""
+
+
+class Owner:
+    """Owns one partition: holds it, or is about to claim it. Whatever comes for it in between is not lost by that."""
+
+    def __init__(self, number: int, work: Workplace, *, wake: Wake, alarms: Alarms, figures: Figures) -> None:
+        self.number = number
+        self.taken_s = 0.0
+        """When it was last claimed, monotonic."""
+        self.checkpointed_s = 0.0
+        """When it was last claimed or a checkpoint of it made, monotonic."""
+        self._work = work
+        self._wake = wake
+        self._alarms = alarms
+        self._figures = figures
+        self._tenure: Tenure | None = None
+        self._late: list[Result] = []
+        """Results that came or were not recorded while nothing was held."""
+
+    @property
+    def partition(self) -> Partition | None:
+        """None while it is being claimed and after it was lost."""
+        return self._tenure.partition if self._tenure is not None else None
+
+    @property
+    def is_settled(self) -> bool:
+        """Everything decided is in the log, and no result waits for the next claim."""
+        return not self._late if self._tenure is None else self._tenure.partition.is_idle
+
+    @property
+    def waiting_commands(self) -> int:
+        """Commands held back by a look-up; 0 while nothing is held."""
+        return self._tenure.intake.waiting if self._tenure is not None else 0
+
+    @property
+    def issued_until_ms(self) -> int:
+        """The desk's; 0 while nothing is held."""
+        return self._tenure.desk.issued_until_ms if self._tenure is not None else 0
+
+    # --- taking it and letting it go ---------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        reason: str,
+        folded: PartitionFold | None = None,
+        before: Callable[[str], Awaitable[None]] | None = None,
+    ) -> int:
+        """Take the partition; the offset from which commands are to be read. Raises Transient or UnknownOutcome.
+
+        `folded` is what a standby has of it; without, it is folded from the latest checkpoint on. `before` is given the
+        lifeline of the present owner, when that has one, and the Claim waits for it.
+        """
+        work, began_s = self._work, time.monotonic()
+        self.drop()
+        work.calls.keep(self.number)
+        folded, last_ms = await TakeOver(self.number, work).folded_to_claim(reason, folded, before)
+        fold = folded.fold
+        term = fold.reader.term
+        for problem in fold.problems:
+            log.error(
+                "%s partition %d offset %d: %s", work.family.name, self.number, problem.record.offset, problem.error
+            )
+            work.dead_letters.park(problem.record, kind="undecodable", error=problem.error)
+        desk = work.desk(self.number, term, folded.known_since_ms, folded.forgotten_until)
+        partition = Partition(
+            number=self.number,
+            term=term,
+            next_offset=term + 1,
+            family=work.family,
+            codec=work.codec,
+            watcher=desk,
+            progress=folded.progress,
+            events_topic=work.topics.events,
+        )
+        partition.events_since_checkpoint = fold.events
+        for first_event, last_event in fold.over.values():
+            desk.found_over(first_event, last_event)
+        live = await fold.live(lambda event: work.past.history_for(self.number, event), desk.folded)
+        self._tenure = Tenure(partition, desk, work, wake=self._wake, alarms=self._alarms, figures=self._figures)
+        may_be_alive = reason == "assigned" and work.clock_ms() - last_ms < FORMER_ALIVE_MS
+        late, self._late = self._late, []
+        self._tenure.begin(live, late, may_be_alive=may_be_alive)
+        self.taken_s = self.checkpointed_s = time.monotonic()
+        took_s = self.taken_s - began_s
+        self._figures.claims_for[reason] += 1
+        self._figures.stale_records += fold.reader.stale
+        self._figures.take_over_s.observe(took_s)
+        log.info(
+            "%s partition %d taken (%s) in %.0f ms: term %d, %d events folded, %d live",
+            work.family.name,
+            self.number,
+            reason,
+            took_s * 1000,
+            term,
+            fold.events,
+            len(live),
+        )
+        self._wake()
+        return partition.progress.low
+
+    def drop(self) -> None:
+        """Forget the partition's memory; calls under way go on and their results wait for the next claim.
+
+        So do results that were decided on and may not be in the log: given again, they change nothing if they are.
+        """
+        tenure, self._tenure = self._tenure, None
+        if tenure is not None:
+            self._late += tenure.end()
+
+    def give_up(self) -> None:
+        """Somebody else will own the partition: what its calls give from now on is handed over."""
+        calls = self._work.calls
+        self.drop()
+        calls.leave(self.number)
+        late, self._late = self._late, []
+        for name, tenant, order in late:
+            assert calls.group is not None, "owners work inside the host's task group"
+            calls.group.create_task(calls.hand_over(name, tenant, order))
+
+    # --- what comes for it -------------------------------------------------------------------------------------------
+
+    def take(self, record: LogRecord) -> None:
+        """A command from the topic, in order. While nothing is held it is left: a claim reads from what is handled."""
+        if self._tenure is not None:
+            self._tenure.intake.take(record)
+
+    def result(self, aggregate: str, tenant: str, order: Any) -> None:
+        """The result of a call; kept while the partition is being claimed."""
+        if self._tenure is None:
+            self._late.append((aggregate, tenant, order))
+        else:
+            self._tenure.result(aggregate, order)
+
+    def not_begun(self, calls: Mapping[str, frozenset[Hashable]]) -> None:
+        """Calls of a planned stop that were due and not begun, by aggregate; a claim finds them too."""
+        if self._tenure is not None:
+            self._tenure.not_begun(calls)
+
+    def carry_out(self, aggregate: Aggregate, effect: Any, state: Any) -> None:
+        """A local effect that became due; a claim looks at the states."""
+        if self._tenure is not None:
+            self._tenure.local_effects.carry_out(aggregate, effect, state)
+
+    def ring(self, name: str) -> None:
+        """An alarm of the aggregate; a claim sets it again."""
+        if self._tenure is not None:
+            self._tenure.ring(name)
+
+    def obey(self) -> None:
+        """Something wider than the aggregates has changed; a claim asks the desk when it is done."""
+        if self._tenure is not None:
+            self._tenure.obey()

@@ -1,0 +1,99 @@
+"""Taking a partition over: load the checkpoint, append a Claim, and fold what the log says up to it.
+
+What is folded then is the truth: whatever an owner before us appends from there on carries a former term and is read by
+nobody. A standby has most of it folded already.
+
+Before: owner.py wants the partition. After: tenure.py holds what is live and recovers what was under way.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.codec import DecisionEnvelope
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.partition.partition import NO_DIGEST
+from loomlog.services.stream.partition.recovered_state import PartitionFold
+from loomlog.services.stream.snapshots.snapshots import Start
+
+log = logging.getLogger(__name__)
+
+CLAIM_KEY = b"claim"
+
+
+class TakeOver:
+    """One taking of one partition."""
+
+    def __init__(self, number: int, work: Workplace) -> None:
+        self.number = number
+        self._work = work
+
+    async def folded_to_claim(
+        self, reason: str, folded: PartitionFold | None, before: Callable[[str], Awaitable[None]] | None
+    ) -> tuple[PartitionFold, int]:
+        """The partition up to our Claim, and when the last record before it was written (UTC milliseconds).
+
+        The arguments are those of Owner.claim. Raises Transient or UnknownOutcome.
+        """
+        work = self._work
+        if folded is None:
+            folded = await self._from_checkpoint()
+        else:
+            work.snapshots.forget(self.number)
+        if before is not None:
+            await self._catch_up(folded)
+            if folded.lifeline not in ("", work.lifeline):
+                await before(folded.lifeline)
+        term = await work.appender.append(work.topics.events, self.number, [self._claim_record(folded.term, reason)])
+        if folded.next_offset > term:
+            ignored = f"what was folded up to {folded.next_offset} is of another, longer log"
+            folded = await self._from_start(ignored)
+        last_ms = folded.last_ms
+        async with await work.ranges.read(work.topics.events, self.number, folded.next_offset, term + 1) as chunks:
+            async for chunk in chunks:
+                folded.feed(chunk)
+                last_ms = max((record.timestamp for record in chunk[-2:] if record.offset < term), default=last_ms)
+                await asyncio.sleep(0)  # heartbeats share this loop
+        found = folded.fold.reader.term
+        assert found == term, f"read up to the Claim at {term}, found the term {found}"
+        return folded, last_ms
+
+    async def _catch_up(self, folded: PartitionFold) -> None:
+        """Fold what there is already, and learn who owns it."""
+        work, topic = self._work, self._work.topics.events
+        if not folded.lifeline and folded.term >= await work.ranges.beginning_offset(topic, self.number):
+            async with await work.ranges.read(topic, self.number, folded.term, folded.term + 1) as chunks:
+                async for chunk in chunks:
+                    folded.learn(chunk[0])
+        end = await work.ranges.end_offset(topic, self.number)
+        async with await work.ranges.read(topic, self.number, folded.next_offset, end) as chunks:
+            async for chunk in chunks:
+                folded.feed(chunk)
+                await asyncio.sleep(0)  # heartbeats share this loop
+
+    async def _from_checkpoint(self) -> PartitionFold:
+        work = self._work
+        first = await work.ranges.beginning_offset(work.topics.events, self.number)
+        start = await work.snapshots.load(self.number, first)
+        if start.ignored:
+            log.warning(
+                "%s partition %d: folding from offset %d because %s",
+                work.family.name,
+                self.number,
+                first,
+                start.ignored,
+            )
+        return PartitionFold(work.family, work.codec, start)
+
+    async def _from_start(self, because: str) -> PartitionFold:
+        work = self._work
+        first = await work.ranges.beginning_offset(work.topics.events, self.number)
+        log.warning("%s partition %d: folding from offset %d because %s", work.family.name, self.number, first, because)
+        return PartitionFold(work.family, work.codec, Start(first))
+
+    def _claim_record(self, term: int, reason: str) -> Outgoing:
+        common = DecisionEnvelope(term=term, aggregate="", tenant="", at_ms=self._work.clock_ms())
+        claim = Claim(owner=self._work.name, reason=reason, lifeline=self._work.lifeline)
+        return Outgoing(key=CLAIM_KEY, value=self._work.codec.encode_event_of(common, 0, NO_DIGEST, claim))

@@ -1,0 +1,76 @@
+"""What silence would hide: a quiet partition that somebody has claimed, and a batch that never comes back.
+
+An append tells an owner whether it was fenced, so one that has nothing to append must look. A batch that makes no
+progress although the broker answers means that our producer is broken: the process leaves, and its supervisor starts it
+again. Time in which the broker was away does not count.
+
+Before: host.py runs both. After: ownership.py learns what was lost.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from loomlog.connectors.errors import Transient
+from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.flusher import Flusher, claimed_in
+from loomlog.services.stream.ownership.owner import Owner
+from loomlog.services.stream.ownership.standby import PausableTail
+from loomlog.services.stream.partition.partition import Partition
+
+LOOK_AROUND_S = 5.0
+"""How often an owner that appends nothing looks whether somebody has claimed over it; one small request for each quiet
+partition, and the longest a run waits that another owner began and left."""
+STALL_S = 30.0
+"""A batch on the wire for this long while the broker answers: our producer is broken, the process ends."""
+SUSPICIOUS_S = 2.0
+"""From this age of a batch on the broker is asked whether it is there."""
+WATCH_EVERY_S = 1.0
+ANSWER_S = 5.0
+"""Within so long a broker that is there answers."""
+
+
+async def watch_quiet_partitions(
+    work: Workplace, owners: Mapping[int, Owner], lost: Callable[[Owner, str], None]
+) -> None:
+    """Tells which ones were claimed over; until cancelled."""
+    while True:
+        await asyncio.sleep(LOOK_AROUND_S)
+        for owner in list(owners.values()):
+            partition = owner.partition
+            if partition is None or not partition.is_idle:
+                continue
+            if await _is_fenced(work, partition) and owner.partition is partition:
+                lost(owner, "fenced")
+
+
+async def _is_fenced(work: Workplace, partition: Partition) -> bool:
+    topic, number, start = work.topics.events, partition.number, partition.next_offset
+    try:
+        end = await work.ranges.end_offset(topic, number)
+        return end > start and await claimed_in(work.ranges, work.codec, topic, number, start, end)
+    except Transient:
+        return False  # the next look may be luckier
+
+
+async def watch_the_wire(flusher: Flusher, commands: PausableTail) -> None:
+    """Raises RuntimeError when a batch is stuck although the broker answers for the `commands`; until cancelled."""
+    answers_since = time.monotonic()
+    while True:
+        await asyncio.sleep(WATCH_EVERY_S)
+        since, now = flusher.in_flight_since, time.monotonic()
+        if since is None or now - since < SUSPICIOUS_S:
+            continue
+        if not await _broker_answers(commands):
+            answers_since = time.monotonic()
+        elif now - max(since, answers_since) > STALL_S:
+            raise RuntimeError(f"a batch made no progress in {STALL_S:.0f} s although the broker answers")
+
+
+async def _broker_answers(commands: PausableTail) -> bool:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await commands.end_offsets()
+    except (Transient, TimeoutError):
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""Commands of one held partition become orders, in order for each key, also when one has to wait for a look-up.
+
+Most commands are made ready at once. One that needs something from outside (a definition, a run that ended long ago)
+waits in a task of its own; those behind it with the same key wait too, and other keys go on meanwhile. Waiting by key
+and not by aggregate, because a start may concern the run before it in its session.
+
+Before: host.py reads the commands topic. After: the desk makes an order, deciding.py decides it.
+"""
+
+from collections import deque
+from collections.abc import Awaitable
+from typing import Any
+
+from loomlog.connectors.protocols import LogRecord
+from loomlog.schemas.codec import Undecodable, UnknownSchema
+from loomlog.services.stream.context import Desk, Figures, Prepared, Workplace
+from loomlog.services.stream.partition.decisions import Deciding
+from loomlog.services.stream.partition.lookups import Tasks
+from loomlog.services.stream.partition.partition import Partition
+
+
+class Intake:
+    """Takes the commands of one partition while it is held."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        desk: Desk,
+        work: Workplace,
+        *,
+        deciding: Deciding,
+        tasks: Tasks,
+        figures: Figures,
+    ) -> None:
+        self._partition = partition
+        self._desk = desk
+        self._work = work
+        self._deciding = deciding
+        self._tasks = tasks
+        self._figures = figures
+        self._behind: dict[bytes, deque[tuple[LogRecord, Any]]] = {}
+        """By the key of each look-up under way, the commands that came after it."""
+
+    @property
+    def waiting(self) -> int:
+        """Commands held back by a look-up, their own or that of one before them with the same key."""
+        return len(self._behind) + sum(map(len, self._behind.values()))
+
+    def take(self, record: LogRecord) -> None:
+        """A command from the topic, in order. A repeated or handled one changes nothing."""
+        if self._partition.progress.is_handled(record.offset):
+            return
+        self._figures.commands += 1
+        try:
+            command = self._work.codec.decode(record.value or b"").record
+        except Undecodable as error:
+            kind = "unknown_schema" if isinstance(error, UnknownSchema) else "undecodable"
+            self._deciding.refuse(record, kind, str(error))
+            return
+        behind = self._behind.get(record.key or b"")
+        if behind is not None:
+            behind.append((record, command))
+            return
+        self._handle(record, command)
+
+    def _handle(self, record: LogRecord, command: Any) -> None:
+        try:
+            prepared = self._desk.prepare(record, command, self._partition)
+        except Exception as error:  # noqa: BLE001 - a command we cannot even look at must not stop the partition
+            self._refuse(record, error)
+            return
+        if isinstance(prepared, Prepared):
+            self._decide(record, prepared)
+            return
+        self._behind[record.key or b""] = deque()
+        self._tasks.begin(self._handle_later(record, command, prepared))
+
+    async def _handle_later(self, record: LogRecord, command: Any, preparing: Awaitable[Prepared]) -> None:
+        prepared = None
+        try:
+            prepared = await self._tasks.looked_up(
+                preparing,
+                lambda: self._desk.prepare(record, command, self._partition),
+                waits=lambda: f"command {record.topic}/{record.offset}",
+            )
+        except Exception as error:  # noqa: BLE001 - as in _handle
+            self._refuse(record, error)
+        if prepared is not None:
+            self._decide(record, prepared)
+        key = record.key or b""
+        behind = self._behind.pop(key)
+        while behind:
+            self._handle(*behind.popleft())
+            if key in self._behind:
+                self._behind[key].extend(behind)
+                return
+
+    def _decide(self, record: LogRecord, prepared: Prepared) -> None:
+        aggregate = prepared.aggregate
+        if aggregate is not None and aggregate.quarantined and not prepared.despite_quarantine:
+            self._deciding.refuse(record, "refused", f"{aggregate.id} is quarantined: {aggregate.quarantined}")
+            return
+        if aggregate is None or prepared.order is None:
+            self._deciding.had_no_effect(record)
+            return
+        try:
+            order = prepared.order()
+        except Exception as error:  # noqa: BLE001 - as in _handle
+            self._refuse(record, error)
+            return
+        at_ms = self._work.clock_ms()
+        if not self._deciding.submit(aggregate, order, at_ms=at_ms, cause_id=prepared.cause_id, record=record):
+            self._deciding.had_no_effect(record)
+
+    def _refuse(self, record: LogRecord, error: Exception) -> None:
+        self._deciding.refuse(record, "refused", f"{type(error).__name__}: {error}")

@@ -1,0 +1,127 @@
+"""An order for an aggregate becomes a decision; what cannot be decided is parked, and nothing else stops for it.
+
+Whatever is wanted of an aggregate (by a command, a result, an alarm, a relative, a pause) comes through `submit`. A
+broken rule parks that one aggregate: an event says so, and until it is released nothing is decided in it. A command
+that is at fault itself is parked with its bytes among the dead letters.
+
+Before: intake.py, local_effects.py and tenure.py have an order. After: partition.py decides, the flusher is woken.
+"""
+
+import logging
+from typing import Any, Protocol
+
+from loomlog.connectors.protocols import LogRecord
+from loomlog.services.stream.context import Figures, Workplace
+from loomlog.services.stream.partition.partition import Aggregate, DecisionTooLarge, Partition
+from loomlog.services.stream.partition.timers import Alarms
+
+log = logging.getLogger(__name__)
+
+
+class Wake(Protocol):
+    """Flusher.wake."""
+
+    def __call__(self, *, at_once: bool = False) -> None: ...
+
+
+class Deciding:
+    """Decides in the aggregates of one held partition."""
+
+    def __init__(self, partition: Partition, work: Workplace, *, wake: Wake, alarms: Alarms, figures: Figures) -> None:
+        self._partition = partition
+        self._work = work
+        self._wake = wake
+        self._alarms = alarms
+        self._figures = figures
+
+    def submit(
+        self,
+        aggregate: Aggregate,
+        order: Any,
+        *,
+        at_ms: int,
+        cause_id: str = "",
+        record: LogRecord | None = None,
+        is_result: bool = False,
+    ) -> bool:
+        """Decide; False when nothing follows. `record` is the command the order was made of."""
+        offset = record.offset if record is not None else -1
+        is_order = record is not None and aggregate.seq > 0
+        try:
+            decided = self._partition.submit(
+                aggregate, order, at_ms=at_ms, cause_id=cause_id, command_offset=offset, is_result=is_result
+            )
+        except Exception as error:  # noqa: BLE001 - a broken rule parks one aggregate, never the partition
+            self.quarantine(aggregate, error, at_ms=at_ms, cause_id=cause_id, record=record)
+            return record is not None  # its dead letter marks the command
+        if decided:
+            if not is_result:
+                self._look_at(aggregate)
+            self.set_alarm(aggregate)
+            self._wake(at_once=is_order)
+        return decided
+
+    def set_alarm(self, aggregate: Aggregate) -> None:
+        """For the time its state names."""
+        at_ms = self._work.family.wakes_at(aggregate.state)
+        if at_ms and at_ms != aggregate.wakes_at_ms:
+            self._alarms.set(at_ms, self._partition.number, aggregate.id)
+        aggregate.wakes_at_ms = at_ms
+
+    def _look_at(self, aggregate: Aggregate) -> None:
+        """What was decided may have parked the aggregate, or released it."""
+        before, now = aggregate.quarantined, self._work.family.quarantined(aggregate.state)
+        if now and not before:
+            self.stands_still(aggregate, now)
+        aggregate.quarantined = now or (before if aggregate.unfolded else "")
+
+    def stands_still(self, aggregate: Aggregate, why: str, error: Exception | None = None) -> None:
+        """Count and tell a quarantine that is in its state, or will be."""
+        self._figures.quarantined += 1
+        log.error("%s %s is quarantined: %s", self._work.family.name, aggregate.id, why, exc_info=error)
+
+    def quarantine(
+        self,
+        aggregate: Aggregate,
+        error: Exception,
+        *,
+        at_ms: int,
+        cause_id: str = "",
+        record: LogRecord | None = None,
+    ) -> None:
+        """Nothing is decided in it any more, because a rule broke; the command that met the rule is parked."""
+        work, partition, text = self._work, self._partition, f"{type(error).__name__}: {error}"
+        if record is not None:
+            too_large = isinstance(error, DecisionTooLarge)
+            self.refuse(record, "refused" if too_large else "fold_bug", text)
+            if too_large:
+                return  # the command is at fault; nothing has changed and the aggregate is well
+        self.stands_still(aggregate, text, error)
+        if aggregate.id not in partition.aggregates:
+            return
+        topic, offset = (record.topic, record.offset) if record is not None else (work.topics.events, -1)
+        aggregate.quarantined = text
+        work.calls.stop(aggregate.id)
+        try:
+            parked = work.family.quarantine(text, topic, offset)
+            partition.append(aggregate, [parked], at_ms=at_ms, cause_id=cause_id)
+        except Exception:
+            log.exception("%s %s: its quarantine cannot be recorded", work.family.name, aggregate.id)
+        self._wake()
+
+    def refuse(self, record: LogRecord, kind: str, error: str) -> None:
+        """Park a command with its bytes; it counts as handled once the dead letter is in the log."""
+        partition = self._partition
+        self._figures.refused_records += 1
+        log.warning("%s/%d offset %d is parked (%s): %s", record.topic, partition.number, record.offset, kind, error)
+        self._work.dead_letters.park(
+            record, kind=kind, error=error, parked=lambda: partition.progress.handled(record.offset)
+        )
+
+    def had_no_effect(self, record: LogRecord) -> None:
+        """A command that changes nothing, because of what was decided before it: handled once that is in the log.
+
+        Not before: a checkpoint may overtake that decision, and whoever takes over without it would miss the command.
+        """
+        partition = self._partition
+        partition.mark(lambda _: partition.progress.handled(record.offset))

@@ -1,0 +1,199 @@
+"""Aggregates that are over, loaded from the log by their place in it.
+
+A run that continues an earlier one names where that one lies in the same partition, so its fold needs the log and
+nothing else. What was loaded is kept for a while: chats go on quickly. A fork names a place in the middle of an
+earlier run, by seq and digest; then only the events up to it are read, and they need not be over.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Any
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import LogRanges
+from loomlog.schemas.codec import Codec, Undecodable, digest, peek
+from loomlog.schemas.generated.values import ForkPoint, RunPosition
+from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.services.stream.family import Family
+from loomlog.services.stream.partition.fold import BrokenHistory, fold_event
+from loomlog.services.stream.partition.partition import Aggregate
+
+KEEP_STATES = 500
+"""States of ended aggregates kept in memory; a long chat has about 100 KB."""
+MAX_CHAIN = 10_000
+"""Runs one session may chain; stops a damaged log that names itself."""
+
+
+Place = RunPosition | ForkPoint
+"""The end of an aggregate that is over, or an event in the middle of any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """An aggregate as it was after one of its events, with its first event and where the prefix ends.
+
+    One that was read to its end has neither.
+    """
+
+    aggregate: Aggregate
+    started: Any
+    point: ForkPoint | None
+
+
+class Past:
+    """Reads ended aggregates of one events topic."""
+
+    def __init__(self, family: Family, codec: Codec, ranges: LogRanges, events_topic: str) -> None:
+        self._family = family
+        self._codec = codec
+        self._ranges = ranges
+        self._topic = events_topic
+        self._kept: OrderedDict[str, Any] = OrderedDict()
+
+    def keep(self, aggregate: str, state: Any) -> None:
+        """Remember the last state of an aggregate that just ended."""
+        self._kept[aggregate] = state
+        self._kept.move_to_end(aggregate)
+        if len(self._kept) > KEEP_STATES:
+            self._kept.popitem(last=False)
+
+    def kept(self, aggregate: str) -> Any | None:
+        return self._kept.get(aggregate)
+
+    async def load(self, partition: int, position: Place) -> Aggregate:
+        """The aggregate at that place, with its last state. Raises BrokenHistory when it is not all there.
+
+        What it continues is read first, link by link and not by recursion: a chat may have thousands of runs.
+        """
+        return await self._loaded(partition, await self._read(partition, position))
+
+    async def prefix(self, partition: int, position: RunPosition, seq: int) -> Prefix | None:
+        """The aggregate of that place as it was after its event `seq`; None when it has no such event there.
+
+        Raises BrokenHistory when what is there is not whole.
+        """
+        link = await self._read(partition, position, until_seq=seq)
+        if not link.events or link.events[-1].seq != seq:
+            return None
+        last = link.events[-1]
+        point = ForkPoint(
+            run_id=position.run_id,
+            first_offset=link.events[0].offset,
+            last_offset=last.offset,
+            seq=seq,
+            digest=digest(last.value).hex(),
+        )
+        started = self._codec.decode(link.events[0].value).record
+        return Prefix(await self._loaded(partition, replace(link, position=point)), started, point)
+
+    async def again(self, partition: int, aggregate: Aggregate) -> Aggregate | str:
+        """A live aggregate, all of which is in the log, folded from its first event; the reason when it cannot be.
+
+        Raises Transient. What is in memory stays as it is.
+        """
+        place = RunPosition(run_id=aggregate.id, first_offset=aggregate.first_offset, last_offset=aggregate.last_offset)
+        try:
+            found = await self.prefix(partition, place, aggregate.seq)
+        except Transient:
+            raise  # nothing is wrong with the run: the log did not answer
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with its history is what was asked
+            return f"{type(error).__name__}: {error}"
+        if found is None or found.aggregate.digest != aggregate.digest:
+            return f"BrokenHistory: {aggregate.id} has no event {aggregate.seq} at offset {aggregate.last_offset}"
+        return found.aggregate
+
+    async def _loaded(self, partition: int, newest: "_Link") -> Aggregate:
+        links = [newest]
+        while (earlier := links[-1].earlier) is not None and _name(earlier) not in self._kept:
+            if len(links) >= MAX_CHAIN:
+                raise BrokenHistory(f"more than {MAX_CHAIN} runs are chained at {newest.position.run_id}")
+            if earlier.last_offset >= links[-1].position.first_offset:
+                raise BrokenHistory(f"{links[-1].position.run_id} says it continues a run that ended later")
+            links.append(await self._read(partition, earlier))
+        state = self._kept[_name(earlier)] if earlier is not None else None
+        while True:
+            link = links.pop()
+            aggregate = await self._folded(link, self._family.history(state) if link.earlier is not None else None)
+            if not links:
+                return aggregate
+            state = aggregate.state
+            self.keep(_name(link.position), state)
+
+    async def _read(self, partition: int, position: Place, *, until_seq: int = 0) -> "_Link":
+        """The accepted events of the aggregate at that place; with `until_seq` those up to it, as far as there are."""
+        key = b""
+        events: list[RawEvent] = []
+        # The writer's term is in the record itself: every accepted record of the range between its Claims is found by
+        # starting with the term of the first one.
+        reader: TermReader | None = None
+        async with await self._ranges.read(
+            self._topic, partition, position.first_offset, position.last_offset + 1
+        ) as chunks:
+            async for chunk in chunks:
+                for record in chunk:
+                    try:
+                        if reader is None:
+                            term = peek(record.value).term if record.value is not None else -1
+                            reader = TermReader(codec=self._codec, term=term, next_offset=record.offset)
+                        event = reader.read(record.offset, record.value)
+                    except Undecodable:
+                        continue  # foreign bytes; were they of this aggregate, its hash chain would show it
+                    if event is not None and event.aggregate == position.run_id:
+                        key = record.key or key
+                        events.append(event)
+                        if event.seq == until_seq:
+                            return self._link(position, key, events)
+        if not until_seq and (not events or events[-1].offset != position.last_offset):
+            raise BrokenHistory(f"{position.run_id} does not end at offset {position.last_offset}")
+        return self._link(position, key, events)
+
+    def _link(self, position: Place, key: bytes, events: list[RawEvent]) -> "_Link":
+        first = self._codec.decode(events[0].value).record if events else None
+        return _Link(position, key, tuple(events), self._family.origin(first))
+
+    async def _folded(self, link: "_Link", earlier: Any) -> Aggregate:
+        run_id = link.position.run_id
+        aggregate = Aggregate(id=run_id, state=self._family.absent(run_id, None), key=link.key, tenant="")
+
+        async def history(_: Any) -> Any:
+            return earlier
+
+        for event in link.events:
+            await fold_event(aggregate, event, family=self._family, codec=self._codec, history=history)
+        place = link.position
+        if isinstance(place, ForkPoint):
+            if (aggregate.seq, aggregate.digest.hex()) != (place.seq, place.digest):
+                raise BrokenHistory(f"{run_id} has another event at offset {place.last_offset} than was forked")
+        elif not self._family.is_over(aggregate.state):
+            raise BrokenHistory(f"{run_id} is not over at offset {place.last_offset}")
+        return aggregate
+
+    async def state(self, partition: int, position: Place) -> Any:
+        """The state of the aggregate at that place."""
+        kept = self._kept.get(_name(position))
+        if kept is None:
+            kept = (await self.load(partition, position)).state
+            self.keep(_name(position), kept)
+        return kept
+
+    async def history_for(self, partition: int, first_event: Any) -> Any:
+        """What the first event of an aggregate says it goes on with; None when it begins by itself."""
+        origin = self._family.origin(first_event)
+        if origin is None:
+            return None
+        return self._family.history(await self.state(partition, origin))
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """One run of a chain, read and not folded yet. `earlier` names the one before it."""
+
+    position: Place
+    key: bytes
+    events: tuple[RawEvent, ...]
+    earlier: Place | None
+
+
+def _name(position: Place) -> str:
+    """Under which a state is kept: the end of an aggregate under its id, a place in its middle beside that."""
+    return position.run_id if isinstance(position, RunPosition) else f"{position.run_id}@{position.seq}"

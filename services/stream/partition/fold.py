@@ -1,0 +1,216 @@
+"""Folding a partition at a take-over, lazily: what is over is never decoded.
+
+Records are fed in offset order through the term rule; of each aggregate the accepted bytes are kept until its ending
+event shows that they are of no use. What is left at the end, the live ones, is decoded, checked (dense seq, hash
+chain) and folded, from a snapshot where there is one. So a take-over costs the live runs, not the history.
+
+One aggregate that cannot be folded is quarantined with its error; the others go on.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import LogRecord
+from loomlog.schemas.codec import Codec, Decoded, Undecodable, digest, read_envelope
+from loomlog.schemas.reader import RawEvent, TermReader
+from loomlog.services.stream.family import Family
+from loomlog.services.stream.partition.partition import NO_DIGEST, Aggregate
+
+KEEP_OVER = 20_000
+"""Ended aggregates remembered by id and place, to recognise repeated commands without a look-up (about 10 MB)."""
+
+
+class BrokenHistory(Exception):
+    """The events of an aggregate do not follow one another: a gap, a repetition or a broken hash chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where the fold of an aggregate begins when a snapshot is trusted."""
+
+    state: Any
+    seq: int
+    digest: bytes
+    key: bytes
+    tenant: str
+    first_offset: int
+    last_offset: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A record that could not be read, to be parked as a dead letter."""
+
+    record: LogRecord
+    error: str
+
+
+class Fold:
+    """Takes records, gives live aggregates."""
+
+    def __init__(
+        self,
+        family: Family,
+        codec: Codec,
+        *,
+        term: int,
+        next_offset: int,
+        bases: dict[str, Base] | None = None,
+        keep_over: int | None = None,
+    ) -> None:
+        """`keep_over` instead of KEEP_OVER."""
+        self.reader = TermReader(codec=codec, term=term, next_offset=next_offset)
+        self.commands: list[int] = []
+        """Offsets of the commands that caused the accepted events."""
+        self.problems: list[Problem] = []
+        self.over: OrderedDict[str, tuple[RawEvent, RawEvent]] = OrderedDict()
+        self.forgotten_until = 0
+        """Offset after the last ended aggregate that is no longer in `over`."""
+        self.forgotten_before_ms = 0
+        """Time after the ends of all that are no longer in `over`; 0 when none was forgotten."""
+        self.events = 0
+        self.kept_bytes = 0
+        """Of the events of live aggregates."""
+        self._keep_over = KEEP_OVER if keep_over is None else keep_over
+        self._family = family
+        self._codec = codec
+        self._bases = dict(bases or {})
+        self._endings = codec.ids_of(family.endings)
+        self._live: dict[str, list[RawEvent]] = {}
+        self._keys: dict[str, bytes] = {}
+
+    def feed(self, records: Iterable[LogRecord]) -> None:
+        for record in records:
+            try:
+                event = self.reader.read(record.offset, record.value)
+                if event is None:
+                    continue
+                envelope, _ = read_envelope(event.value)
+            except Undecodable as error:
+                self.problems.append(Problem(record, str(error)))
+                continue
+            self.events += 1
+            if envelope.cause_offset >= 0:
+                self.commands.append(envelope.cause_offset)
+            base = self._bases.get(event.aggregate)
+            if base is not None and event.seq <= base.seq:
+                continue  # the snapshot is newer than the checkpoint that named it
+            if event.schema_id in self._endings:
+                self._end(event)
+            else:
+                self._live.setdefault(event.aggregate, []).append(event)
+                self.kept_bytes += len(event.value)
+                self._keys.setdefault(event.aggregate, record.key or b"")
+
+    def _end(self, event: RawEvent) -> None:
+        events = self._live.pop(event.aggregate, None)
+        if events is None:
+            events = [event]
+        else:
+            self.kept_bytes -= sum(len(kept.value) for kept in events)
+        self._keys.pop(event.aggregate, None)
+        self._bases.pop(event.aggregate, None)
+        self.over[event.aggregate] = (events[0], event)
+        if len(self.over) > self._keep_over:
+            _, (_, last) = self.over.popitem(last=False)
+            self.forgotten_until = max(self.forgotten_until, last.offset + 1)
+            self.forgotten_before_ms = max(self.forgotten_before_ms, read_envelope(last.value)[0].at_ms + 1)
+
+    async def live(
+        self,
+        history: Callable[[Any], Awaitable[Any]],
+        folded: Callable[[Aggregate, Any, int], None] = lambda aggregate, event, at_ms: None,
+    ) -> list[Aggregate]:
+        """The live aggregates. `history` gives what the first event of one says it continues, or None; `folded` is
+        told every event and the time of its decision.
+
+        An aggregate that cannot be folded comes back quarantined, with the last state that could. Raises Transient
+        when a history cannot be read now.
+        """
+        found: list[Aggregate] = []
+        names = [*self._bases, *(name for name in self._live if name not in self._bases)]
+        for name in names:
+            base = self._bases.get(name)
+            aggregate = self._from_base(name, base) if base is not None else self._fresh(name)
+            await self._fold_one(aggregate, self._live.get(name, []), history, folded)
+            if not self._family.is_over(aggregate.state):
+                found.append(aggregate)
+        return found
+
+    def _from_base(self, name: str, base: Base) -> Aggregate:
+        return Aggregate(
+            id=name,
+            state=base.state,
+            key=base.key,
+            tenant=base.tenant,
+            seq=base.seq,
+            digest=base.digest,
+            first_offset=base.first_offset,
+            last_offset=base.last_offset,
+            snapshot_seq=base.seq,
+            snapshot_sha256=base.sha256,
+        )
+
+    def _fresh(self, name: str) -> Aggregate:
+        return Aggregate(id=name, state=self._family.absent(name, None), key=self._keys[name], tenant="")
+
+    async def _fold_one(
+        self,
+        aggregate: Aggregate,
+        events: list[RawEvent],
+        history: Callable[[Any], Awaitable[Any]],
+        folded: Callable[[Aggregate, Any, int], None],
+    ) -> None:
+        for event in events:
+            try:
+                decoded = await fold_event(aggregate, event, family=self._family, codec=self._codec, history=history)
+                assert decoded.envelope is not None
+                folded(aggregate, decoded.record, decoded.envelope.at_ms)
+            except Transient:
+                raise  # nothing is wrong with the run: the log did not answer
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one run must not stop the others
+                aggregate.quarantined = f"offset {event.offset}: {type(error).__name__}: {error}"
+                _stop_at_end(aggregate, events)
+                return
+
+
+def _stop_at_end(aggregate: Aggregate, events: list[RawEvent]) -> None:
+    """Its place in the log is that of its last event, so that what becomes of it can be told behind that."""
+    first, last = events[0], events[-1]
+    aggregate.unfolded = True
+    aggregate.tenant = read_envelope(last.value)[0].tenant
+    aggregate.first_offset = first.offset if aggregate.first_offset < 0 else aggregate.first_offset
+    aggregate.seq, aggregate.digest, aggregate.last_offset = last.seq, digest(last.value), last.offset
+
+
+async def fold_event(
+    aggregate: Aggregate,
+    event: RawEvent,
+    *,
+    family: Family,
+    codec: Codec,
+    history: Callable[[Any], Awaitable[Any]],
+) -> Decoded:
+    """Apply one accepted event, checked, and give it. Raises BrokenHistory, Undecodable or what the fold raises."""
+    decoded = codec.decode(event.value)
+    envelope = decoded.envelope
+    if envelope is None or envelope.seq != aggregate.seq + 1:
+        raise BrokenHistory(f"expected seq {aggregate.seq + 1}, found {event.seq}")
+    if envelope.prev != aggregate.digest:
+        raise BrokenHistory(f"seq {event.seq} does not continue the hash chain")
+    if event.seq == 1:
+        earlier = await history(decoded.record)
+        if earlier is not None:
+            aggregate.state = family.absent(aggregate.id, earlier)
+        aggregate.first_offset = event.offset
+        aggregate.digest = NO_DIGEST
+    aggregate.state = family.evolve(aggregate.state, decoded.record, envelope.at_ms)
+    aggregate.tenant = envelope.tenant
+    aggregate.seq = event.seq
+    aggregate.digest = digest(event.value)
+    aggregate.last_offset = event.offset
+    return decoded

@@ -1,0 +1,74 @@
+"""Effects that concern other aggregates of the same partition: carried out here, as orders to them, and call nothing.
+
+A run starts another, tells its parent how it ended, cancels its children (decision 23). The event that asks for it is
+in the log by then; the desk turns the effect into orders, which are decided like any other. After a take-over each
+state is asked what of this may not have been carried out: the same effect again changes nothing.
+
+Before: the flusher has what became due. After: the desk makes orders, deciding.py decides them.
+"""
+
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any
+
+from loomlog.services.stream.context import Desk, Prepared, Workplace
+from loomlog.services.stream.partition.decisions import Deciding
+from loomlog.services.stream.partition.lookups import Tasks
+from loomlog.services.stream.partition.partition import Aggregate, Partition
+
+
+class LocalEffects:
+    """Carries out the local effects of one partition while it is held."""
+
+    def __init__(self, partition: Partition, desk: Desk, work: Workplace, *, deciding: Deciding, tasks: Tasks) -> None:
+        self._partition = partition
+        self._desk = desk
+        self._work = work
+        self._deciding = deciding
+        self._tasks = tasks
+
+    def carry_out(self, aggregate: Aggregate, effect: Any, state: Any) -> None:
+        """A local effect that became due, with the state after the decision that asked for it."""
+        try:
+            found = self._desk.carry_out(aggregate, effect, state, self._partition)
+        except Exception as error:  # noqa: BLE001 - a broken rule parks one aggregate, never the partition
+            self._deciding.quarantine(aggregate, error, at_ms=self._work.clock_ms())
+            return
+        if isinstance(found, Sequence):
+            self._give(found)
+        else:
+            self._tasks.begin(self._carry_out_later(aggregate, effect, state, found))
+
+    def unsettled(self, aggregate: Aggregate) -> None:
+        """After a take-over: carry out what may not have been."""
+        if not aggregate.quarantined:
+            for effect in self._work.family.unsettled(aggregate.state):
+                self.carry_out(aggregate, effect, aggregate.state)
+
+    async def _carry_out_later(
+        self, aggregate: Aggregate, effect: Any, state: Any, found: Awaitable[Sequence[Prepared]]
+    ) -> None:
+        try:
+            prepared = await self._tasks.looked_up(
+                found,
+                partial(self._desk.carry_out, aggregate, effect, state, self._partition),
+                waits=lambda: f"{self._work.family.name} {aggregate.id}: {type(effect).__name__}",
+            )
+        except Exception as error:  # noqa: BLE001 - as in carry_out
+            self._deciding.quarantine(aggregate, error, at_ms=self._work.clock_ms())
+            return
+        self._give(prepared)
+
+    def _give(self, orders: Sequence[Prepared]) -> None:
+        for prepared in orders:
+            aggregate = prepared.aggregate
+            if aggregate is None or prepared.order is None:
+                continue
+            if aggregate.quarantined and not prepared.despite_quarantine:
+                continue  # once released it is looked at again
+            try:
+                order = prepared.order()
+            except Exception as error:  # noqa: BLE001 - as in carry_out
+                self._deciding.quarantine(aggregate, error, at_ms=self._work.clock_ms(), cause_id=prepared.cause_id)
+                continue
+            self._deciding.submit(aggregate, order, at_ms=self._work.clock_ms(), cause_id=prepared.cause_id)

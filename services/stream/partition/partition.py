@@ -1,0 +1,369 @@
+"""One owned partition as a value that is driven: no waiting, no clock, no broker in here.
+
+It holds the fold of the live aggregates and the decisions on their way to the log. `submit` decides on the state after
+everything decided before (also what is not acknowledged yet), so decisions never wait for the wire; effects do: they
+come out of `acked` only. If an acknowledgement is lost the whole object is thrown away and the partition is claimed
+and folded anew, which is why deciding ahead is safe.
+
+Compare-and-append: `next_offset` is where our next record must land. The acknowledged base offset equals it: nothing
+came between. It is higher: the caller scans the gap for a Claim (`acked` says so by raising Gap). Lower: unknown.
+
+Before: the log's records (fold.py at a take-over) and orders (deciding.py). After: the flusher appends `take` batches.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Protocol
+
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.codec import Codec, DecisionEnvelope, digest
+from loomlog.schemas.ids import event_id
+from loomlog.schemas.making import maker
+from loomlog.schemas.quick import frozen_on_paper
+from loomlog.schemas.reader import RawEvent
+from loomlog.services.stream.family import Family
+from loomlog.services.stream.partition.command_offsets import CommandProgress
+
+NO_DIGEST = bytes(16)
+RECORD_OVERHEAD_BYTES = 250
+"""What a record takes at most besides its value, its key and ce_source, for sizing batches: 25 of framing, 19 for
+ce_specversion, 43 for ce_id, 10 and a name for ce_type, 12 for ce_source, 68 for traceparent."""
+MAX_DECISION_BYTES = 850_000
+"""A decision must fit one batch, whole."""
+MAX_DECISIONS_PER_BATCH = 500
+"""Keeps one flush short, so that small partitions are not starved (reference prototype.md 1.3)."""
+
+
+SPEC_VERSION = ("ce_specversion", b"1.0")
+
+
+@cache
+def _type_header(schema: str) -> tuple[str, bytes]:
+    return ("ce_type", schema.encode())
+
+
+class DecisionTooLarge(Exception):
+    """The events of one decision do not fit one batch."""
+
+
+class Gap(Exception):
+    """Records of others lie between; the caller must look for a Claim in [start, end)."""
+
+    def __init__(self, start: int, end: int) -> None:
+        super().__init__(f"{end - start} records came between")
+        self.start, self.end = start, end
+
+
+@dataclass(slots=True)
+class Aggregate:
+    """A live aggregate. `first_offset` is -1 until its first event is acknowledged."""
+
+    id: str
+    state: Any
+    key: bytes
+    tenant: str
+    seq: int = 0
+    digest: bytes = NO_DIGEST
+    first_offset: int = -1
+    last_offset: int = -1
+    quarantined: str = ""
+    """Why nothing is decided in it; empty when it is well."""
+    unfolded: bool = False
+    """Not all its events could be folded: the state is the last one that could, seq and digest are those of the log."""
+    wakes_at_ms: int = 0
+    """The alarm that is set for it; 0 = none."""
+    snapshot_seq: int = 0
+    """Seq of the snapshot in the log, 0 for none, and the hash of its state."""
+    snapshot_sha256: str = ""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True)
+class Due:
+    """An effect that may start now, with the state after the decision that asked for it."""
+
+    aggregate: Aggregate
+    effect: Any
+    state: Any
+
+
+@dataclass(slots=True)
+class Decision:
+    """Events that go to the log together. A mark has none: it only tells where the log stands when its turn comes."""
+
+    aggregate: Aggregate | None
+    records: list[Outgoing] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
+    dues: list[Due] = field(default_factory=list)
+    size: int = 0
+    command_offset: int = -1
+    ends: bool = False
+    mark: Callable[[int], None] | None = None
+    result: Any = None
+    """The result of a call that was decided on, until it is in the log."""
+
+
+@frozen_on_paper
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A batch on the wire."""
+
+    decisions: tuple[Decision, ...]
+    records: tuple[Outgoing, ...]
+
+
+_due, _outgoing = maker(Due), maker(Outgoing)  # at each event; see schemas/making.py
+
+
+class Watcher(Protocol):
+    """What a family wants to know of its partition as decisions are made and become durable. Does nothing itself."""
+
+    def as_kept(self, aggregate: Aggregate, events: Sequence[Any]) -> Sequence[Any]:
+        """The events of a decision as the log may hold them."""
+        ...
+
+    def decided(self, aggregate: Aggregate, event: Any) -> None:
+        """An event was decided; it is not durable yet."""
+
+    def durable(self, aggregate: Aggregate, decision: Decision) -> None:
+        """A decision is in the log; the aggregate's offsets are up to date."""
+
+    def found_over(self, first: RawEvent, last: RawEvent) -> None:
+        """At a take-over: an aggregate that is over, with its first and last event. The last ones only (KEEP_OVER)."""
+
+    def folded(self, aggregate: Aggregate, event: Any, at_ms: int) -> None:
+        """At a take-over: an event of a live aggregate, decided at `at_ms`. Those in a snapshot are not told."""
+
+    def found_live(self, aggregate: Aggregate) -> None:
+        """At a take-over: a live aggregate, folded."""
+
+
+class Partition:
+    """The owner's view of one partition under one term."""
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        term: int,
+        next_offset: int,
+        family: Family,
+        codec: Codec,
+        watcher: Watcher,
+        progress: CommandProgress,
+        events_topic: str,
+    ) -> None:
+        self.number = number
+        self.term = term
+        self.next_offset = next_offset
+        self.aggregates: dict[str, Aggregate] = {}
+        self.progress = progress
+        self.events_since_checkpoint = 0
+        self._family = family
+        self._codec = codec
+        self._watcher = watcher
+        self._source = f"/loomlog/{events_topic}/{number}".encode()
+        self._source_header = ("ce_source", self._source)
+        self._pending: deque[Decision] = deque()
+        self._flight: Flight | None = None
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._pending)
+
+    @property
+    def pending_decisions(self) -> int:
+        return len(self._pending)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits and nothing is on the wire."""
+        return not self._pending and self._flight is None
+
+    # --- deciding ----------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        aggregate: Aggregate,
+        order: Any,
+        *,
+        at_ms: int,
+        cause_id: str = "",
+        command_offset: int = -1,
+        is_result: bool = False,
+    ) -> bool:
+        """Decide and queue the events; False when nothing follows. A new aggregate is kept when it has events.
+
+        Raises whatever a broken rule raises, and DecisionTooLarge; nothing has changed then.
+        """
+        events: Sequence[Any] = self._family.decide(aggregate.state, order)
+        if not events:
+            return False
+        times = self._family.times(order)
+        if not times:  # a history that is told again stays as it is
+            events = self._watcher.as_kept(aggregate, events)
+        self.append(
+            aggregate,
+            events,
+            at_ms=at_ms,
+            cause_id=cause_id,
+            command_offset=command_offset,
+            result=order if is_result else None,
+            times=times,
+        )
+        return True
+
+    def append(
+        self,
+        aggregate: Aggregate,
+        events: Sequence[Any],
+        *,
+        at_ms: int,
+        cause_id: str = "",
+        command_offset: int = -1,
+        result: Any = None,
+        times: Sequence[int] = (),
+    ) -> None:
+        """Queue events as one decision; see `submit` for what it raises.
+
+        `times` are those of the first events when they were decided earlier than `at_ms`: a history that is told again.
+        """
+        family, encode = self._family, self._codec.encode_event_of
+        state, first, tail = aggregate.state, aggregate.seq + 1, aggregate.digest
+
+        def common_at(decided_ms: int) -> DecisionEnvelope:
+            return DecisionEnvelope(
+                term=self.term,
+                aggregate=aggregate.id,
+                tenant=aggregate.tenant,
+                at_ms=decided_ms,
+                cause_id=cause_id,
+                cause_offset=command_offset,
+            )
+
+        common = common_at(at_ms)
+        decided_ms, evolve, react = at_ms, family.evolve, family.react
+        values: list[bytes] = []
+        effects: list[Any] = []
+        for seq, event in enumerate(events, start=first):
+            if times:
+                decided_ms = times[seq - first] if seq - first < len(times) else at_ms
+                common = common_at(decided_ms)
+            value = encode(common, seq, tail, event)
+            values.append(value)
+            tail = digest(value)
+            state = evolve(state, event, decided_ms)
+            effects += react(state, event)
+        size = sum(map(len, values)) + len(values) * (RECORD_OVERHEAD_BYTES + len(aggregate.key) + len(self._source))
+        if size > MAX_DECISION_BYTES:
+            raise DecisionTooLarge(f"{size} bytes of events, at most {MAX_DECISION_BYTES} fit one append")
+        decision = Decision(
+            aggregate=aggregate,
+            records=self._records(aggregate, first, events, values, family.traceparent(state)),
+            events=list(events),
+            dues=[_due(aggregate, effect, state) for effect in effects],
+            size=size,
+            command_offset=command_offset,
+            ends=family.is_over(state),
+            result=result,
+        )
+        aggregate.state, aggregate.seq, aggregate.digest = state, first + len(values) - 1, tail
+        if times:
+            aggregate.quarantined = family.quarantined(state)  # it may have been parked where it comes from
+        if decision.ends:
+            self.aggregates.pop(aggregate.id, None)
+        else:
+            self.aggregates[aggregate.id] = aggregate
+        self._pending.append(decision)
+        decided = self._watcher.decided
+        for event in events:
+            decided(aggregate, event)
+
+    def mark(self, reached: Callable[[int], None]) -> None:
+        """Call `reached` with the next offset once everything decided so far is in the log."""
+        if self.is_idle:
+            reached(self.next_offset)
+        else:
+            self._pending.append(Decision(aggregate=None, mark=reached))
+
+    # --- the wire ----------------------------------------------------------------------------------------------------
+
+    def take(self, max_bytes: int) -> tuple[Outgoing, ...]:
+        """The next batch; empty when nothing is pending. One batch is on the wire at a time."""
+        assert self._flight is None, "the last batch is still on the wire"
+        decisions: list[Decision] = []
+        records: list[Outgoing] = []
+        size = marks = 0
+        while self._pending and len(decisions) - marks < MAX_DECISIONS_PER_BATCH:
+            if decisions and size + self._pending[0].size > max_bytes:
+                break
+            decision = self._pending.popleft()
+            decisions.append(decision)
+            marks += decision.mark is not None
+            records += decision.records
+            size += decision.size
+        if not records:
+            for decision in decisions:
+                if decision.mark is not None:
+                    decision.mark(self.next_offset)
+            return ()
+        self._flight = Flight(tuple(decisions), tuple(records))
+        return self._flight.records
+
+    def acked(self, base: int) -> list[Due]:
+        """The batch is in the log at `base`: what may start now.
+
+        Raises Gap when records of others lie between; after a scan without a Claim call `skip_to(base)` and `acked`
+        again. An offset below the expected one is impossible in a healthy log and means: unknown outcome.
+        """
+        flight = self._flight
+        assert flight is not None, "nothing is on the wire"
+        if base > self.next_offset:
+            raise Gap(self.next_offset, base)
+        assert base == self.next_offset, f"base offset {base} below the expected {self.next_offset}"
+        self._flight = None
+        offset = base
+        dues: list[Due] = []
+        for decision in flight.decisions:
+            aggregate = decision.aggregate
+            if aggregate is None:
+                assert decision.mark is not None
+                decision.mark(offset)
+                continue
+            if aggregate.first_offset < 0:
+                aggregate.first_offset = offset
+            offset += len(decision.records)
+            aggregate.last_offset = offset - 1
+            if decision.command_offset >= 0:
+                self.progress.handled(decision.command_offset)
+            dues += decision.dues
+            self._watcher.durable(aggregate, decision)
+        self.events_since_checkpoint += len(flight.records)
+        self.next_offset = offset
+        return dues
+
+    def unrecorded(self) -> list[tuple[str, str, Any]]:
+        """Results of calls whose decision is not known to be in the log: aggregate, tenant, order."""
+        decisions = [*(self._flight.decisions if self._flight is not None else ()), *self._pending]
+        return [(d.aggregate.id, d.aggregate.tenant, d.result) for d in decisions if d.aggregate and d.result]
+
+    def skip_to(self, offset: int) -> None:
+        """The gap below `offset` holds no Claim: go on there."""
+        self.next_offset = offset
+
+    def _records(
+        self, aggregate: Aggregate, first: int, events: Sequence[Any], values: Sequence[bytes], trace: str
+    ) -> list[Outgoing]:
+        """The events as records, with the headers of CloudEvents and the trace of the aggregate."""
+        name, key = aggregate.id, aggregate.key
+        rest = (self._source_header, ("traceparent", trace.encode())) if trace else (self._source_header,)
+        return [
+            _outgoing(
+                key=key,
+                value=value,
+                headers=(SPEC_VERSION, ("ce_id", event_id(name, seq).encode()), _type_header(event.SCHEMA), *rest),
+            )
+            for seq, event, value in zip(range(first, first + len(values)), events, values, strict=True)
+        ]

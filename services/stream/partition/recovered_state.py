@@ -1,0 +1,77 @@
+"""A partition folded as far as its log was read: all that a take-over needs to know before it decides.
+
+A take-over without a standby makes one from the latest checkpoint and feeds it the rest of the log in one go. A standby
+feeds it as records come, so that its take-over only has to feed what came since. Both get the same (tests/services/
+partition/test_recovered_state.py cuts the log anywhere).
+
+Before: snapshot.py says where it begins. After: owner.py makes a Partition of it.
+"""
+
+from collections.abc import Sequence
+
+from loomlog.connectors.protocols import LogRecord
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.generated.stream_events import Claim
+from loomlog.services.stream.family import Family
+from loomlog.services.stream.partition.command_offsets import CommandProgress
+from loomlog.services.stream.partition.fold import Fold
+from loomlog.services.stream.snapshots.snapshots import Start
+
+
+class PartitionFold:
+    """Fed with every record from `start` on, in order. `keep_over`: see Fold."""
+
+    def __init__(self, family: Family, codec: Codec, start: Start, *, keep_over: int | None = None) -> None:
+        self.fold = Fold(
+            family,
+            codec,
+            term=start.term,
+            next_offset=start.next_offset,
+            bases=dict(start.bases),
+            keep_over=keep_over,
+        )
+        self.progress = CommandProgress(start.progress.low, start.progress.above)
+        self.lifeline = ""
+        """Of the present owner, as its Claim tells it."""
+        self.last_ms = 0
+        """Time of the last record; 0 before the first one."""
+        self._start = start
+        self._codec = codec
+
+    @property
+    def next_offset(self) -> int:
+        return self.fold.reader.next_offset
+
+    @property
+    def term(self) -> int:
+        return self.fold.reader.term
+
+    @property
+    def known_since_ms(self) -> int:
+        """Aggregates that ended before this time may be missing; 0 when none is."""
+        return max(self._start.known_since_ms, self.fold.forgotten_before_ms)
+
+    @property
+    def forgotten_until(self) -> int:
+        """Aggregates that ended at or after this offset are all known."""
+        return max(self.fold.forgotten_until, self._start.next_offset if self._start.known_since_ms else 0)
+
+    def feed(self, records: Sequence[LogRecord]) -> None:
+        """The next records, at least one."""
+        reader = self.fold.reader
+        claims = reader.claims
+        self.fold.feed(records)
+        for offset in self.fold.commands:
+            self.progress.handled(offset)
+        self.fold.commands.clear()
+        self.last_ms = records[-1].timestamp
+        if reader.claims > claims:
+            self.learn(next(record for record in reversed(records) if record.offset == reader.term))
+
+    def learn(self, record: LogRecord) -> None:
+        """The Claim by which the present owner took the partition."""
+        try:
+            claim = self._codec.decode(record.value or b"").record
+        except Undecodable:
+            claim = None  # its envelope could be read, so it counts; of its owner nothing is known
+        self.lifeline = claim.lifeline if isinstance(claim, Claim) else ""

@@ -1,0 +1,91 @@
+"""When checkpoints of the owned partitions are made, so that a take-over reads a short tail.
+
+A checkpoint says how far the log was when it was made, so the cut through the aggregates is taken at once and written
+when everything decided before it is in the log. Until then the partition goes on; when it is lost meanwhile, nothing is
+written. A checkpoint that fails costs nothing but a longer take-over: it is tried again in its time.
+
+Before: owner.py holds what is cut. After: snapshot.py writes it.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from loomlog.connectors.errors import Transient
+from loomlog.services.stream.context import Workplace
+from loomlog.services.stream.ownership.owner import Owner
+from loomlog.services.stream.partition.command_offsets import CommandProgress
+from loomlog.services.stream.partition.partition import Partition
+from loomlog.services.stream.snapshots.snapshots import Cut
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_EVERY_EVENTS = 20_000
+"""Keeps the tail a take-over reads below half a second (reference prototype.md 4: about 100,000 events a second)."""
+CHECKPOINT_EVERY_S = 30.0
+"""Also without many events, so that a quiet partition does not keep an old tail."""
+CHECKPOINT_LOOK_S = 1.0
+
+
+class Checkpoints:
+    """Makes them for the owners of a process. `wake` is Flusher.wake."""
+
+    def __init__(self, work: Workplace, owners: Mapping[int, Owner], wake: Callable[[], None]) -> None:
+        self._work = work
+        self._owners = owners
+        self._wake = wake
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(CHECKPOINT_LOOK_S)
+            for owner in list(self._owners.values()):
+                partition = owner.partition
+                if partition is None or partition.events_since_checkpoint == 0:
+                    continue
+                age_s = time.monotonic() - owner.checkpointed_s
+                if partition.events_since_checkpoint >= CHECKPOINT_EVERY_EVENTS or age_s >= CHECKPOINT_EVERY_S:
+                    await self.make(owner)
+
+    async def make(self, owner: Owner) -> bool:
+        """Write a checkpoint of what the owner holds now; False when the partition was lost meanwhile."""
+        partition = owner.partition
+        if partition is None:
+            return False
+        cut = Cut.of(partition.aggregates)
+        partition.events_since_checkpoint = 0
+        if await self._write(owner, partition, cut):
+            return True
+        # Try again in its time, also when nothing more happens.
+        partition.events_since_checkpoint = max(1, partition.events_since_checkpoint)
+        return False
+
+    async def _write(self, owner: Owner, partition: Partition, cut: Cut) -> bool:
+        reached: asyncio.Future[tuple[int, CommandProgress]] = asyncio.get_running_loop().create_future()
+
+        def mark(offset: int) -> None:
+            if not reached.done():
+                reached.set_result((offset, CommandProgress(partition.progress.low, partition.progress.above)))
+
+        partition.mark(mark)
+        self._wake()
+        while not reached.done():
+            await asyncio.wait([reached], timeout=CHECKPOINT_LOOK_S)
+            if owner.partition is not partition:
+                return False
+        next_offset, progress = reached.result()
+        owner.checkpointed_s = time.monotonic()
+        try:
+            return await self._work.snapshots.write(
+                owner.number,
+                term=partition.term,
+                next_offset=next_offset,
+                progress=progress,
+                cut=cut,
+                at_ms=self._work.clock_ms(),
+                issued_until_ms=owner.issued_until_ms,
+            )
+        except Transient as error:
+            log.warning("%s partition %d: no checkpoint: %s", self._work.family.name, owner.number, error)
+            return False

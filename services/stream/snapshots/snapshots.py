@@ -1,0 +1,260 @@
+"""Checkpoints: verified caches that make a take-over cost the live runs.
+
+A checkpoint says from which offset the fold of a partition may begin and names a snapshot (run, seq, state hash) for
+every run that was live there. It is trusted only when all of it is there, made by this version of the fold, and every
+state hash is right; the next event of each run must then continue its hash chain, or the run's fold fails loudly.
+Otherwise the log wins: the fold begins at the first record, and the reason is reported.
+
+Order of writing: snapshots, then the checkpoint that names them, then tombstones for runs that ended since. A snapshot
+newer than its checkpoint is fine: the fold skips what it contains already.
+Before: checkpoints.py cuts. After: `load` at a take-over. Delete the topic and everything still works.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from loomlog.connectors.kafka import MAX_BATCH_BYTES
+from loomlog.connectors.protocols import LogAppender, LogRanges, Outgoing
+from loomlog.schemas.codec import Codec, Undecodable
+from loomlog.schemas.generated.stream_records import PartitionCheckpoint, RunSnapshot, SnapshotRef
+from loomlog.services.core.canonical import Unreadable
+from loomlog.services.stream.family import Family
+from loomlog.services.stream.partition.command_offsets import CommandProgress
+from loomlog.services.stream.partition.fold import Base
+from loomlog.services.stream.partition.partition import Aggregate
+
+CHECKPOINT_KEY = b"checkpoint"
+MAX_SNAPSHOT_BYTES = 700_000
+"""A larger state is not snapshotted, and then no checkpoint is made: its run folds from its events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a fold begins. Without a checkpoint: at the first record, knowing everything (known_since_ms = 0)."""
+
+    next_offset: int
+    term: int = -1
+    bases: Mapping[str, Base] = field(default_factory=dict)
+    progress: CommandProgress = field(default_factory=CommandProgress)
+    known_since_ms: int = 0
+    ignored: str = ""
+    """Why a checkpoint was not used; empty when it was or when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The live aggregates at one moment, taken while decisions are still on their way."""
+
+    aggregates: tuple[tuple[Aggregate, Any, int, bytes], ...]
+    """(aggregate, state, seq, digest): states are immutable, so this is a consistent picture."""
+
+    @staticmethod
+    def of(aggregates: Mapping[str, Aggregate]) -> "Cut":
+        return Cut(tuple((a, a.state, a.seq, a.digest) for a in aggregates.values()))
+
+
+class Snapshots:
+    """Reads and writes checkpoints of one family."""
+
+    def __init__(self, family: Family, codec: Codec, *, appender: LogAppender, ranges: LogRanges, topic: str) -> None:
+        self._family = family
+        self._codec = codec
+        self._appender = appender
+        self._ranges = ranges
+        self._topic = topic
+        self._written: dict[int, set[str]] = {}
+
+    async def load(self, partition: int, first_offset: int) -> Start:
+        """Where to begin; `first_offset` is the first record the events partition holds."""
+        snapshots: dict[str, RunSnapshot] = {}
+        checkpoints: list[PartitionCheckpoint] = []
+        end = await self._ranges.end_offset(self._topic, partition)
+        beginning = await self._ranges.beginning_offset(self._topic, partition)
+        problem = ""
+        async with await self._ranges.read(self._topic, partition, beginning, end) as chunks:
+            async for chunk in chunks:
+                for record in chunk:
+                    if record.value is None:
+                        snapshots.pop((record.key or b"").decode(errors="replace"), None)
+                        continue
+                    try:
+                        found = self._codec.decode(record.value).record
+                    except Undecodable as error:
+                        problem = f"{self._topic}/{partition} offset {record.offset}: {error}"
+                        continue
+                    if isinstance(found, PartitionCheckpoint):
+                        if found.partition == partition:
+                            checkpoints.append(found)
+                        else:
+                            problem = f"{self._topic}/{partition} holds a checkpoint of partition {found.partition}"
+                    elif isinstance(found, RunSnapshot):
+                        snapshots[found.run_id] = found
+        self._written[partition] = set(snapshots)
+        if not checkpoints:
+            return Start(first_offset, ignored=problem)
+        # Any owner's checkpoint is a legal prefix; the furthest one saves the most.
+        best = max(checkpoints, key=lambda c: c.next_offset)
+        return self._verified(best, snapshots, first_offset)
+
+    def _verified(
+        self, checkpoint: PartitionCheckpoint, snapshots: Mapping[str, RunSnapshot], first_offset: int
+    ) -> Start:
+        if checkpoint.reducer_version != self._family.reducer_version:
+            return Start(
+                first_offset,
+                ignored=f"the checkpoint at {checkpoint.next_offset} was made by fold version "
+                f"{checkpoint.reducer_version}, this is {self._family.reducer_version}",
+            )
+        if checkpoint.next_offset < first_offset:
+            return Start(first_offset, ignored=f"the checkpoint at {checkpoint.next_offset} is older than the log")
+        bases: dict[str, Base] = {}
+        for ref in checkpoint.runs:
+            snapshot = snapshots.get(ref.run_id)
+            reason = _why_not(ref, snapshot, self._family.reducer_version)
+            if snapshot is not None and not reason:
+                try:
+                    bases[ref.run_id] = self._base(snapshot)
+                except Unreadable as error:
+                    reason = f"its state cannot be read: {error}"
+            if reason:
+                return Start(first_offset, ignored=f"the snapshot of {ref.run_id} is not usable: {reason}")
+        return Start(
+            checkpoint.next_offset,
+            checkpoint.term,
+            bases,
+            CommandProgress(checkpoint.command_offset, checkpoint.handled_above),
+            max(checkpoint.at_ms, checkpoint.issued_until_ms),
+        )
+
+    def _base(self, snapshot: RunSnapshot) -> Base:
+        return Base(
+            state=self._family.states.decode(snapshot.state),
+            seq=snapshot.seq,
+            digest=snapshot.tail_digest,
+            key=snapshot.key,
+            tenant=snapshot.tenant,
+            first_offset=snapshot.first_offset,
+            last_offset=snapshot.last_offset,
+            sha256=snapshot.state_sha256,
+        )
+
+    def forget(self, partition: int) -> None:
+        """Others have written since this process looked; the next `write` looks again."""
+        self._written.pop(partition, None)
+
+    async def _names(self, partition: int) -> set[str]:
+        """The runs that have a snapshot in the topic. Raises Transient."""
+        found: set[str] = set()
+        end = await self._ranges.end_offset(self._topic, partition)
+        beginning = await self._ranges.beginning_offset(self._topic, partition)
+        async with await self._ranges.read(self._topic, partition, beginning, end) as chunks:
+            async for chunk in chunks:
+                for record in chunk:
+                    name = (record.key or b"").decode(errors="replace")
+                    (found.discard if record.value is None else found.add)(name)
+        found.discard(CHECKPOINT_KEY.decode())
+        return found
+
+    async def write(
+        self,
+        partition: int,
+        *,
+        term: int,
+        next_offset: int,
+        progress: CommandProgress,
+        cut: Cut,
+        at_ms: int,
+        issued_until_ms: int = 0,
+    ) -> bool:
+        """Write a checkpoint of the cut, all of which is in the log below `next_offset`. False when it cannot be.
+
+        `issued_until_ms` is the desk's: this owner's clock may have gone back since it was told of later times.
+
+        `progress` is the commands handled when the log stood at `next_offset`, not earlier: a command handled in
+        between would be read again and its run, perhaps over already, started twice.
+        """
+        outgoing: list[Outgoing] = []
+        refs: list[SnapshotRef] = []
+        for aggregate, state, seq, tail in cut.aggregates:
+            if aggregate.unfolded or (aggregate.quarantined and not self._family.quarantined(state)):
+                return False  # its events cannot be folded, so they must stay in the tail
+            if aggregate.snapshot_seq == seq:
+                refs.append(SnapshotRef(run_id=aggregate.id, seq=seq, state_sha256=aggregate.snapshot_sha256))
+                continue
+            data = self._family.states.encode(state)
+            if len(data) > MAX_SNAPSHOT_BYTES:
+                return False
+            mark = sha256(data).hexdigest()
+            refs.append(SnapshotRef(run_id=aggregate.id, seq=seq, state_sha256=mark))
+            await asyncio.sleep(0)  # a large state takes milliseconds, and heartbeats share this loop
+            snapshot = RunSnapshot(
+                run_id=aggregate.id,
+                key=aggregate.key,
+                tenant=aggregate.tenant,
+                first_offset=aggregate.first_offset,
+                last_offset=aggregate.last_offset,
+                seq=seq,
+                tail_digest=tail,
+                reducer_version=self._family.reducer_version,
+                state_sha256=mark,
+                state=data,
+            )
+            outgoing.append(Outgoing(key=aggregate.id.encode(), value=self._codec.encode(snapshot)))
+        checkpoint = PartitionCheckpoint(
+            partition=partition,
+            term=term,
+            next_offset=next_offset,
+            command_offset=progress.low,
+            handled_above=progress.above,
+            runs=tuple(refs),
+            at_ms=at_ms,
+            reducer_version=self._family.reducer_version,
+            issued_until_ms=issued_until_ms,
+        )
+        outgoing.append(Outgoing(key=CHECKPOINT_KEY, value=self._codec.encode(checkpoint)))
+        if len(outgoing[-1].value or b"") > MAX_SNAPSHOT_BYTES:
+            return False
+        live = {aggregate.id for aggregate, *_ in cut.aggregates}
+        if partition not in self._written:
+            self._written[partition] = await self._names(partition)
+        known = self._written[partition]
+        outgoing += [Outgoing(key=name.encode(), value=None) for name in sorted(known - live)]
+        known |= live  # also when an append fails: what may be there must be buried one day
+        for batch in batches(outgoing):
+            await self._appender.append(self._topic, partition, batch)
+        for (aggregate, _, seq, _), ref in zip(cut.aggregates, refs, strict=True):
+            aggregate.snapshot_seq, aggregate.snapshot_sha256 = seq, ref.state_sha256
+        self._written[partition] = live
+        return True
+
+
+def _why_not(ref: SnapshotRef, snapshot: RunSnapshot | None, reducer_version: int) -> str:
+    """Why a snapshot must not be used; empty when it may be."""
+    if snapshot is None:
+        return "it is missing"
+    if snapshot.reducer_version != reducer_version:
+        return f"made by fold version {snapshot.reducer_version}, this is {reducer_version}"
+    if snapshot.seq < ref.seq:
+        return f"it is at seq {snapshot.seq}, the checkpoint names {ref.seq}"
+    if sha256(snapshot.state).hexdigest() != snapshot.state_sha256:
+        return "its state does not have the hash it names"
+    if snapshot.seq == ref.seq and snapshot.state_sha256 != ref.state_sha256:
+        return "its state is not the one the checkpoint names"
+    return ""
+
+
+def batches(records: Sequence[Outgoing]) -> list[list[Outgoing]]:
+    """The records in order, in pieces that fit an append."""
+    found: list[list[Outgoing]] = [[]]
+    size = 0
+    for record in records:
+        weight = len(record.value or b"") + len(record.key or b"") + 100
+        if found[-1] and size + weight > MAX_BATCH_BYTES:
+            found.append([])
+            size = 0
+        found[-1].append(record)
+        size += weight
+    return found

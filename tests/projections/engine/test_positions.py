@@ -1,0 +1,163 @@
+import asyncio
+
+import pytest
+
+from loomlog.connectors.errors import Permanent
+from loomlog.projections.engine import positions
+from loomlog.projections.engine.builds import Builds
+from loomlog.projections.engine.cursors import Position
+from loomlog.projections.engine.positions import Arrival, PositionWatch
+from loomlog.projections.engine.run_projection import RunProjection
+from tests.projections.engine.test_fold import RECORDS
+from tests.projections.stories import TOPIC
+
+
+def at(offset: int, partition: int = 0) -> Position:
+    return Position(topic=TOPIC, partition=partition, offset=offset)
+
+
+@pytest.fixture
+async def projection(connection, builds) -> RunProjection:
+    found = RunProjection(connection, builds.build(1), TOPIC, owner="tests")
+    await found.claim([0])
+    return found
+
+
+@pytest.fixture
+async def watch(connecting, prefix, builds):
+    found = PositionWatch(connecting, prefix)
+    task = asyncio.create_task(found.run())
+    yield found
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_a_position_that_was_passed_is_reached_at_once(projection, watch):
+    await projection.apply({0: RECORDS[:10]})
+    assert await watch.wait(at(9), timeout_s=5) == Arrival(reached=True, lag=0)
+
+
+async def test_a_reader_wakes_when_the_projection_passes_its_place(projection, watch):
+    waiting = asyncio.create_task(watch.wait(at(12), timeout_s=5))
+    await projection.apply({0: RECORDS[:12]})
+    async with asyncio.timeout(5):
+        while watch._next.get((TOPIC, 0)) != 12:
+            await asyncio.sleep(0)
+    assert not waiting.done()
+    await projection.apply({0: RECORDS[12:13]})
+    assert await waiting == Arrival(reached=True, lag=0)
+
+
+async def test_the_wait_is_bounded_and_says_how_much_is_missing(projection, watch):
+    await projection.apply({0: RECORDS[:10]})
+    assert await watch.wait(at(9), timeout_s=5) == Arrival(reached=True, lag=0)
+    assert await watch.wait(at(14), timeout_s=0.05) == Arrival(reached=False, lag=5)
+    assert await watch.wait(at(3, partition=7), timeout_s=0) == Arrival(reached=False, lag=4)
+    assert watch._waiters == {}
+
+
+async def test_notifications_alone_are_enough(projection, watch, monkeypatch):
+    await projection.apply({0: RECORDS[:1]})
+    assert (await watch.wait(at(0), timeout_s=5)).reached
+    monkeypatch.setattr(positions, "LOOK_WAITING_S", 60.0)
+    monkeypatch.setattr(positions, "LOOK_IDLE_S", 60.0)
+    await asyncio.wait({asyncio.create_task(watch.wait(at(0), timeout_s=5))})
+    waiting = asyncio.create_task(watch.wait(at(5), timeout_s=5))
+    await projection.apply({0: RECORDS[1:6]})
+    assert (await waiting).reached
+
+
+async def test_without_any_notification_the_cursors_are_read(projection, watch, monkeypatch):
+    def silence(self, moved):
+        """The commit is announced to nobody."""
+        return b"SELECT 1", ()
+
+    monkeypatch.setattr(RunProjection, "_notice", silence)
+    waiting = asyncio.create_task(watch.wait(at(5), timeout_s=5))
+    await projection.apply({0: RECORDS[:6]})
+    assert (await waiting).reached
+
+
+async def test_a_lost_connection_is_made_anew_and_waiters_go_on_waiting(
+    projection, connecting, prefix, builds, monkeypatch
+):
+    monkeypatch.setattr(positions, "RECONNECT_S", 0.01)
+    made = []
+
+    async def connect():
+        made.append(await connecting())
+        return made[-1]
+
+    watch = PositionWatch(connect, prefix)
+    task = asyncio.create_task(watch.run())
+    try:
+        await projection.apply({0: RECORDS[:1]})
+        assert (await watch.wait(at(0), timeout_s=5)).reached
+        waiting = asyncio.create_task(watch.wait(at(5), timeout_s=5))
+        async with await connecting() as other:
+            await other.execute("SELECT pg_terminate_backend(%s)", (made[0].info.backend_pid,))
+        await projection.apply({0: RECORDS[1:6]})
+        assert (await waiting).reached
+        assert len(made) == 2
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def test_after_a_switch_of_builds_the_positions_are_those_of_the_live_one(connection, projection, watch, builds):
+    await projection.apply({0: RECORDS[:10]})
+    assert (await watch.wait(at(9), timeout_s=5)).reached
+    other = await builds.make()
+    async with connection.transaction():
+        await builds.switch(other)
+    second = RunProjection(connection, other, TOPIC, owner="tests")
+    await second.claim([0])
+    await second.apply({0: RECORDS[:20]})
+    assert (await watch.wait(at(19), timeout_s=5)).reached
+    # What the old build does is of no interest any more.
+    await projection.apply({0: RECORDS[10:]})
+    assert not (await watch.wait(at(len(RECORDS) - 1), timeout_s=0.3)).reached
+
+
+async def test_tables_that_do_not_exist_yet_are_waited_for(connection, connecting, prefix, monkeypatch):
+    monkeypatch.setattr(positions, "RECONNECT_S", 0.01)
+    watch = PositionWatch(connecting, prefix)
+    task = asyncio.create_task(watch.run())
+    try:
+        assert not (await watch.wait(at(0), timeout_s=0.1)).reached
+        builds = Builds(connection, prefix)
+        await builds.prepare()
+        projection = RunProjection(connection, builds.build(1), TOPIC, owner="tests")
+        await projection.claim([0])
+        await projection.apply({0: RECORDS[:1]})
+        assert (await watch.wait(at(0), timeout_s=5)).reached
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def test_a_watch_that_can_never_work_ends(prefix):
+    async def refused():
+        raise Permanent("connect: password authentication failed", kind="unauthorised")
+
+    with pytest.raises(Permanent, match="password"):
+        await PositionWatch(refused, prefix).run()
+
+
+async def test_too_many_waiters_are_told_at_once(projection, watch, monkeypatch):
+    monkeypatch.setattr(positions, "WAITERS_MAX", 1)
+    first = asyncio.create_task(watch.wait(at(50), timeout_s=5))
+    await asyncio.sleep(0)
+    assert await watch.wait(at(50), timeout_s=5) == Arrival(reached=False, lag=51)
+    first.cancel()
+    await asyncio.wait({first})
+
+
+def test_a_log_of_many_partitions_is_announced_without_numbers(monkeypatch):
+    watch = PositionWatch(lambda: None, "t")
+    watch._build = 3
+    assert watch._take("3 loom.run.events 0:5 1:7")
+    assert watch._next == {(TOPIC, 0): 5, (TOPIC, 1): 7}
+    assert not watch._take("")
+    assert not watch._take("4 loom.run.events 0:9")
+    assert watch._next[TOPIC, 0] == 5

@@ -1,0 +1,104 @@
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from loomlog.services.api.request_models import CancelBody, InputBody, MessageBody, RunBody, run_request
+from loomlog.services.application.runs.requests import checked
+
+
+def request_of(body: dict[str, Any], model: type[MessageBody] = RunBody) -> Any:
+    return run_request(model.model_validate(body), idempotency_key="", traceparent="")
+
+
+def test_every_field_of_a_start_arrives() -> None:
+    body = {
+        "agent": "soaker",
+        "prompt": "p",
+        "segments": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "trusted-text", "text": "t", "cacheable": True},
+                    {"type": "untrusted-block", "text": "u", "kind": "web_content"},
+                    {"type": "image", "media_type": "image/png", "data": "AAAA"},
+                ],
+            }
+        ],
+        "tools": ["Read"],
+        "allowed_hosts": [],
+        "web_search_filter": "drop",
+        "session_id": "s_1",
+        "tenant_id": "ignored",
+        "user_id": "zoe",
+        "agent_id": "mine",
+        "user_tier": "gold",
+        "user_bearer": "b" * 16,
+        "user_credentials": {"a": "b"},
+        "parent_context": {"function_key": "f", "tier_at_run": None},
+        "metadata": {"n": 1},
+        "run_timeout_seconds": 5,
+        "interactive": True,
+        "sampling": {"temperature": 1, "stop": ["x"]},
+        "compaction": {"enabled": True},
+        "idempotency_key": "k",
+    }
+    found = checked(request_of(body))
+    assert (found.agent, found.session_id, found.agent_id, found.user_id) == ("soaker", "s_1", "mine", "zoe")
+    assert (found.tools, found.allowed_hosts, found.user_tier) == (("Read",), (), "gold")
+    assert found.parent_context == {"function_key": "f"}
+    assert (found.interactive, found.idempotency_key, found.metadata) == (True, "k", {"n": 1})
+    assert found.sampling is not None
+    assert (found.sampling.temperature, found.sampling.stop) == (1.0, ("x",))
+    (first, prompt) = found.segments
+    assert [block.type for block in first.content] == ["trusted-text", "untrusted-block", "image"]
+    assert (first.content[0].cacheable, first.content[1].kind) == (True, "web_content")
+    assert prompt.content[0].text == "p"
+
+
+def test_a_list_that_was_not_said_and_an_empty_one_differ() -> None:
+    assert request_of({"agent": "a"}).allowed_hosts is None
+    assert request_of({"agent": "a", "allowed_hosts": None}).allowed_hosts is None
+    assert request_of({"agent": "a", "allowed_hosts": []}).allowed_hosts == ()
+
+
+def test_the_header_wins_over_the_body() -> None:
+    body = RunBody.model_validate({"agent": "a", "idempotency_key": "body"})
+    assert run_request(body, idempotency_key="header", traceparent="").idempotency_key == "header"
+
+
+def test_a_message_has_neither_session_nor_user_of_its_own() -> None:
+    found = request_of({"prompt": "x", "session_id": "s_other", "user_id": "zoe"}, MessageBody)
+    assert (found.session_id, found.user_id, found.agent) == ("", "", "")
+
+
+@pytest.mark.parametrize("model", [RunBody, MessageBody])
+def test_an_empty_id_is_as_if_it_were_not_there(model: type[MessageBody]) -> None:
+    ids = {"session_id": "", "agent_id": "", "user_id": ""}
+    assert request_of({"agent": "a", **ids}, model) == request_of({"agent": "a"}, model)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"agent": ""},
+        {"agent": "a", "interactive": "yes"},
+        {"agent": "a", "interactive": 1},
+        {"agent": "a", "tools": [1]},
+        {"agent": "a", "sampling": {"top_k": 1.5}},
+        {"agent": "a", "sampling": {"temperature": True}},
+        {"agent": "a", "segments": {}},
+        {"agent": "a", "metadata": []},
+        {"agent": "a", "run_timeout_seconds": -1},
+    ],
+)
+def test_wrong_types_are_refused_and_never_guessed(body: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        RunBody.model_validate(body)
+
+
+def test_the_small_bodies() -> None:
+    assert CancelBody.model_validate({}).reason is None
+    with pytest.raises(ValidationError):
+        InputBody.model_validate({"text": None})

@@ -1,0 +1,48 @@
+import orjson
+import pytest
+
+from loomlog.services.api.responses import STATUS, declined_answer, json_answer
+from loomlog.services.application.errors import CODES, Declined
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_every_refusal_has_the_one_shape(code: str) -> None:
+    answer = declined_answer(Declined(code, "why", details={"scope": "runs:read"}))
+    assert answer.status_code == STATUS[code]
+    found = orjson.loads(answer.body)
+    assert (found["code"], found["error"]) == (code, "why")
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_details_join_the_answer_and_cannot_hide_the_code() -> None:
+    found = orjson.loads(declined_answer(Declined("not_yet", "why", details={"lag": 3, "code": "ok"})).body)
+    assert (found["lag"], found["code"]) == (3, "not_yet")
+
+
+def test_when_to_come_again_is_a_header() -> None:
+    assert declined_answer(Declined("backpressure", "x", retry_after_s=5)).headers["retry-after"] == "5"
+    assert "retry-after" not in declined_answer(Declined("runtime_paused", "x")).headers
+
+
+def test_a_value_is_json_to_the_byte() -> None:
+    assert json_answer({"a": orjson.Fragment(b'{"b": 1}')}).body == b'{"a":{"b": 1}}'
+    assert json_answer({}, status=201, headers={"x": "y"}).headers["x"] == "y"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("unknown_agent", 400),
+        ("bad_request", 400),
+        ("tier_agent_not_available", 403),
+        ("operator_key_restricted", 403),
+        ("provider_unknown", 404),
+        ("provider_list_failed", 502),
+        ("tier_unavailable", 503),
+        ("pin_unavailable", 503),
+        ("provider_unavailable", 503),
+        ("probe_unavailable", 503),
+    ],
+)
+def test_what_stops_a_run_from_finding_its_model_has_the_status_clients_know(code: str, status: int) -> None:
+    assert STATUS[code] == status

@@ -1,0 +1,216 @@
+"""Who may limit whom, who sees what was spent, and that a limit that was answered stands."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from loomlog.schemas.generated.run_events import RunRefused
+from loomlog.schemas.generated.values import LimitNotice
+from loomlog.services.application.admin.budget_limits import LimitWanted
+from loomlog.services.application.runs.forks import ForkRequest
+from loomlog.services.application.runs.requests import RunRequest
+from loomlog.services.core.access.decide import Caller
+from tests.services.application.world import (
+    ACME,
+    ADMIN_CALLER,
+    GLOBEX,
+    IVY,
+    READER,
+    World,
+    declined,
+    pieces_of,
+    until,
+    world,
+)
+
+
+def of_user(user: str = "ivy", tenant: str | None = "acme", **amounts: int) -> LimitWanted:
+    return LimitWanted(scope="user", tenant=tenant, scope_id=user, **(amounts or {"hard_tokens": 10}))  # type: ignore[arg-type]
+
+
+OPERATOR = LimitWanted(scope="operator", hard_micros=5)
+TENANT_ACME = LimitWanted(scope="tenant", tenant="acme", soft_tokens=5)
+
+
+async def put(made: World, caller: Caller, wanted: LimitWanted) -> Any:
+    return await made.layer.budgets.set(caller, wanted, currency="USD")
+
+
+async def run(made: World, caller: Caller) -> None:
+    accepted = await made.layer.runs.start(caller, RunRequest(agent="soaker", prompt="go"))
+    await until(lambda: accepted.run_id in made.twin.tables["runs"] or made.project())
+    accepted.stream.close()
+
+
+async def test_a_limit_stands_when_it_was_answered() -> None:
+    async with world(books=True) as made:
+        view, position = await put(made, ACME, of_user())
+        assert (view.limit.hard_tokens, view.limit.by, view.account.used_tokens) == (10, "acme-op", 0)
+        assert position == "budget.events/0:2"
+        [listed] = await made.layer.budgets.limits(ADMIN_CALLER)
+        assert listed == view
+        assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == "budget.events/0:3"
+        assert await made.layer.budgets.limits(ADMIN_CALLER) == []
+        assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == ""
+
+
+async def test_what_was_used_before_there_was_a_limit_counts() -> None:
+    async with world(books=True) as made:
+        await run(made, IVY)
+        view, _ = await put(made, ACME, of_user())
+        assert view.account.used_tokens == 4
+        others, _ = await put(made, ACME, of_user("rob"))
+        assert others.account.used_tokens == 0
+        assert (await put(made, ADMIN_CALLER, OPERATOR))[0].account.used_tokens == 4
+        assert (await put(made, ADMIN_CALLER, OPERATOR))[0].account.used_tokens == 4  # and not twice
+
+
+async def test_a_limit_is_not_set_before_all_is_counted_that_was_spent_without_it() -> None:
+    async with world(books=True) as made:
+        made.projecting = False
+        accepted = await made.layer.runs.start(IVY, RunRequest(agent="soaker", prompt="go"))
+        await pieces_of(accepted.stream)
+        found = await declined(put(made, ACME, of_user()))
+        assert (found.code, found.retry_after_s) == ("not_yet", 1)
+        assert found.details["lag"] > 0
+        assert await made.layer.budgets.limits(ADMIN_CALLER) == []
+        made.projecting = True
+        view, _ = await put(made, ACME, of_user())
+        assert view.account.used_tokens == 4
+        made.projecting = False
+        assert (await put(made, ACME, of_user(hard_tokens=11)))[0].account.used_tokens == 4  # its sum is in the books
+
+
+async def test_whoever_set_a_limit_starts_runs_that_wait_for_it() -> None:
+    async with world(books=True) as made:
+        await run(made, IVY)
+        _, position = await put(made, ACME, of_user())
+        await run(made, IVY)
+        await made.layer.budgets.remove(ACME, "user", None, "ivy")
+        forked = await made.layer.forks.fork(IVY, made.commands()[0].run_id, ForkRequest(at_seq=2, prompt="other"))
+        forked.stream.close()
+    behind = int(position.rpartition(":")[2]) + 1
+    assert [command.books_offset for command in made.commands()] == [0, behind, behind]
+
+
+async def test_the_position_of_a_limit_is_waited_for_and_that_of_something_else_is_not() -> None:
+    async with world(books=True, control_wait_s=0.05) as made:
+        _, position = await put(made, ACME, of_user())
+        await made.layer.budgets.passed(position)
+        await made.layer.budgets.passed("run.events/0:99999")
+        await made.layer.budgets.passed("")
+        found = await declined(made.layer.budgets.passed("budget.events/0:7"))
+        assert (found.code, found.details["lag"]) == ("not_yet", 8 - made.layer.books.next_offset)
+
+
+MAY: list[tuple[Caller, LimitWanted, str]] = [
+    (ADMIN_CALLER, OPERATOR, ""),
+    (ADMIN_CALLER, TENANT_ACME, ""),
+    (ADMIN_CALLER, of_user(), ""),
+    (ACME, TENANT_ACME, ""),
+    (ACME, of_user(), ""),
+    (ACME, of_user(tenant=None), ""),
+    (ACME, OPERATOR, "insufficient_scope"),
+    (GLOBEX, TENANT_ACME, "insufficient_scope"),
+    (GLOBEX, of_user(), "insufficient_scope"),
+    (IVY, of_user(), "insufficient_scope"),
+    (READER, of_user(), "insufficient_scope"),
+    (ACME, LimitWanted(scope="user", tenant="acme", hard_tokens=1), "bad_request"),
+    (ACME, LimitWanted(scope="user", tenant="acme", scope_id="ivy"), "bad_request"),
+    (ADMIN_CALLER, LimitWanted(scope="operator", tenant="acme", hard_tokens=1), "bad_request"),
+]
+
+
+@pytest.mark.parametrize(("caller", "wanted", "code"), MAY)
+async def test_whoever_operates_a_tenant_limits_that_tenant_and_nobody_else(
+    caller: Caller, wanted: LimitWanted, code: str
+) -> None:
+    async with world(books=True) as made:
+        if code:
+            assert (await declined(put(made, caller, wanted))).code == code
+            assert await made.layer.budgets.limits(ADMIN_CALLER) == []
+        else:
+            view, _ = await put(made, caller, wanted)
+            assert (view.limit.scope, view.limit.tenant) == (wanted.scope, "" if wanted.scope == "operator" else "acme")
+
+
+SEEN: list[tuple[Caller, list[str]]] = [
+    (ADMIN_CALLER, ["operator", "tenant", "user", "user"]),
+    (ACME, ["tenant", "user", "user"]),
+    (READER, ["tenant", "user", "user"]),
+    (IVY, ["user"]),
+    (GLOBEX, []),
+]
+
+
+@pytest.mark.parametrize(("caller", "scopes"), SEEN)
+async def test_everybody_sees_the_limits_within_reach(caller: Caller, scopes: list[str]) -> None:
+    async with world(books=True) as made:
+        for wanted in (of_user("ivy"), of_user("rob"), OPERATOR, TENANT_ACME):
+            await put(made, ADMIN_CALLER, wanted)
+        assert [view.limit.scope for view in await made.layer.budgets.limits(caller)] == scopes
+        assert [v.limit.tenant for v in await made.layer.budgets.limits(ADMIN_CALLER, "acme")] == ["acme"] * 3
+
+
+async def test_without_a_runtime_a_limit_is_said_to_be_pending_and_is_set_when_one_comes() -> None:
+    async with world(control_wait_s=0.05) as made:
+        assert (await declined(put(made, ACME, of_user()))).code == "limit_pending"
+        host = asyncio.create_task(made.host_of_the_books().run())
+        follow = asyncio.create_task(made.layer.books.follow(made.log.tail("loom.budget.events", {0: 0})))
+        await until(lambda: made.layer.books.books.limits)
+        for task in (host, follow):
+            task.cancel()
+        await asyncio.wait([host, follow])
+
+
+async def test_usage_says_which_calls_were_paid_with_a_key_of_their_run() -> None:
+    async with world() as made:
+        accepted = await made.layer.runs.start(IVY, RunRequest(agent="silent", prompt="go"))
+        await until(lambda: accepted.run_id in made.states)
+        made.reply(accepted.run_id, credential_source="run")
+        accepted.stream.close()
+        await run(made, IVY)
+        made.project()
+        rows = await made.layer.budgets.usage(ADMIN_CALLER, ["source"])
+    assert [(row["source"], row["call_count"]) for row in rows] == [("operator", 1), ("run", 1)]
+
+
+async def test_usage_is_grouped_as_asked_and_confined_to_the_caller() -> None:
+    async with world() as made:
+        await run(made, IVY)
+        await run(made, IVY)
+        await run(made, GLOBEX)
+        rows = await made.layer.budgets.usage(ADMIN_CALLER, ["tenant", "user", "source"])
+        assert [(row["tenant_id"], row["user_id"], row["source"], row["call_count"]) for row in rows] == [
+            ("acme", "ivy", "operator", 2),
+            ("globex", "globex-op", "operator", 1),
+        ]
+        assert (rows[0]["input_tokens"], rows[0]["output_tokens"], rows[0]["unpriced_calls"]) == (6, 2, 2)
+        assert "currency" not in rows[0]
+        assert len(await made.layer.budgets.usage(IVY, ["user"])) == 1
+        assert await made.layer.budgets.usage(READER, ["model"]) != []
+        assert len(await made.layer.budgets.usage(ADMIN_CALLER, ["tenant"], tenant="globex")) == 1
+        assert await made.layer.budgets.usage(ADMIN_CALLER, [], since_ms=4_000_000_000_000) == []
+        assert (await declined(made.layer.budgets.usage(ACME, [], tenant="globex"))).code == "insufficient_scope"
+        assert (await declined(made.layer.budgets.usage(ADMIN_CALLER, ["colour"]))).code == "bad_request"
+
+
+async def test_a_run_that_a_limit_forbids_is_refused_with_the_limit() -> None:
+    notice = LimitNotice(scope="user", scope_id="ivy", severity="hard", used=18, limit=10, message="no more")
+    async with world() as made:
+        asked = asyncio.create_task(made.layer.runs.start(IVY, RunRequest(agent="deaf", prompt="go")))
+        await until(made.commands)
+        refusal = RunRefused(code="token_limit_exceeded", message="token_limit_exceeded: no more", limit=notice)
+        made.happen(made.commands()[0].run_id, refusal)
+        found = await declined(asked)
+    assert (found.code, found.retry_after_s) == ("token_limit_exceeded", None)
+    assert dict(found.details) == {
+        "scope": "user",
+        "scope_id": "ivy",
+        "window": "month",
+        "unit": "tokens",
+        "used": 18,
+        "limit": 10,
+        "message": "no more",
+    }

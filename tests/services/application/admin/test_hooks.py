@@ -1,0 +1,160 @@
+"""Registering hooks: who may, what is a registration, and whose hooks anybody sees."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.http.signed_callbacks import callback_secrets
+from loomlog.schemas.generated.stream_records import HookRegistered
+from loomlog.services.application.admin import hooks as module
+from loomlog.services.application.admin.hooks import HookRequest
+from loomlog.services.core.access.decide import Caller
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, World, declined, world
+
+REQUEST = HookRequest(owner="ops", name="guard", phase="pre", callback_url="https://hooks.example/x")
+KEY = SecretKey(keys=(bytes(32),))
+
+
+async def register(made: World, caller: Caller = ACME, **fields: Any) -> str:
+    return (await made.layer.hooks.register(caller, replace(REQUEST, **fields))).hook.hook_id
+
+
+def seen(made: World, caller: Caller) -> list[str]:
+    return [hook.hook_id for hook in made.layer.hooks.listed(caller)]
+
+
+async def test_a_hook_is_in_the_log_with_who_and_where_before_it_is_answered() -> None:
+    async with world() as made:
+        found = await made.layer.hooks.register(
+            ACME, replace(REQUEST, agents=("a/b",), tools=("mcp__*",), timeout_ms=60_000)
+        )
+        assert found.position == "hook.events/0:0"
+        assert made.layer.hooks.listed(ACME) == (found.hook,)
+        assert found.hook == HookRegistered(
+            hook_id=found.hook.hook_id,
+            tenant="acme",
+            owner="ops",
+            name="guard",
+            phase="pre",
+            agents=("a/b",),
+            tools=("mcp__*",),
+            callback_url="https://hooks.example/x",
+            timeout_ms=60_000,
+            by="acme-op",
+            at_ms=found.hook.at_ms,
+            command_id=found.hook.command_id,
+        )
+        assert found.hook.hook_id.startswith("hook_")
+
+
+async def test_the_same_name_again_gives_a_new_id_and_keeps_the_place() -> None:
+    async with world() as made:
+        first, second = await register(made), await register(made, name="other")
+        again = await register(made, timeout_ms=7)
+        assert again != first
+        assert seen(made, ACME) == [again, second]
+
+
+async def test_what_is_removed_is_gone_and_cannot_be_removed_again() -> None:
+    async with world() as made:
+        hook_id = await register(made)
+        assert await made.layer.hooks.remove(ACME, hook_id) == "hook.events/0:1"
+        assert seen(made, ACME) == []
+        assert (await declined(made.layer.hooks.remove(ACME, hook_id))).code == "not_found"
+
+
+async def test_hooks_of_others_do_not_exist() -> None:
+    async with world() as made:
+        ours, theirs, everywhere = (
+            await register(made),
+            await register(made, GLOBEX),
+            await register(made, ADMIN_CALLER),
+        )
+        assert (seen(made, ACME), seen(made, GLOBEX)) == ([ours], [theirs])
+        assert seen(made, ADMIN_CALLER) == [ours, theirs, everywhere]
+        for hook_id in (theirs, everywhere, "hook_unknown"):
+            assert (await declined(made.layer.hooks.remove(ACME, hook_id))).code == "not_found"
+        await made.layer.hooks.remove(ADMIN_CALLER, ours)
+        assert seen(made, ACME) == []
+
+
+async def test_the_shared_token_registers_for_every_tenant() -> None:
+    async with world() as made:
+        await register(made, ADMIN_CALLER)
+        assert made.layer.hooks.listed(ADMIN_CALLER)[0].tenant == ""
+
+
+@pytest.mark.parametrize("caller", [IVY, READER])
+async def test_who_does_not_operate_the_tenant_may_do_nothing_with_hooks(caller: Caller) -> None:
+    async with world() as made:
+        assert (await declined(made.layer.hooks.register(caller, REQUEST))).code == "insufficient_scope"
+        assert (await declined(made.layer.hooks.remove(caller, "hook_x"))).code == "insufficient_scope"
+
+        async def listed() -> object:
+            return made.layer.hooks.listed(caller)
+
+        assert (await declined(listed())).code == "insufficient_scope"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"owner": ""}, "owner"),
+        ({"name": ""}, "name"),
+        ({"name": "x" * 257}, "name"),
+        ({"owner": "a\nb"}, "owner"),
+        ({"phase": "during"}, "phase"),
+        ({"fail_mode": "maybe"}, "fail_mode"),
+        ({"timeout_ms": -1}, "timeout_ms"),
+        ({"timeout_ms": 60_001}, "timeout_ms"),
+        ({"callback_url": "ftp://x/y"}, "callback_url"),
+        ({"callback_url": "hooks.example"}, "callback_url"),
+        ({"callback_url": "https://a:b@hooks.example/"}, "callback_url"),
+        ({"callback_url": "https://hooks.example/" + "x" * 2_000}, "callback_url"),
+        ({"agents": ("a*",)}, "agents"),
+        ({"agents": ("",)}, "agents"),
+        ({"agents": ("a",) * 257}, "agents"),
+        ({"tools": ("",)}, "tools"),
+        ({"tools": ("a*b",)}, "tools"),
+        ({"tools": ("**",)}, "tools"),
+        ({"tools": ("t",) * 257}, "tools"),
+    ],
+)
+async def test_what_is_no_registration_is_refused_before_anything_is_written(wrong: dict[str, Any], field: str) -> None:
+    async with world() as made:
+        found = await declined(made.layer.hooks.register(ACME, replace(REQUEST, **wrong)))
+        assert (found.code, field in found.message) == ("invalid_registration", True)
+        assert seen(made, ADMIN_CALLER) == []
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/x", "http://[::1]:9/x", "HTTPS://Hooks.Example/x"])
+async def test_where_an_address_leads_is_asked_when_it_is_dialled(url: str) -> None:
+    async with world() as made:
+        assert await register(made, callback_url=url)
+
+
+async def test_a_tenant_has_only_so_many_and_may_still_replace_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HOOKS_PER_TENANT_MAX", 2)
+    async with world() as made:
+        await register(made)
+        await register(made, name="b")
+        assert (await declined(made.layer.hooks.register(ACME, replace(REQUEST, name="c")))).code == (
+            "invalid_registration"
+        )
+        await register(made, timeout_ms=5)
+        await register(made, GLOBEX)
+
+
+async def test_whoever_registers_is_told_what_callbacks_are_signed_with() -> None:
+    async with world(secret=KEY) as made:
+        found = await made.layer.hooks.register(ACME, REQUEST)
+        assert found.signing_secret == callback_secrets(KEY, "acme", "ops", "guard")[0]
+        everything = [record.value or b"" for records in made.log.records.values() for record in records]
+        assert not any(found.signing_secret.encode() in value for value in everything)
+
+
+async def test_without_a_key_nothing_is_signed() -> None:
+    async with world() as made:
+        assert (await made.layer.hooks.register(ACME, REQUEST)).signing_secret == ""

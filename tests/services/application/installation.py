@@ -1,0 +1,140 @@
+"""Installations in memory for restores: real owners over a log with any number of partitions, and a command layer.
+
+    async with installation(tmp_path, partitions=3) as made:
+        made.world.start_run("r_x")     # tests.services.stream.world: owners, and effects that follow a script
+        made.layer                      # the use cases over the same log
+
+Every installation keeps its state files in a folder of its own.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.protocols import Incoming
+from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.connectors.storage.state_files import StateFiles
+from loomlog.projections.engine.cursors import Position
+from loomlog.projections.engine.positions import Arrival
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.reader import TermReader
+from loomlog.services.application.application import TOPICS, CommandLayer
+from loomlog.services.application.authentication import Gate
+from loomlog.services.application.streaming.event_hub import Hub, Start
+from loomlog.services.core.run.state import State
+from loomlog.services.stream.archive.run_log import Link, RunLog, folded
+from loomlog.services.stream.encryption.subject_keys import SubjectKeys
+from tests.projections.twin import Twin
+from tests.services.application.world import TwinProjection, tokens
+from tests.services.stream.world import World
+
+WAIT_S = 10.0
+
+
+class Installation:
+    """See the module."""
+
+    def __init__(self, folder: Path, world: World, keys: SubjectKeys | None = None) -> None:
+        self.world = world
+        self.log: MemoryLog = world.log
+        for topic in (TOPICS.previews, TOPICS.commands, TOPICS.events):
+            self.log._partitions[topic] = world.partitions
+        self.log._partitions[TOPICS.control] = 1
+        self.twin = Twin()
+        self.projecting = True
+        self.postgres_is_away = False
+        self.blobs = MemoryBlobs()
+        self.files = StateFiles(folder)
+        self._projected = dict.fromkeys(range(world.partitions), 0)
+        self.layer = CommandLayer(
+            gate=Gate(tokens()),
+            hub=Hub(local_codec(), {partition: Start() for partition in range(world.partitions)}),
+            appender=self.log,
+            ranges=self.log,
+            projection=TwinProjection(self),  # type: ignore[arg-type]  # it asks for these few attributes
+            positions=self,
+            blobs=self.blobs,
+            codec=local_codec(),
+            keepalive_s=30.0,
+            state_files=self.files,
+            clock_ms=world.clock,
+            decision_wait_s=WAIT_S,
+            keys=keys,
+        )
+
+    def project(self) -> None:
+        """Brings the read models up to the end of the log."""
+        for partition, done in self._projected.items():
+            records: Sequence[Incoming] = self.log.records[TOPICS.events, partition][done:]
+            if records:
+                self.twin.apply(records)
+                self._projected[partition] += len(records)
+
+    async def wait(self, position: Position, *, timeout_s: float) -> Arrival:
+        """Protocol Positions."""
+        self.project()
+        return Arrival(reached=self._projected[position.partition] > position.offset, lag=0)
+
+    def lengths(self) -> dict[Any, int]:
+        """Records of every partition of what is kept for ever."""
+        return {place: len(found) for place, found in self.log.records.items() if place[0].endswith("events")}
+
+    async def states(self, seqs: dict[str, int] | None = None) -> dict[str, tuple[int, State]]:
+        """Of every accepted run the seq and the state, as it is or as it was at the seq that is given for it."""
+        found: dict[str, tuple[int, State]] = {}
+        for partition in range(self.world.partitions):
+            reader = TermReader()
+            places: dict[str, tuple[int, int]] = {}
+            for record in self.log.records[TOPICS.events, partition]:
+                event = reader.read(record.offset, record.value)
+                if event is not None:
+                    places[event.aggregate] = (places.get(event.aggregate, (record.offset, 0))[0], record.offset + 1)
+            log = RunLog(self.log, local_codec(), TOPICS.events, partition)
+            for run_id, (first_offset, end_offset) in places.items():
+                link = Link(run_id=run_id, first_offset=first_offset, end_offset=end_offset)
+                first = await log.first(link)
+                assert first is not None
+                seq = 0 if seqs is None else seqs.get(run_id, 0)
+                replayed = await folded(
+                    log, await log.lineage(link, first), codec=local_codec(), to_seq=seq, through_bytes=False
+                )
+                assert not replayed.drift, replayed.drift
+                found[run_id] = (replayed.seq, replayed.state)
+        return found
+
+
+@contextlib.asynccontextmanager
+async def installation(
+    folder: Path, *, partitions: int, seed: int = 0, keys: SubjectKeys | None = None
+) -> AsyncIterator[Installation]:
+    """One whose owners and command layer are at work. `keys`: of what the command layer seals and opens."""
+    world = World(partitions=partitions, seed=seed)
+    made = Installation(folder, world, keys)
+    await made.layer.publisher.open()
+    every = dict.fromkeys(range(partitions), 0)
+    events, previews = made.log.tail(TOPICS.events, every), made.log.tail(TOPICS.previews, every)
+    control = made.log.tail(TOPICS.control, {0: 0})
+    work = asyncio.create_task(made.layer.run(events, previews, lambda: made.layer.pauses.follow(control)))
+    try:
+        world.host()
+        yield made
+    finally:
+        await world.close()
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+
+
+def as_here(state: State) -> State:
+    """The state without the one thing that is different about a run that was told again."""
+    facts = getattr(state, "facts", None)
+    return state if facts is None else replace(state, facts=replace(facts, imported_events=0, imported_as=""))  # type: ignore[call-arg]
+
+
+def envelope(command_id: str, tenant: str = "t") -> CommandEnvelope:
+    return CommandEnvelope(command_id=command_id, tenant=tenant, issued_at_ms=0)

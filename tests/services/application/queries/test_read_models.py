@@ -1,0 +1,90 @@
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.storage.postgres import Reader
+from loomlog.projections.run_queries import RunFilter
+from loomlog.services.application.queries.read_models import Projection, SqlProjection
+from tests.services.application.world import declined
+
+
+class Asked:
+    """A Reader that answers, refuses or never comes back."""
+
+    def __init__(self, error: Exception | None = None, *, hangs: bool = False) -> None:
+        self.error = error
+        self.hangs = hangs
+        self.statements: list[str] = []
+        self.ended = asyncio.Event()
+
+    async def fetch(self, statement: Any) -> list[tuple[Any, ...]]:
+        self.statements.append(str(statement))
+        if self.error is not None:
+            raise self.error
+        if self.hangs:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                # A driver that waits for a server which does not confirm the cancel.
+                await asyncio.sleep(0.05)
+                self.ended.set()
+        return []
+
+
+def projection(reader: Asked, *, wait_s: float = 1.0) -> Projection:
+    return SqlProjection(cast(Reader, reader), wait_s=wait_s)
+
+
+def questions(one: Projection) -> list[Any]:
+    return [
+        one.run("acme", "r_1"),
+        one.run_of_handle("acme", "a_1"),
+        one.runs("acme", RunFilter(), limit=1),
+        one.at_work("acme"),
+        one.place("acme", "r_1"),
+        one.last_of_session("acme", "s_1"),
+        one.transcript("acme", "s_1", limit=1),
+        one.frames("acme", "r_1", from_seq=0, limit=1),
+        one.follow_from("acme", "r_1"),
+        one.cursors(),
+    ]
+
+
+async def test_every_question_about_runs_is_confined_to_a_tenant() -> None:
+    reader = Asked()
+    for asked in questions(projection(reader)):
+        await asked
+    assert len(reader.statements) == 10
+    assert all(".tenant = " in statement for statement in reader.statements[:9])
+
+
+@pytest.mark.parametrize("error", [Transient("gone", kind="network"), Permanent("no table", kind="not_found")])
+async def test_whatever_goes_wrong_is_one_answer(error: Exception) -> None:
+    for asked in questions(projection(Asked(error))):
+        found = await declined(asked)
+        assert found.code == "projection_unavailable"
+        assert found.__cause__ is error
+
+
+async def test_a_server_that_does_not_answer_is_given_up_within_the_bound() -> None:
+    reader = Asked(hangs=True)
+    began = asyncio.get_running_loop().time()
+    found = await declined(projection(reader, wait_s=0.02).run("acme", "r_1"))
+    assert found.code == "projection_unavailable"
+    assert asyncio.get_running_loop().time() - began < 0.05, "the driver's own end is not waited for"
+    async with asyncio.timeout(5.0):
+        await reader.ended.wait()
+
+
+async def test_a_caller_who_leaves_takes_the_question_along() -> None:
+    reader = Asked(hangs=True)
+    asking = asyncio.create_task(cast(Any, projection(reader).run("acme", "r_1")))
+    while not reader.statements:
+        await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert asking.cancelled()
+    async with asyncio.timeout(5.0):
+        await reader.ended.wait()

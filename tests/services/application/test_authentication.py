@@ -1,0 +1,63 @@
+import dataclasses
+
+import pytest
+
+from loomlog.connectors.configuration.principals import TokenTable
+from loomlog.services.application.authentication import Gate, demand
+from loomlog.services.application.errors import Declined
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from tests.services.application.world import ADMIN_CALLER, CALLERS, IVY, READER, STARTER, tokens
+
+
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.name)
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_a_token_is_its_caller_whatever_the_case_of_the_scheme(caller: Caller, scheme: str) -> None:
+    assert Gate(tokens()).identify(f"{scheme} {caller.name}-token") == caller
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "Bearer", "Bearer ", "shared-token", "Basic shared-token", "Bearer wrong", "Bearer shared-token x"],
+)
+def test_anything_else_is_nobody(header: str | None) -> None:
+    with pytest.raises(Declined) as found:
+        Gate(tokens()).identify(header)
+    assert found.value.code == "unauthorized"
+    assert "shared-token" not in found.value.message
+
+
+def test_two_principals_of_one_name_are_two_callers() -> None:
+    """A declared principal may be called `shared`; it must not become the administrator who is called so."""
+    table = tokens()
+    (_, administrator), (acme_hash, acme) = table.rows[0], table.rows[1]
+    same_name = dataclasses.replace(acme, name=administrator.name)
+    gate = Gate(TokenTable(rows=(table.rows[0], (acme_hash, same_name))))
+    assert gate.identify("Bearer shared-token").is_admin
+    assert not gate.identify("Bearer acme-token").is_admin
+
+
+def test_only_where_it_is_restricted_the_operators_key_takes_the_scope_for_it() -> None:
+    def restricted(gate: Gate) -> list[str]:
+        return [
+            caller.name for caller in CALLERS if gate.identify(f"Bearer {caller.name}-token").operator_key_restricted
+        ]
+
+    assert restricted(Gate(tokens())) == []
+    assert restricted(Gate(tokens(), restricts_operator_key=True)) == [IVY.name, READER.name, STARTER.name]
+    open_gate = Gate(TokenTable(rows=(), open_mode=True), restricts_operator_key=True)
+    assert not open_gate.identify(None).operator_key_restricted
+
+
+def test_in_open_mode_everybody_is_the_administrator() -> None:
+    gate = Gate(TokenTable(rows=(), open_mode=True))
+    caller = gate.identify(None)
+    assert (caller.is_admin, caller.open_mode, caller.legacy, gate.open_mode) == (True, True, True, True)
+
+
+def test_a_right_that_is_missing_is_named() -> None:
+    demand(READER, RUNS_READ)
+    demand(ADMIN_CALLER, RUNS_CREATE)
+    with pytest.raises(Declined) as found:
+        demand(READER, RUNS_CREATE)
+    assert (found.value.code, found.value.details["scope"]) == ("insufficient_scope", RUNS_CREATE)

@@ -1,0 +1,62 @@
+"""Posting on a small topic: what is answered has been acknowledged, and what has not is said."""
+
+import asyncio
+
+import pytest
+
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.protocols import LogAppender
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.stream_records import PauseSet
+from loomlog.services.application import limits
+from loomlog.services.application.errors import Declined
+from loomlog.services.application.table_publisher import Posting
+from loomlog.services.stream.global_tables.pauses import PauseBoard
+
+TOPIC = "loom.control.events"
+CODEC = local_codec()
+ALL = PauseSet(scope="all", tenant="", agent="", paused=True)
+
+
+def posting(log: LogAppender) -> tuple[Posting, PauseBoard]:
+    board = PauseBoard(CODEC, TOPIC)
+    return Posting(board, log, CODEC), board
+
+
+async def test_the_place_is_told_when_our_own_board_has_the_record() -> None:
+    log = MemoryLog({TOPIC: 1})
+    post, board = posting(log)
+    following = asyncio.create_task(board.follow(log.tail(TOPIC, {0: 0})))
+    assert await post.post_here(ALL, shown_at="GET /v1/_state") == "control.events/0:0"
+    assert list(board.table.entries) == [("all", "", "")]
+    following.cancel()
+
+
+class Fails:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def append(self, *_: object) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), UnknownOutcome("no broker")])
+async def test_a_log_that_does_not_acknowledge_is_said_and_where_to_look(error: Exception) -> None:
+    post, _ = posting(Fails(error))
+    with pytest.raises(Declined) as found:
+        await post.post_here(ALL, shown_at="GET /v1/_state")
+    assert (found.value.code, found.value.details) == ("log_unavailable", {"outcome": "unknown"})
+    assert "GET /v1/_state tells what is so" in found.value.message
+
+
+async def test_a_log_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PUBLISH_WAIT_S", 0.001)
+
+    class Silent:
+        async def append(self, *_: object) -> int:
+            return await asyncio.get_running_loop().create_future()
+
+    post, _ = posting(Silent())
+    with pytest.raises(Declined):
+        await post.post(ALL, unknown="it did not answer")

@@ -1,0 +1,148 @@
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from loomlog.services.cli.admin import subjects
+from loomlog.services.cli.main import app
+from tests.services.cli.fake_api import FakeApi, Scripted, refused
+
+AT = {"X-Loomlog-Position": "subject.keys/0:7"}
+COVERED = {"keys": 1, "runs": 2, "live_runs": 1, "events": 9, "frames": 5, "blobs": 0}
+NOTHING = {"counts": dict.fromkeys(COVERED, 0), "total": 0}
+RESIDUE = {"rows": 0, "scopes": 0, "sessions_examined": 1, "truncated": False}
+ERASED = {
+    "key_id": "ab12",
+    "made_at": None,
+    "erased": True,
+    "erasure": {
+        "erasure_id": "e_1", "at": "2026-01-01", "by": "op", "reason": "asked", "position": "subject.keys/0:7"
+    },
+}  # fmt: skip
+PRESENT = {"key_id": "cd34", "made_at": "2026-01-01", "erased": False, "erasure": None}
+
+
+def report(*keys: dict[str, Any], in_clear: int = 0, truncated: bool = False, **more: Any) -> dict[str, Any]:
+    return {
+        "tenant": "acme",
+        "subject": "ivy",
+        "known": True,
+        "encrypted": True,
+        "tier1_covered": {"counts": COVERED, "total": 5},
+        "tier2_uncovered": {"counts": {"frames": in_clear, "blobs": 0}, "total": in_clear},
+        "tier3_residue": {**RESIDUE, "truncated": truncated},
+        "keys": list(keys),
+        "erasures": [key["erasure"] for key in keys if key["erased"]],
+        "errors": [],
+        "notes": ["dead letters are not examined here"],
+    } | more
+
+
+@pytest.fixture
+def fake(monkeypatch) -> FakeApi:
+    fake = FakeApi()
+    monkeypatch.setattr(subjects, "api_of_here", fake.client)
+    return fake
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, ["subjects", *arguments])
+
+
+def test_subjects_are_listed_and_shown(fake):
+    fake.answers["GET", "/v1/_erasure"] = Scripted(body={"tenant": "acme", "subjects": ["ivy", "(tenant)"]})
+    assert invoke("ls", "--tenant", "acme").stdout == "ivy\n(tenant)\n"
+    fake.answers["GET", "/v1/_erasure"] = Scripted(body=report(PRESENT, in_clear=3, truncated=True))
+    shown = invoke("show", "ivy", "--tenant", "acme").stdout.splitlines()
+    assert shown[0] == "2 runs (1 under way), 1 key, 5 encrypted texts"
+    assert shown[1] == "3 texts in clear, which cannot be erased"
+    assert "of a part" in shown[2]
+
+
+def test_without_a_confirmation_nothing_is_erased(fake):
+    body = {**report(), "dry_run": True, "deleted": {}, "retained": {"events": "9 events stay"}}
+    fake.answers["POST", "/v1/_erasure"] = Scripted(body=body)
+    result = invoke("erase", "ivy", "--tenant", "acme")
+    assert result.stdout.splitlines()[:2] == [
+        "Nothing was erased. To do it: --reason WHY --confirm ivy",
+        "9 events stay",
+    ]
+    assert fake.bodies("/v1/_erasure") == [{"subject": "ivy", "dry_run": True}]
+
+
+def test_an_erasure_shows_what_it_did_and_where_it_is_recorded(fake):
+    done = {"dry_run": False, "deleted": {"keys": 1, "frames": 5, "blobs": 0}, "cancelled_runs": ["r_1"]}
+    body = {**report(), **done, "retained": {}}
+    fake.answers["POST", "/v1/_erasure"] = Scripted(body=body, headers=AT)
+    result = invoke("erase", "ivy", "--tenant", "acme", "--reason", "asked", "--confirm", "ivy")
+    assert result.stdout.splitlines()[:2] == [
+        "ivy of acme is erased: 1 key, 5 texts unreadable  event subject.keys/0:7",
+        "cancelled r_1",
+    ]
+    assert fake.bodies("/v1/_erasure") == [
+        {"subject": "ivy", "dry_run": False, "reason": "asked", "confirm": "ivy"}
+    ]  # fmt: skip
+    as_json = invoke("erase", "ivy", "--tenant", "acme", "--reason", "asked", "--confirm", "ivy", "--json").stdout
+    assert json.loads(as_json)["position"] == "subject.keys/0:7"
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_nobody_is_called_erased_of_whom_a_text_stays_readable(fake, more):
+    done = {"dry_run": False, "deleted": {"keys": 1, "frames": 5, "blobs": 0}, "cancelled_runs": []}
+    body = {**report(in_clear=2), **done, "retained": {"in_clear": "2 texts in 1 runs lie in clear"}}
+    fake.answers["POST", "/v1/_erasure"] = Scripted(body=body, headers=AT)
+    result = invoke("erase", "ivy", "--tenant", "acme", "--reason", "asked", "--confirm", "ivy", *more)
+    assert result.exit_code == 1
+    if not more:
+        first, second = result.stdout.splitlines()[:2]
+        assert first.startswith("ivy of acme is not erased: 2 texts can still be read. Done: 1 key, 5 texts unreadable")
+        assert second == "2 texts in 1 runs lie in clear"
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        (report(ERASED), 0),
+        (report(ERASED, PRESENT), 1),
+        (report(ERASED, in_clear=1), 1),
+        (report(ERASED, truncated=True), 1),
+        (report(PRESENT), 1),
+        (report(), 1),
+        (report(erasures=[ERASED["erasure"]]), 0),
+        (report(tier1_covered=NOTHING), 0),
+        (report(PRESENT, tier1_covered=NOTHING), 1),
+        (report(tier1_covered=NOTHING, known=False), 0),
+    ],
+)
+def test_a_proof_holds_only_when_nothing_can_be_read(fake, found, code):
+    fake.answers["GET", "/v1/_erasure"] = Scripted(body=found)
+    result = invoke("proof", "ivy", "--tenant", "acme")
+    assert result.exit_code == code
+    if found["known"]:
+        assert ("Nothing of it can be read: " in result.stdout) == (code == 0)
+        assert ("Nothing of it can be read: it was erased." in result.stdout) == (code == 0 and bool(found["erasures"]))
+    else:
+        assert "There is nothing of ivy in acme." in result.stdout
+    if ERASED in found["keys"]:
+        assert result.stdout.startswith("ab12 erased 2026-01-01 by op: asked  event subject.keys/0:7")
+    told = json.loads(invoke("proof", "ivy", "--tenant", "acme", "--json").stdout)
+    assert (told["erased"], told["readable"]) == (code == 0 and bool(found["erasures"]), code == 1)
+
+
+def test_an_erasure_needs_a_reason(fake):
+    result = invoke("erase", "ivy", "--tenant", "acme", "--confirm", "ivy")
+    assert (result.exit_code, fake.asked) == (2, [])
+    assert "--reason" in result.stderr
+
+
+def test_a_dry_run_of_somebody_unknown_fails_as_the_erasure_would(fake):
+    fake.answers["POST", "/v1/_erasure"] = refused(404, "not_found", "there is nothing of ivy in acme")
+    result = invoke("erase", "ivy", "--tenant", "acme")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "here is nothing of ivy in acme" in result.stderr
+
+
+def test_keys_are_wrapped_anew(fake):
+    fake.answers["POST", "/v1/_erasure/rewrap"] = Scripted(body={"wrapped": 2})
+    assert invoke("rewrap").stdout == "2 keys wrapped anew\n"

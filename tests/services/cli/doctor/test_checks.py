@@ -1,0 +1,276 @@
+import json
+import os
+import socket
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from loomlog.connectors.errors import Transient
+from loomlog.services.cli.doctor import checks, doctor
+from loomlog.services.cli.doctor.checks import FAIL, OK, WARN, Check, checks_of
+from loomlog.services.cli.failures import Failure
+from loomlog.services.cli.main import app
+from loomlog.services.cli.stack import home
+from loomlog.services.families.budget.state import Books
+from tests.services.cli.log.test_projections import PROJECTOR, lag
+from tests.services.cli.places import CONFIGURATION, child, configured, settings_in, with_stack
+
+OUTSIDE = {"LOOMLOG_KAFKA": "k.test:1", "LOOMLOG_POSTGRES": "postgresql://p"}
+
+
+async def found_in(tmp_path, **environ: str) -> dict[str, Check]:
+    free = {"LOOMLOG_LISTEN_ADDR": "127.0.0.1:0", "LOOMLOG_INSIGHTS_PORT": "0"}
+    cli = settings_in(tmp_path, **{**free, **OUTSIDE, **environ})
+    return {check.name: check for check in await checks_of(cli, tmp_path)}
+
+
+async def test_folders_of_volumes_are_looked_at(tmp_path):
+    configured(tmp_path)
+    found = (await found_in(tmp_path))["volumes"]
+    assert (found.state, "volumes.source" in found.remedy) == (WARN, True)
+    (tmp_path / "results").write_text("in the way")
+    found = (await found_in(tmp_path))["volumes"]
+    assert (found.state, "volumes.out: cannot make the folder" in found.remedy) == (FAIL, True)
+
+
+async def test_a_machine_that_has_everything_is_well(tmp_path):
+    configured(tmp_path)
+    (tmp_path / "src").mkdir()
+    found = await found_in(tmp_path)
+    assert {name: check.state for name, check in found.items()} == {
+        "python": OK,
+        "state folder": OK,
+        "configuration": OK,
+        "volumes": OK,
+        "models": WARN,
+        "access": WARN,
+        "ports": OK,
+        "earlier stack": OK,
+    }
+    assert "script, not a model" in found["models"].remedy
+
+
+async def test_what_is_brought_along_is_looked_for_only_when_it_is_needed(tmp_path):
+    configured(tmp_path)
+    cli = settings_in(tmp_path, LOOMLOG_LISTEN_ADDR="127.0.0.1:0", LOOMLOG_INSIGHTS_PORT="0", LOOMLOG_KAFKA_PORT="0")
+    names = {check.name for check in await checks_of(cli, tmp_path)}
+    assert {"java", "broker's jars", "postgres"} <= names
+    assert not {"java", "broker's jars", "postgres"} & set(await found_in(tmp_path))
+
+
+async def test_no_java_is_said_with_how_to_get_one(tmp_path):
+    configured(tmp_path)
+    found = await found_in(tmp_path, LOOMLOG_KAFKA="", PATH=str(tmp_path))
+    assert found["java"].state == FAIL
+    assert "apt-get install openjdk-17" in found["java"].remedy
+    assert found["broker's jars"].state == FAIL
+    assert "maven" in found["broker's jars"].remedy
+
+
+async def test_jars_that_are_there_need_no_maven(tmp_path):
+    configured(tmp_path)
+    jar = tmp_path / "home" / "cache" / "jars-abc" / "kafka.jar"
+    jar.parent.mkdir(parents=True)
+    jar.touch()
+    assert (await found_in(tmp_path, LOOMLOG_KAFKA="", PATH=str(tmp_path)))["broker's jars"].state == OK
+
+
+async def test_mistakes_of_the_configuration_are_all_told(tmp_path):
+    configured(tmp_path, CONFIGURATION + "colour: red\nshape: round\n")
+    check = (await found_in(tmp_path))["configuration"]
+    assert (check.state, check.found) == (FAIL, "2 mistakes; no service would start")
+    assert "colour" in check.remedy
+    assert "shape" in check.remedy
+
+
+async def test_a_key_makes_the_model_real(tmp_path):
+    text = CONFIGURATION.replace("provider: mock, model: mock-reviewer", "provider: anthropic, model: claude-x")
+    configured(tmp_path, text)
+    assert (await found_in(tmp_path))["models"].state == FAIL
+    real = (await found_in(tmp_path, ANTHROPIC_API_KEY="a-key-of-some-length"))["models"]
+    assert (real.state, real.found) == (OK, "reviewer runs on anthropic/claude-x")
+    assert "a-key-of-some-length" not in str(real)
+
+
+async def test_providers_that_are_there_only_for_runs_with_a_key_are_named(tmp_path):
+    configured(tmp_path)
+    secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+    found = (await found_in(tmp_path, LOOMLOG_SECRET_KEY=secret, OPENAI_API_KEY="a-key"))["provider keys"]
+    assert found.state == OK
+    assert "anthropic (ANTHROPIC_API_KEY)" in found.found
+    assert "openai" not in found.found
+    assert "provider keys" not in await found_in(tmp_path)
+
+
+async def test_access_is_open_by_token_or_impossible(tmp_path):
+    configured(tmp_path)
+    assert "open" in (await found_in(tmp_path))["access"].found
+    assert (await found_in(tmp_path, LOOMLOG_AUTH_TOKEN="a-shared-token"))["access"].state == OK
+    assert (await found_in(tmp_path, LOOMLOG_LISTEN_ADDR="0.0.0.0:0"))["access"].state == FAIL
+
+
+async def test_a_port_in_use_names_who_has_it(tmp_path):
+    configured(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        check = (await found_in(tmp_path, LOOMLOG_LISTEN_ADDR=f"127.0.0.1:{server.getsockname()[1]}"))["ports"]
+    assert check.state == FAIL
+    assert f"process {os.getpid()}" in check.found
+    assert "LOOMLOG_LISTEN_ADDR" in check.remedy
+
+
+async def test_too_small_a_disk_fails(tmp_path, monkeypatch):
+    configured(tmp_path)
+    monkeypatch.setattr(home, "MINIMUM_FREE_BYTES", 1 << 60)
+    assert (await found_in(tmp_path))["state folder"].state == FAIL
+
+
+async def test_a_home_that_was_started_before_is_not_asked_for_the_room_of_a_first_start(tmp_path, monkeypatch):
+    configured(tmp_path)
+    monkeypatch.setattr(home, "MINIMUM_FREE_BYTES", 1 << 60)
+    settings_in(tmp_path).home.kafka_data.mkdir(parents=True)
+    assert (await found_in(tmp_path))["state folder"].state == OK
+
+
+async def test_what_an_earlier_stack_left_is_told(tmp_path):
+    configured(tmp_path)
+    cli = with_stack(
+        settings_in(tmp_path, LOOMLOG_LISTEN_ADDR="127.0.0.1:0", **OUTSIDE), child("kafka"), supervised=False
+    )
+    found = {check.name: check for check in await checks_of(cli, tmp_path)}
+    assert found["earlier stack"].state == WARN
+    assert "kafka" in found["earlier stack"].found
+
+
+# --- what runs --------------------------------------------------------------------------------------------------------
+
+
+def child_json(**changes):
+    return {"name": "api", "state": "ready", "restarts": 0, "pid": 7} | changes
+
+
+def status(**changes):
+    found = {
+        "children": [child_json()],
+        "logs": "/logs",
+        "api": {"url": "http://x", "ready": True, "error": None},
+        "projection": lag(lag=0),
+        "insights": {"url": "http://i", "lag_records": 0},
+    }
+    return found | changes
+
+
+WELL = SimpleNamespace(broken="", books=Books())
+
+
+async def checked_while_running(tmp_path, monkeypatch, found, topics=(), books=WELL) -> dict[str, Check]:
+    configured(tmp_path)
+
+    async def given(cli):
+        return found
+
+    async def made(*_, **__):
+        if isinstance(topics, Exception):
+            raise topics
+        return list(topics)
+
+    monkeypatch.setattr(checks, "status_of", given)
+
+    async def read(*_):
+        if isinstance(books, Exception):
+            raise books
+        return books
+
+    monkeypatch.setattr(checks, "make_topics", made)
+    monkeypatch.setattr(checks, "read_books", read)
+    cli = with_stack(settings_in(tmp_path, LOOMLOG_LISTEN_ADDR="127.0.0.1:0", **OUTSIDE), child("api"))
+    return {check.name: check for check in await checks_of(cli, tmp_path)}
+
+
+async def test_a_stack_that_is_well_is_well_in_every_part(tmp_path, monkeypatch):
+    found = await checked_while_running(tmp_path, monkeypatch, status())
+    parts = ("processes", "topics", "books", "api", "read models", "insights")
+    assert {name: found[name].state for name in parts} == dict.fromkeys(parts, OK)
+    assert "ports" not in found, "they are in use by us"
+
+
+@pytest.mark.parametrize(
+    ("changes", "part", "state", "said"),
+    [
+        ({"children": [child_json(state="failed")]}, "processes", FAIL, "api is failed"),
+        ({"children": [child_json(restarts=3)]}, "processes", WARN, "api 3 times"),
+        ({"children": [child_json(state="silent")]}, "processes", FAIL, "api is silent (process 7)"),
+        ({"children": [child_json(state="suspended")]}, "processes", FAIL, "api is suspended"),
+        ({"api": {"url": "http://x", "ready": False, "error": "away"}}, "api", FAIL, "away"),
+        ({"projection": {"error": "no tables"}}, "read models", FAIL, "no tables"),
+        ({"projection": lag(projectors=[])}, "read models", FAIL, "ever"),
+        ({"projection": lag(projectors=[PROJECTOR | {"said_s_ago": 60.0}])}, "read models", FAIL, "1 min 00 s"),
+        ({"projection": lag(problems=2)}, "read models", WARN, "2 records could not"),
+        ({"insights": {"error": "away"}}, "insights", WARN, "away"),
+        ({"insights": None}, "insights", OK, "switched off"),
+    ],
+)
+async def test_each_part_can_be_unwell(tmp_path, monkeypatch, changes, part, state, said):
+    check = (await checked_while_running(tmp_path, monkeypatch, status(**changes)))[part]
+    assert check.state == state
+    assert said in check.found
+    assert bool(check.remedy) == (state != OK)
+
+
+@pytest.mark.parametrize(
+    ("waits_s", "state", "said"),
+    [(0.0, OK, "is signed"), (30.0, OK, "is signed"), (75.0, FAIL, "1 min 15 s"), (Failure("away"), FAIL, "nobody")],
+)
+async def test_an_auditor_that_signs_nothing_is_noticed(tmp_path, monkeypatch, waits_s, state, said):
+    async def given(cli):
+        if isinstance(waits_s, Exception):
+            raise waits_s
+        return waits_s
+
+    monkeypatch.setattr(checks, "unsigned_for_s", given)
+    assert "audit" not in await checked_while_running(tmp_path, monkeypatch, status())
+    children = [child_json(), child_json(name="auditor")]
+    check = (await checked_while_running(tmp_path, monkeypatch, status(children=children)))["audit"]
+    assert check.state == state
+    assert said in check.found
+
+
+@pytest.mark.parametrize(
+    ("books", "said"),
+    [
+        (SimpleNamespace(broken="the books cannot be read past x offset 7"), "offset 7"),
+        (Transient("the broker is away", kind="unavailable"), "cannot be read now"),
+    ],
+)
+async def test_books_that_stopped_are_noticed(tmp_path, monkeypatch, books, said):
+    check = (await checked_while_running(tmp_path, monkeypatch, status(), books=books))["books"]
+    assert (check.state, said in check.found) == (FAIL, True)
+
+
+async def test_topics_that_cannot_be_compared_fail(tmp_path, monkeypatch):
+    found = await checked_while_running(tmp_path, monkeypatch, status(), topics=Failure("the broker is away."))
+    assert (found["topics"].state, found["topics"].remedy) == (FAIL, "the broker is away.")
+
+
+def diagnosed(monkeypatch, tmp_path, *found: Check, as_json: bool = False):
+    async def given(cli, working_directory):
+        return list(found)
+
+    monkeypatch.setattr(doctor, "checks_of", given)
+    arguments = ["doctor", "--json"] if as_json else ["doctor"]
+    return CliRunner().invoke(app, arguments, env={"LOOMLOG_HOME": str(tmp_path)})
+
+
+def test_the_doctor_ends_with_1_when_something_is_wrong_and_says_what_to_do(monkeypatch, tmp_path):
+    well = Check(name="python", state=OK, found="3.12")
+    odd = Check(name="access", state=WARN, found="open", remedy="Close it.")
+    wrong = Check(name="java", state=FAIL, found="none", remedy="Get one.\nOr another.")
+    result = diagnosed(monkeypatch, tmp_path, well, odd, wrong)
+    assert result.exit_code == 1
+    assert (
+        "wrong java           none\n                     Get one.\n                     Or another.\n" in result.stdout
+    )
+    assert "1 wrong, 1 odd, 1 well." in result.stdout
+    assert diagnosed(monkeypatch, tmp_path, well, odd).exit_code == 0
+    found = json.loads(diagnosed(monkeypatch, tmp_path, well, wrong, as_json=True).stdout)
+    assert (found["ok"], [check["state"] for check in found["checks"]]) == (False, [OK, FAIL])

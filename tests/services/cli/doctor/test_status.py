@@ -1,0 +1,121 @@
+import json
+from dataclasses import replace
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from loomlog.services.cli.doctor import status
+from loomlog.services.cli.doctor.status import status_of
+from loomlog.services.cli.failures import Unreachable
+from loomlog.services.cli.main import app
+from loomlog.services.cli.terminal.output import console
+from tests.services.cli.fake_api import FakeApi, Scripted, refused
+from tests.services.cli.log.test_projections import lag
+from tests.services.cli.places import child, settings_in, wiring, with_stack
+
+INSIGHTS = {
+    "is_whole": False,
+    "lag_records": 0,
+    "windows": {
+        "5m": {
+            "runs": 3,
+            "runs_per_minute": 0.6,
+            "error_ratio": 0.5,
+            "input_tokens_per_minute": 9.4,
+            "duration_ms": {"p95": 98},
+        }
+    },
+}
+
+
+@pytest.fixture
+def fake(monkeypatch) -> FakeApi:
+    fake = FakeApi()
+    fake.answers["GET", "/readyz"] = Scripted(body={"ready": True, "missing": []})
+    fake.answers["GET", "/insights"] = Scripted(body=INSIGHTS)
+    monkeypatch.setattr(status, "Api", lambda url: fake.client())
+
+    async def given(cli):
+        return lag()
+
+    monkeypatch.setattr(status, "lag_of", given)
+    return fake
+
+
+def running(tmp_path, *children):
+    known = wiring(tmp_path, insights_url="http://127.0.0.1:2")
+    return with_stack(settings_in(tmp_path), *(children or (child("api", url="http://127.0.0.1:1"),)), known=known)
+
+
+async def test_a_stack_that_runs_is_told_with_all_its_parts(fake, tmp_path, capsys):
+    found = await status_of(running(tmp_path))
+    assert (found["supervised"], found["complete"], found["api"]["ready"]) == (True, True, True)
+    assert found["volumes"] == {"source": str(tmp_path / "src"), "out": str(tmp_path / "results")}
+    assert json.loads(json.dumps(found)) == found
+    status._print(console(), found)
+    shown = capsys.readouterr().out
+    assert "The stack runs in" in shown
+    assert "open: no token is set" in shown
+    assert "7 records behind, 1 partition" in shown
+    assert "last 5m: 3 runs, 0.6 a minute, 50% failed, 9 tokens in a minute, 95 % within 98 ms (still reading" in shown
+
+
+async def test_what_could_not_be_projected_is_told_with_where_to_look(fake, tmp_path, capsys, monkeypatch):
+    async def given(cli):
+        return lag(problems=1)
+
+    monkeypatch.setattr(status, "lag_of", given)
+    status._print(console(), await status_of(running(tmp_path)))
+    assert "1 record could not be projected: `loomlog projections problems` lists them" in capsys.readouterr().out
+
+
+async def test_a_part_that_does_not_answer_is_a_line_and_the_rest_is_shown(fake, tmp_path, capsys, monkeypatch):
+    async def away(cli):
+        raise Unreachable("Postgres is away.")
+
+    monkeypatch.setattr(status, "lag_of", away)
+    fake.answers["GET", "/readyz"] = refused(503, "", "", missing=["broker"])
+    del fake.answers["GET", "/insights"]
+    found = await status_of(running(tmp_path))
+    status._print(console(), found)
+    shown = capsys.readouterr().out
+    assert "it waits for broker" in shown
+    assert "Postgres is away." in shown
+    assert "insights" in shown
+
+
+async def test_a_child_that_died_with_its_supervisor_is_dead_and_has_no_numbers(fake, tmp_path, capsys):
+    cli = running(tmp_path, child("kafka"), child("api"))
+    half = replace(cli.stack, supervised=False, alive=cli.stack.alive[:1])
+    found = await status_of(replace(cli, stack=half, wiring=None))
+    assert [one["state"] for one in found["children"]] == ["ready", "dead"]
+    assert found["children"][1]["pid"] is None
+    status._print(console(), found)
+    shown = capsys.readouterr().out
+    assert "What an earlier stack left behind still runs" in shown
+    assert "loomlog down" in shown
+
+
+def test_nothing_running_is_3_and_one_document(tmp_path, monkeypatch):
+    transport = httpx.MockTransport(_nobody)
+    real = status.Api
+    monkeypatch.setattr(status, "Api", lambda url: real(url, transport=transport))
+    environ = {"LOOMLOG_HOME": str(tmp_path / "home")}
+    result = CliRunner().invoke(app, ["status"], env=environ)
+    assert result.exit_code == 3
+    assert "Nothing runs in" in result.stdout
+    result = CliRunner().invoke(app, ["status", "--json"], env=environ)
+    found = json.loads(result.stdout)
+    assert (found["supervised"], found["children"], found["projection"], found["insights"]) == (False, [], None, None)
+
+
+def test_an_api_elsewhere_is_0_although_nothing_runs_here(fake, tmp_path):
+    environ = {"LOOMLOG_HOME": str(tmp_path / "home"), "LOOMLOG_BASE_URL": "http://loomlog.test"}
+    result = CliRunner().invoke(app, ["status"], env=environ)
+    assert result.exit_code == 0
+    assert "http://loomlog.test  ready" in result.stdout
+
+
+def _nobody(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("nobody listens", request=request)

@@ -1,0 +1,260 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from loomlog.services.cli.main import app
+from loomlog.services.cli.runs import bulk, control, runs
+from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, frame, frames, refused, row
+
+DONE = frame("done", {"type": "done", "stop_reason": "end_turn"}, 1024)
+
+
+@pytest.fixture
+def fake(monkeypatch) -> FakeApi:
+    fake = FakeApi()
+    fake.rows["r_1"] = row()
+    for module in (runs, control, bulk):
+        monkeypatch.setattr(module, "api_of_here", fake.client)
+    return fake
+
+
+def invoke(*arguments: str, stdin: str = ""):
+    return CliRunner().invoke(app, list(arguments), input=stdin)
+
+
+def test_a_run_that_completes_ends_with_0_and_shows_its_position(fake):
+    fake.streams.append(frames(DONE))
+    result = invoke("run", "assistant", "Hello")
+    assert result.exit_code == 0, result.output
+    assert f"run r_1  session s_1  event {POSITION}" in result.stdout
+    assert "completed (end_turn)" in result.stdout
+    assert fake.bodies("/v1/runs") == [{"agent": "assistant", "prompt": "Hello"}]
+    assert fake.asked[0].url.params["ids"] == "1"
+    assert len(fake.asked[0].headers["idempotency-key"]) == 36
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+def test_a_run_that_does_not_complete_ends_with_1(fake, status):
+    fake.streams.append(frames(frame("error", {"type": "error", "error": "mock 400: no"}, 1024)))
+    fake.rows["r_1"] = row(status=status)
+    assert invoke("run", "assistant", "Hello").exit_code == 1
+
+
+def test_as_json_there_are_lines_of_json_and_nothing_else(fake):
+    fake.streams.append(frames(DONE))
+    result = invoke("run", "assistant", "Hello", "--json")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["event"] for line in lines] == ["session", "agent", "done", "run"]
+    assert lines[2]["id"] == 1024
+    assert lines[-1]["data"] == row()
+    assert result.stderr == ""
+
+
+def test_without_following_the_ids_and_the_position_are_the_answer(fake):
+    fake.streams.append(frames(frame("text", {"text": "never read"})))
+    result = invoke("run", "assistant", "Hello", "--no-follow", "--idempotency-key", "mine", "--json")
+    assert json.loads(result.stdout) == {**IDS, "position": POSITION, "idempotency_key": "mine"}
+    assert fake.asked[0].headers["idempotency-key"] == "mine"
+
+
+def test_a_session_is_gone_on_with_over_its_own_route(fake):
+    fake.streams.append(frames(DONE))
+    assert invoke("run", "assistant", "And then?", "--session", "s_1").exit_code == 0
+    assert fake.bodies("/v1/sessions/s_1/messages") == [{"agent": "assistant", "prompt": "And then?"}]
+
+
+def test_a_prompt_may_come_from_a_pipe(fake):
+    fake.streams.append(frames(DONE))
+    assert invoke("run", "assistant", "-", stdin="a long text\n").exit_code == 0
+    assert fake.bodies("/v1/runs")[0]["prompt"] == "a long text\n"
+    assert invoke("run", "assistant", "-", stdin="  \n").exit_code == 2
+
+
+def test_a_refusal_is_one_sentence_on_stderr_and_1(fake):
+    fake.streams.append(refused(400, "unknown_agent", "there is no agent nobody"))
+    result = invoke("run", "nobody", "Hello")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "There is no agent nobody.\n")
+
+
+@pytest.mark.parametrize("more", [(), ("--no-follow",)])
+def test_a_start_while_everything_is_paused_is_refused_at_once(fake, more):
+    fake.streams.append(refused(503, "runtime_paused", "all is paused: deploy; runs start again when it is resumed"))
+    result = invoke("run", "assistant", "Hello", *more)
+    said = "All is paused: deploy; runs start again when it is resumed.\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", said)
+
+
+def test_without_following_what_is_waited_for_is_said_beside_the_answer(fake):
+    fake.streams += [refused(503, "run_pending", "no runtime has taken it up yet", **IDS), frames(DONE)]
+    result = invoke("run", "assistant", "Hello", "--no-follow", "--json")
+    assert json.loads(result.stdout)["run_id"] == "r_1"
+    assert result.stderr == "No runtime has taken it up yet.\n"
+
+
+def test_something_that_is_away_behind_the_api_is_3(fake):
+    fake.answers["GET", "/v1/runs"] = refused(503, "projection_unavailable", "the read models cannot be reached")
+    result = invoke("runs", "ls")
+    assert (result.exit_code, result.stderr) == (3, "The read models cannot be reached.\n")
+
+
+def test_a_wrong_use_is_2():
+    assert invoke("runs", "ls", "--limit", "many").exit_code == 2
+    assert invoke("runs", "cancel", "r_1").exit_code == 2, "a cancel needs its reason"
+    assert invoke("nonsense").exit_code == 2
+
+
+def test_the_list_passes_its_filters_on(fake):
+    fake.answers["GET", "/v1/runs"] = Scripted(body={"runs": [row()], "next": "abc"})
+    result = invoke("runs", "ls", "--status", "failed", "--agent", "writer", "--since", "2026-01-01", "--limit", "7")
+    assert dict(fake.asked[0].url.params) == {"status": "failed", "agent": "writer", "from": "2026-01-01", "limit": "7"}
+    assert "r_1" in result.stdout
+    assert "--cursor abc" in result.stdout
+    result = invoke("runs", "ls", "--json")
+    assert json.loads(result.stdout) == {"runs": [row()], "next": "abc"}
+
+
+def test_an_empty_list_says_how_to_fill_it(fake):
+    fake.answers["GET", "/v1/runs"] = Scripted(body={"runs": [], "next": None})
+    assert "No runs." in invoke("runs", "ls").stdout
+
+
+def test_show_tells_what_was_said_and_done_page_by_page(fake):
+    transcript = "/v1/sessions/s_1/transcript"
+
+    def page(request):
+        is_first = "cursor" not in request.url.params
+        user = {"role": "user", "content": [{"type": "trusted-text", "text": "Hello"}]}
+        first = {"seq": 256, "run_id": "r_1", "type": "user_input", "event": {"type": "user_input"}, "payload": [user]}
+        other = {"seq": 257, "run_id": "r_0", "type": "text", "event": {"type": "text", "text": "another run's"}}
+        last = {"seq": 513, "run_id": "r_1", "type": "text", "event": {"type": "text", "text": "Hi!"}}
+        done = {"seq": 1024, "run_id": "r_1", "type": "done", "event": {"type": "done", "stop_reason": "end_turn"}}
+        return {"events": [first, other], "next": "p2"} if is_first else {"events": [last, done], "next": None}
+
+    fake.pages[transcript] = page
+    result = invoke("runs", "show", "r_1")
+    assert result.exit_code == 0, result.output
+    assert "> Hello\nturn 1\n  Hi!\n" in result.stdout
+    assert "another run's" not in result.stdout
+    found = json.loads(invoke("runs", "show", "r_1", "--json").stdout)
+    assert [frame["seq"] for frame in found["frames"]] == [256, 513, 1024]
+    assert found["run"] == row()
+
+
+@pytest.mark.parametrize(
+    ("state", "is_shown"),
+    [
+        ({"status": "running"}, True),
+        ({"status": "running", "under_way": ["1"]}, True),
+        ({"status": "running", "under_way": ["0"]}, False),  # it was resolved as not done, and is made again
+        ({"status": "failed"}, False),
+        ({"status": "running", "quarantined": True}, False),
+    ],
+)
+def test_show_says_how_a_call_is_settled_only_while_somebody_can(fake, state, is_shown):
+    asked = {"type": "outcome_unknown", "outcome_unknown": {"call": "1.0", "id": "c1", "name": "Pay"}}
+    frame = {"seq": 513, "run_id": "r_1", "type": "outcome_unknown", "event": asked}
+    fake.pages["/v1/sessions/s_1/transcript"] = lambda request: {"events": [frame], "next": None}
+    fake.rows["r_1"] = row(**state)
+    shown = invoke("runs", "show", "r_1").stdout
+    assert "nobody knows what became of call 1.0 (Pay)" in shown
+    assert ("loomlog runs resolve r_1 --call 1.0 --as done|not-done" in shown) == is_shown
+
+
+def test_a_handle_is_as_good_as_an_id(fake):
+    fake.rows["a_1"] = row()
+    fake.streams.append(frames(DONE, started=False))
+    assert invoke("runs", "follow", "a_1").exit_code == 0
+    assert fake.asked[0].url.path == "/v1/agents/a_1"
+
+
+def test_a_run_that_does_not_exist_is_said_with_where_to_look(fake):
+    result = invoke("runs", "show", "r_9")
+    assert (result.exit_code, result.stderr) == (1, "There is no run r_9. `loomlog runs ls` lists them.\n")
+
+
+def test_a_cancel_shows_the_position_of_its_event(fake):
+    answer = {"cancelled": True, "agent_id": "a_1", "run_id": "r_1", "status": "cancelled", "reason": "enough"}
+    fake.answers["POST", "/v1/agents/a_1/cancel"] = Scripted(
+        body=answer, headers={"X-Loomlog-Position": "run.events/2:21"}
+    )
+    result = invoke("runs", "cancel", "r_1", "--reason", "enough")
+    assert (result.exit_code, result.stdout) == (0, "Cancelled r_1  event run.events/2:21\n")
+    assert fake.bodies("/v1/agents/a_1/cancel") == [{"run_id": "r_1", "reason": "enough"}]
+    result = invoke("runs", "cancel", "r_1", "--reason", "enough", "--json")
+    assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
+
+
+def test_cancelling_what_has_ended_otherwise_is_1(fake):
+    answer = {"cancelled": False, "agent_id": "a_1", "run_id": "r_1", "status": "completed", "reason": "end_turn"}
+    fake.answers["POST", "/v1/agents/a_1/cancel"] = Scripted(body=answer)
+    result = invoke("runs", "cancel", "r_1", "--reason", "late")
+    assert (result.exit_code, result.stderr) == (1, "r_1 had ended before: completed (end_turn).\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "body", "what"), [("done", "done", "is done"), ("not-done", "not_done", "is made again")]
+)
+def test_a_call_is_resolved_in_the_words_of_the_operator(fake, word, body, what):
+    answer = {"run_id": "r_1", "call": "1.0", "repeated": word == "not-done"}
+    fake.answers["POST", "/v1/runs/r_1/calls/1.0/resolve"] = Scripted(
+        body=answer, headers={"X-Loomlog-Position": "run.events/2:21"}
+    )
+    result = invoke("runs", "resolve", "r_1", "--call", "1.0", "--as", word)
+    assert (result.exit_code, result.stdout) == (0, f"Call 1.0 of r_1 {what}  run.events/2:21\n")
+    assert fake.bodies("/v1/runs/r_1/calls/1.0/resolve") == [{"outcome": body}]
+    result = invoke("runs", "resolve", "r_1", "--call", "1.0", "--as", word, "--json")
+    assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
+
+
+@pytest.mark.parametrize(
+    ("applied", "said"),
+    [
+        ("live", "Compacted r_1: 81.0k tokens became 12.0k  event run.events/2:21\n"),
+        (
+            "marker",
+            "Compacted r_1: 81.0k tokens became 12.0k  event run.events/2:21\n"
+            "The next run of its session starts from the summary.\n",
+        ),
+        ("noop", "Nothing to compact in r_1\n"),
+    ],
+)
+def test_compacting_says_what_became_of_the_conversation(fake, applied, said):
+    answer = {
+        "run_id": "r_1",
+        "compacted": applied != "noop",
+        "before_tokens": 81_000,
+        "after_tokens": 12_000,
+        "applied": applied,
+    }
+    path = "/v1/runs/r_1/compact"
+    fake.answers["POST", path] = Scripted(body=answer, headers={"X-Loomlog-Position": "run.events/2:21"})
+    result = invoke("runs", "compact", "r_1", "--reason", "tidy")
+    assert (result.exit_code, result.stdout) == (0, said)
+    assert fake.bodies(path) == [{"reason": "tidy"}]
+    result = invoke("runs", "compact", "r_1", "--json")
+    assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}
+
+
+def test_a_place_that_is_none_is_said_before_anything_is_asked(fake):
+    assert invoke("runs", "resolve", "r_1", "--call", "../x", "--as", "done").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "said"),
+    [
+        (("pause", "r_1", "--reason", "look"), {"reason": "look"}, "Pausing"),
+        (("resume", "r_1"), {}, "Resumed"),
+        (("quarantine", "r_1", "--reason", "look"), {"reason": "look"}, "Quarantined"),
+        (("release", "r_1", "--reason", "mended"), {"reason": "mended"}, "Released"),
+    ],
+)
+def test_orders_to_a_run_show_the_position_of_the_event(fake, arguments, body, said):
+    path = f"/v1/runs/r_1/{arguments[0]}"
+    answer = {"run_id": "r_1", "agent_id": "a_1"}
+    fake.answers["POST", path] = Scripted(body=answer, headers={"X-Loomlog-Position": "run.events/2:21"})
+    result = invoke("runs", *arguments)
+    assert (result.exit_code, result.stdout) == (0, f"{said} r_1  event run.events/2:21\n")
+    assert fake.bodies(path) == [body]
+    result = invoke("runs", *arguments, "--json")
+    assert json.loads(result.stdout) == {**answer, "position": "run.events/2:21"}

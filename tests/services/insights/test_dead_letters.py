@@ -1,0 +1,96 @@
+"""Dead letters of the insights service."""
+
+import hashlib
+
+import pytest
+
+from loomlog.schemas.codec import Undecodable, UnknownSchema, local_codec
+from loomlog.schemas.generated.stream_records import DeadLetter, Header
+from loomlog.services.insights.dead_letters import (
+    MAX_HEADERS_BYTES,
+    MAX_KEY_BYTES,
+    MAX_VALUE_BYTES,
+    kind_of,
+    letter_for,
+    position_key,
+)
+from loomlog.services.insights.faust_adapters import MAX_REQUEST_BYTES
+from loomlog.services.insights.minute_windows import Implausible
+
+
+def letter(
+    value: bytes | None = b"raw",
+    *,
+    key: bytes | None = b"k",
+    headers: tuple[tuple[str, bytes | None], ...] = (),
+    error: Exception | None = None,
+) -> DeadLetter:
+    return letter_for(
+        topic="loom.insights.runs",
+        partition=3,
+        offset=77,
+        timestamp_ms=1_000,
+        key=key,
+        value=value,
+        headers=headers,
+        error=error or Undecodable("not framed"),
+        at_ms=2_000,
+    )
+
+
+def test_a_letter_has_the_bytes_the_headers_the_place_and_the_reason() -> None:
+    assert letter(headers=(("h", b"1"), ("h", b"2"))) == DeadLetter(
+        topic="loom.insights.runs",
+        partition=3,
+        offset=77,
+        timestamp_ms=1_000,
+        service="insights",
+        kind="undecodable",
+        error="Undecodable: not framed",
+        at_ms=2_000,
+        key=b"k",
+        value=b"raw",
+        headers=(Header(key="h", value=b"1"), Header(key="h", value=b"2")),
+    )
+
+
+def test_a_record_without_key_value_and_header_values_can_be_parked() -> None:
+    parked = letter(None, key=None, headers=(("h", None),))
+    assert (parked.key, parked.value, parked.headers) == (None, None, (Header(key="h", value=b""),))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (UnknownSchema(9), "unknown_schema"),
+        (Undecodable("x"), "undecodable"),
+        (Implausible("x"), "refused"),
+        (KeyError("x"), "fold_bug"),
+    ],
+)
+def test_the_kind_says_whose_fault_it_is(error: Exception, kind: str) -> None:
+    assert kind_of(error) == kind
+
+
+def test_a_huge_record_is_cut_and_the_letter_says_so() -> None:
+    value = b"v" * (MAX_VALUE_BYTES + 1)
+    parked = letter(value)
+    assert parked.value == value[:-1]
+    assert f"value of {len(value)} bytes was cut" in parked.error
+    assert hashlib.sha256(value).hexdigest() in parked.error
+
+
+def test_even_the_largest_letter_fits_a_record() -> None:
+    parked = letter(
+        b"v" * 5_000_000,
+        key=b"k" * (MAX_KEY_BYTES + 1),
+        headers=tuple((f"h{n}", b"x" * 1_000) for n in range(MAX_HEADERS_BYTES // 1_000 + 1)),
+        error=Undecodable("e" * 100_000),
+    )
+    assert parked.headers == ()
+    assert "66 headers" in parked.error
+    assert len(local_codec().encode(parked)) < MAX_REQUEST_BYTES - 100_000
+
+
+def test_two_letters_about_one_record_have_the_same_key() -> None:
+    assert position_key("loom.insights.runs", 3, 77) == b"loom.insights.runs/3/77"

@@ -1,0 +1,329 @@
+"""Agents of the configuration as what runs are pinned to."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomlog.connectors.configuration import Agent, Configuration, Unresolved, load, resolve_agent
+from loomlog.connectors.configuration.model import ProviderBlock
+from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
+from loomlog.schemas.generated.values import AgentDefinition, ModelChoice, VolumeGrant
+from loomlog.services.core.availability import Matrix
+from loomlog.services.core.run.commands import Refusal
+from loomlog.services.core.run.limits import RETRY_ATTEMPTS_MAX
+from loomlog.services.runtime.content.payloads import INLINE_TEXT_BYTES
+from loomlog.services.runtime.models import agent_definitions as definitions_module
+from loomlog.services.runtime.models.agent_definitions import ConfiguredDefinitions, refusal, stored_scripts
+
+TEXT = """\
+provider_priority: [mock, openai]
+user_tiers:
+  default: {retry_attempts: 1}
+  gold: {retry_attempts: 9}
+tiers:
+  low: [{provider: mock, model: small}]
+volumes:
+  source: {path: /src, default: true}
+  out: {path: /out, mode: rw}
+agents:
+  helper:
+    provider: mock
+    model: m-1
+    system_prompt: Be kind.
+    tools: [Read, Bash]
+    max_tokens: 99
+    max_iterations: 7
+    volumes: [source, out]
+  tiered: {tier: low}
+  elsewhere: {provider: openai, model: o-1}
+"""
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Configuration:
+    (tmp_path / "loomlog.yaml").write_text(TEXT, encoding="utf-8")
+    return load({}, working_directory=tmp_path, paths=[]).configuration
+
+
+def test_an_agent_is_resolved_to_all_a_run_is_pinned_to(configuration: Configuration) -> None:
+    found = ConfiguredDefinitions(configuration, ["mock"]).resolve("helper", tenant="t", user_tier="")
+    assert isinstance(found, AgentDefinition)
+    assert (found.name, found.provider, found.model, found.system_prompt) == ("helper", "mock", "m-1", "Be kind.")
+    assert (found.max_tokens, found.max_iterations, found.retry_attempts) == (99, 7, 1)
+    assert {"Read", "Bash"} <= set(found.tools)
+    assert len(found.sha256) == 64
+    assert found.volumes == (
+        VolumeGrant(name="source", mode="ro", is_default=True),
+        VolumeGrant(name="out", mode="rw", is_default=False),
+    )
+
+
+def test_the_plan_of_the_user_counts_and_retries_stay_within_their_bound(configuration: Configuration) -> None:
+    definitions = ConfiguredDefinitions(configuration, ["mock"])
+    found = definitions.resolve("helper", tenant="t", user_tier="gold")
+    assert isinstance(found, AgentDefinition)
+    assert found.retry_attempts == RETRY_ATTEMPTS_MAX
+    again = definitions.resolve("helper", tenant="t", user_tier="")
+    assert isinstance(again, AgentDefinition)
+    assert again.retry_attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("agent", "code"), [("nobody", "unknown_agent"), ("elsewhere", "pin_unavailable"), ("tiered", "tier_unavailable")]
+)
+def test_what_cannot_run_is_refused_with_a_code_and_a_reason(
+    configuration: Configuration, agent: str, code: str
+) -> None:
+    usable = [] if agent == "tiered" else ["mock"]
+    found = ConfiguredDefinitions(configuration, usable).resolve(agent, tenant="t", user_tier="")
+    assert isinstance(found, Refusal)
+    assert found.code == code
+    assert found.message
+
+
+def test_a_configuration_that_makes_no_sense_is_a_bad_request_to_the_caller() -> None:
+    found = refusal(Unresolved(reason_code="invalid_argument", message="give both"))
+    assert found == Refusal(code="bad_request", message="give both")
+
+
+def test_a_resolved_agent_is_kept_and_refusals_are_not(
+    configuration: Configuration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved: list[str] = []
+    resolve = resolve_agent
+
+    def counted(configuration: Configuration, name: str, **more: object) -> object:
+        resolved.append(name)
+        return resolve(configuration, name, **more)  # type: ignore[arg-type]  # handed on as it came
+
+    monkeypatch.setattr(definitions_module, "resolve_agent", counted)
+    monkeypatch.setattr(definitions_module, "KEPT", 2)
+    definitions = ConfiguredDefinitions(configuration, ["mock"])
+    for number in range(5):
+        definitions.resolve(f"made up {number}", tenant="t", user_tier="")
+    resolved.clear()
+    first = definitions.resolve("helper", tenant="t", user_tier="")
+    assert definitions.resolve("helper", tenant="t", user_tier="") is first
+    assert resolved == ["helper"]
+
+
+# --- with what is known of the models --------------------------------------------------------------------------------
+
+TIERED = """\
+provider_priority: [mock, mock-stable]
+user_tiers:
+  default: {fallback_on_error: true, max_fallback_attempts: 4, rate_limit_cooldown_ms: 5000}
+tiers:
+  low: [{provider: mock, model: small, effort: low}, {provider: mock-stable, model: small}]
+models:
+  newest: {provider: mock, model_pattern: "small-*"}
+agents:
+  tiered: {tier: low}
+  pinned: {provider: mock, model: small}
+  pattern: {model: newest}
+"""
+NOW = 1_000
+
+
+class Known:
+    """What definitions are told, and a clock."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        (folder / "loomlog.yaml").write_text(TIERED, encoding="utf-8")
+        configuration = load({}, working_directory=folder, paths=[]).configuration
+        self.matrix = Matrix()
+        self.now_ms = NOW
+        self.definitions = ConfiguredDefinitions(
+            configuration,
+            ["mock", "mock-stable"],
+            matrix=lambda: self.matrix,
+            clock_ms=lambda: self.now_ms,
+            **more,
+        )
+
+    def model(self, agent: str = "tiered") -> str:
+        found = self.definitions.resolve(agent, tenant="t", user_tier="")
+        return found.code if isinstance(found, Refusal) else f"{found.provider}/{found.model}"
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Known:
+    return Known(tmp_path)
+
+
+def test_a_run_starts_where_a_model_can_be_called(known: Known) -> None:
+    assert known.model() == "mock/small"
+    known.matrix = known.matrix.after(ModelMarked(provider="mock", model="small", mark="stalled", at_ms=NOW))
+    assert known.model() == "mock-stable/small"
+    assert known.model("pinned") == "mock/small"
+    known.matrix = known.matrix.after(ModelMarked(provider="mock", model="small", mark="recovered", at_ms=NOW))
+    assert known.model() == "mock/small"
+
+
+def test_the_end_of_a_rate_limit_is_noticed_without_a_record(known: Known) -> None:
+    mark = ModelMarked(provider="mock", model="small", mark="rate_limited", until_ms=NOW + 10, at_ms=NOW)
+    known.matrix = known.matrix.after(mark)
+    assert known.model() == "mock-stable/small"
+    known.now_ms = NOW + 9
+    assert known.model() == "mock-stable/small"
+    known.now_ms = NOW + 10
+    assert known.model() == "mock/small"
+
+
+def test_a_tier_of_which_nothing_can_be_called_is_unavailable(known: Known) -> None:
+    for provider in ("mock", "mock-stable"):
+        known.matrix = known.matrix.after(ProviderProbed(provider=provider, reachable=False, at_ms=NOW))
+    assert known.model() == "tier_unavailable"
+
+
+def test_a_pattern_means_the_newest_that_is_listed_and_a_move_is_said(
+    known: Known, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert known.model("pattern") == "pin_unavailable"
+    for models in (("small-1",), ("small-1", "small-2"), ("small-2",)):
+        known.matrix = known.matrix.after(ProviderProbed(provider="mock", reachable=True, models=models, at_ms=NOW))
+        assert known.model("pattern") == f"mock/{models[-1]}"
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == ["mock/small-* means small-2 from now on, and meant small-1"]
+
+
+def test_what_a_fallback_needs_is_pinned_with_the_run(tmp_path: Path) -> None:
+    found = Known(tmp_path, pins_after_success=True).definitions.resolve("tiered", tenant="t", user_tier="")
+    assert isinstance(found, AgentDefinition)
+    assert found.candidates == (
+        ModelChoice(provider="mock", model="small", effort="low"),
+        ModelChoice(provider="mock-stable", model="small"),
+    )
+    assert (found.fallback_on_error, found.max_fallback_attempts, found.rate_limit_cooldown_ms) == (True, 4, 5_000)
+    assert found.pin_after_success
+
+
+def test_a_pinned_model_has_no_candidates(known: Known) -> None:
+    found = known.definitions.resolve("pinned", tenant="t", user_tier="")
+    assert isinstance(found, AgentDefinition)
+    assert found.candidates == ()
+
+
+def test_a_definition_is_kept_while_nothing_changes(known: Known) -> None:
+    first = known.definitions.resolve("tiered", tenant="t", user_tier="")
+    known.now_ms += 10**6
+    assert known.definitions.resolve("tiered", tenant="t", user_tier="") is first
+
+
+@pytest.mark.parametrize(
+    ("model", "provider_and_model"),
+    [("", ("", "")), ("small", ("", "small")), ("summaries", ("mock", "m-2")), ("away", ("", ""))],
+)
+def test_the_model_of_a_summary_is_an_alias_or_one_of_the_agents_provider(
+    tmp_path: Path, model: str, provider_and_model: tuple[str, str]
+) -> None:
+    text = f"""
+models:
+  summaries: {{provider: mock, model: m-2}}
+  away: {{provider: openai, model: o-1}}
+agents:
+  helper:
+    provider: mock
+    model: m-1
+    compaction: {{enabled: true, keep_last_n: 2, model: "{model}"}}
+"""
+    (tmp_path / "loomlog.yaml").write_text(text, encoding="utf-8")
+    loaded = load({}, working_directory=tmp_path, paths=[]).configuration
+    found = ConfiguredDefinitions(loaded, {"mock"}).resolve("helper", tenant="t", user_tier="")
+    assert isinstance(found, AgentDefinition)
+    assert found.compaction is not None
+    assert (found.compaction.provider, found.compaction.model) == provider_and_model
+    assert (found.compaction.enabled, found.compaction.keep_last_n, found.compaction.keep_first) == (True, 2, True)
+
+
+async def test_code_agents_are_pinned_to_their_script_without_a_bound_of_turns_and_with_a_time_limit() -> None:
+    short, long = "function run() {}", "function run() {} //" + "x" * INLINE_TEXT_BYTES
+    agents = {
+        "short": Agent(provider="code-js", code_body=short, max_iterations=3),
+        "long": Agent(provider="code-js", code_body=long, run_timeout_seconds=7),
+        "model": Agent(provider="mock", model="m"),
+    }
+    providers = {name: ProviderBlock(driver=name) for name in ("code-js", "mock")}
+    configuration = Configuration(agents=agents, providers=providers)
+    blobs = MemoryBlobs()
+    definitions = ConfiguredDefinitions(
+        configuration,
+        ["code-js", "mock"],
+        unbounded=["code-js"],
+        time_limits_s={"code-js": 120},
+    )
+    definitions.scripts.update(await stored_scripts(configuration, blobs))
+    found = {name: definitions.resolve(name, tenant="t", user_tier="") for name in agents}
+    assert all(isinstance(one, AgentDefinition) for one in found.values())
+    pinned = {name: one for name, one in found.items() if isinstance(one, AgentDefinition)}
+    assert (pinned["short"].code_body, pinned["short"].code_blob) == (short, None)
+    assert pinned["long"].code_body == ""
+    assert pinned["long"].code_blob is not None
+    assert (await blobs.get(pinned["long"].code_blob)).decode() == long
+    assert [one.unbounded_iterations for one in pinned.values()] == [True, True, False]
+    assert [one.run_timeout_s for one in pinned.values()] == [120, 7, 0]
+
+
+# --- whoever may not use the operator's keys -------------------------------------------------------------------------
+
+KEYED = """\
+user_tiers: {default: {fallback_on_error: true}}
+tiers:
+  low: [{provider: openai, model: o-1}, {provider: anthropic, model: a-1}]
+agents:
+  tiered: {tier: low}
+  pinned: {provider: openai, model: o-1}
+  mocked: {provider: mock, model: m-1}
+"""
+KEY_NAMES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> ConfiguredDefinitions:
+    (tmp_path / "loomlog.yaml").write_text(KEYED, encoding="utf-8")
+    configuration = load({}, working_directory=tmp_path, paths=[]).configuration
+    return ConfiguredDefinitions(configuration, ["openai", "anthropic", "mock"], key_names=KEY_NAMES)
+
+
+def places(found: AgentDefinition | Refusal) -> list[str]:
+    assert isinstance(found, AgentDefinition)
+    return [choice.provider for choice in found.candidates] or [found.provider]
+
+
+def restricted(definitions: ConfiguredDefinitions, agent: str, *names: str) -> AgentDefinition | Refusal:
+    return definitions.resolve(agent, tenant="t", user_tier="", credentials=names, operator_key_restricted=True)
+
+
+def test_only_providers_that_need_no_key_or_for_which_it_has_one_are_left(keyed: ConfiguredDefinitions) -> None:
+    def found(agent: str, *keys: str) -> list[str]:
+        return places(restricted(keyed, agent, *keys))
+
+    assert places(keyed.resolve("tiered", tenant="t", user_tier="")) == ["openai", "anthropic"]
+    assert found("tiered", "ANTHROPIC_API_KEY") == ["anthropic"]
+    assert found("tiered", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "git") == ["openai", "anthropic"]
+    assert found("mocked") == ["mock"]
+    assert places(keyed.resolve("tiered", tenant="t", user_tier="")) == ["openai", "anthropic"]
+
+
+def test_providers_are_those_with_a_key_here_and_those_that_runs_may_bring_one_for(tmp_path: Path) -> None:
+    configuration = load({}, working_directory=tmp_path, paths=[]).configuration
+    definitions = ConfiguredDefinitions(configuration, ["mock"], key_names={"openai": "OPENAI_API_KEY"})
+    assert definitions.providers() == {"mock", "openai"}
+
+
+def test_when_none_is_left_the_refusal_says_which_keys_would_do(keyed: ConfiguredDefinitions) -> None:
+    refused = restricted(keyed, "tiered", "git")
+    assert isinstance(refused, Refusal)
+    assert refused.code == "operator_key_restricted"
+    assert refused.message.endswith("as the credential OPENAI_API_KEY or ANTHROPIC_API_KEY")
+    pinned = restricted(keyed, "pinned")
+    assert isinstance(pinned, Refusal)
+    assert (pinned.code, pinned.message[-14:]) == ("operator_key_restricted", "OPENAI_API_KEY")
+
+
+def test_what_is_wrong_anyway_is_said_first(keyed: ConfiguredDefinitions) -> None:
+    found = restricted(keyed, "nobody")
+    assert isinstance(found, Refusal)
+    assert found.code == "unknown_agent"

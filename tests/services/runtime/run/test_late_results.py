@@ -1,0 +1,80 @@
+"""A result as a command and back: what the new owner decides on is what the call gave."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from loomlog.connectors.errors import UnknownOutcome
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.generated.run_commands import HandOverModelReply
+from loomlog.schemas.generated.values import BlobRef, HookAct
+from loomlog.schemas.ids import partition_key
+from loomlog.services.core.run.commands import HAPPENED, ModelAnswered
+from loomlog.services.runtime.run import late_results
+from loomlog.services.runtime.run.late_results import HandOver, command_of, order_of
+from tests.services.core.run.given import ENVELOPE, NOW, RUN, answered, at_tools, begun, calls, erred, recover, returned
+from tests.services.core.run.given import reconciled as found_out
+from tests.services.runtime.given import values
+from tests.services.stream.given import CODEC
+
+COMMANDS = "commands"
+PAID: dict[str, Any] = {"credential_source": "run", "credential_scope": RUN}
+BLOB = BlobRef(sha256="ab" * 32, size_bytes=70_000, media_type="text/plain")
+
+
+def model_result() -> ModelAnswered:
+    order = answered(begun().state, "let me", *calls("A", "B"), classes=("read", "unsafe"), reconcilable=(False, True))
+    return replace(order, text_blob=BLOB, reasoning="hm", reasoning_signature="sig", traceparent="00-x", **PAID)
+
+
+def test_a_result_is_the_same_after_the_journey() -> None:
+    act = HookAct(hook_id="h1", owner="ops", name="guard", phase="pre", act="widened_hosts", hosts_added=("a.com",))
+    tool = returned(at_tools("A").state, 0, "found", is_error=True, outcome="timeout", text_blob=BLOB, hook_acts=(act,))
+    for order in (model_result(), tool):
+        command = command_of(ENVELOPE, RUN, order)
+        assert command is not None
+        assert order_of(CODEC.decode(CODEC.encode(command)).record, NOW) == order
+
+
+def test_every_field_of_a_model_result_travels() -> None:
+    assert {f.name for f in fields(ModelAnswered)} - {"at_ms"} == {f.name for f in fields(HandOverModelReply)} - {
+        "envelope",
+        "run_id",
+    }
+
+
+def test_failures_and_what_can_be_asked_again_stay() -> None:
+    assert command_of(ENVELOPE, RUN, erred(begun().state)) is None
+    run = at_tools("A", classes=("unsafe",), reconcilable=(True,))
+    run.give(recover())
+    assert command_of(ENVELOPE, RUN, found_out(run.state, 0, HAPPENED)) is None
+
+
+@pytest.mark.parametrize("wrong", [{"effect_classes": ()}, {"reconcilable": (True,)}])
+def test_a_result_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    command = command_of(ENVELOPE, RUN, model_result())
+    assert isinstance(command, HandOverModelReply)
+    with pytest.raises(ValueError, match="tool calls"):
+        order_of(replace(command, **wrong), NOW)
+
+
+async def test_a_result_is_appended_again_until_it_is_known_to_be_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_results, "RETRY_S", 0.0)
+    log, tried = MemoryLog({COMMANDS: 1}), 0
+
+    class Shaky:
+        async def append(self, topic: str, partition: int, records: list[Outgoing]) -> int:
+            nonlocal tried
+            tried += 1
+            if tried < 3:
+                raise UnknownOutcome("no answer")
+            return await log.append(topic, partition, records)
+
+    late = HandOver(CODEC, Shaky(), topic=COMMANDS, partitions=1, clock_ms=lambda: NOW, name="old")  # type: ignore[arg-type]  # one method is used
+    await late.give(RUN, "t", model_result())
+    (command,) = values(log, COMMANDS)
+    assert log.records[COMMANDS, 0][0].key == partition_key(RUN).encode()
+    assert (command.envelope.tenant, command.envelope.subject, command.run_id) == ("t", "old", RUN)
+    assert late.handed_over == 1

@@ -1,0 +1,149 @@
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.protocols import Outgoing
+from loomlog.services.core.admission import Bounds, Place
+from loomlog.services.runtime.admission.queue import Door
+from loomlog.services.runtime.models.provider_queues import ProviderQueue, Waiting
+from loomlog.services.runtime.telemetry.exposition import exposition
+from loomlog.services.runtime.telemetry.metrics import RunMetrics
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
+from tests.services.runtime.small_runtime import TOPICS, Stage
+
+WANTED = {
+    "loomlog_runs_started_total",
+    "loomlog_runs_ended_total",
+    "loomlog_model_calls_total",
+    "loomlog_model_call_seconds_bucket",
+    "loomlog_tool_calls_total",
+    "loomlog_tool_call_seconds_bucket",
+    "loomlog_tokens_total",
+    "loomlog_flushes_total",
+    "loomlog_flush_records_bucket",
+    "loomlog_flush_seconds_bucket",
+    "loomlog_claims_total",
+    "loomlog_take_over_seconds_bucket",
+    "loomlog_fenced_total",
+    "loomlog_unknown_outcomes_total",
+    "loomlog_stale_records_total",
+    "loomlog_commands_total",
+    "loomlog_dead_letters_total",
+    "loomlog_partitions_owned",
+    "loomlog_partitions_warm",
+    "loomlog_live_runs",
+    "loomlog_quarantined_runs",
+    "loomlog_calls_under_way",
+    "loomlog_event_loop_lag_seconds_bucket",
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+}
+
+Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def samples(page: bytes) -> Samples:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(page.decode())
+        for sample in family.samples
+    }
+
+
+def value(found: Samples, name: str, **labels: str) -> float:
+    return found[name, frozenset(labels.items())]
+
+
+async def test_a_scrape_tells_what_the_process_did_and_holds() -> None:
+    stage, metrics = Stage(), RunMetrics()
+    async with stage.owner("a", metrics.watching(NO_TRACING)) as runtime:
+        page = exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)
+        stage.start()
+        await stage.until(lambda: metrics.runs_ended.total() == 1)
+        stage.model.held = True
+        stage.start(run_id="r_two")
+        await stage.until(stage.model.holding.is_set)
+        stage.log.put(TOPICS.commands, 0, [Outgoing(key=b"x", value=b"not a command")])
+        await stage.until(lambda: runtime.dead_letters.parked == 1)
+        found = samples(page())
+    names = {name for name, _ in found}
+    assert names >= WANTED, WANTED - names
+    assert value(found, "loomlog_runs_started_total") == 2
+    assert value(found, "loomlog_runs_ended_total", status="completed") == 1
+    assert value(found, "loomlog_model_calls_total", provider="mock", model="m-1", outcome="ok") == 3
+    assert value(found, "loomlog_tool_calls_total", tool="Echo", outcome="ok") == 2
+    assert value(found, "loomlog_tokens_total", kind="input") == 40
+    assert value(found, "loomlog_claims_total", reason="assigned") == 1
+    assert value(found, "loomlog_commands_total") == 3
+    assert value(found, "loomlog_dead_letters_total") == 1
+    assert value(found, "loomlog_partitions_owned") == 1
+    assert value(found, "loomlog_live_runs") == 1
+    assert value(found, "loomlog_quarantined_runs") == 0
+    assert value(found, "loomlog_calls_under_way") == 1
+    assert value(found, "loomlog_take_over_seconds_count") == 1
+    flushes = value(found, "loomlog_flushes_total")
+    assert flushes == value(found, "loomlog_flush_seconds_count") == value(found, "loomlog_flush_records_count") > 0
+    assert value(found, "loomlog_flush_records_sum") == 14
+
+
+async def test_buckets_count_everything_below_their_bound() -> None:
+    stage, metrics = Stage(), RunMetrics()
+    for seconds in (0.01, 0.2, 7.0, 1000.0):
+        metrics.tool_called("Echo", "ok", seconds)
+    async with stage.owner("a") as runtime:
+        found = samples(exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)())
+    name = "loomlog_tool_call_seconds_bucket"
+    by_bound = {dict(labels)["le"]: count for (found_name, labels), count in found.items() if found_name == name}
+    assert by_bound["0.005"] == 0
+    assert by_bound["0.025"] == 1
+    assert by_bound["0.25"] == 2
+    assert by_bound["10.0"] == 3
+    assert by_bound["+Inf"] == 4
+    assert value(found, "loomlog_tool_call_seconds_sum", tool="Echo") == 1007.21
+
+
+async def test_who_waits_for_a_place_shows_at_the_door_and_at_the_providers() -> None:
+    stage, metrics = Stage(), RunMetrics()
+    queue = ProviderQueue("acme", places=1, waiting=Waiting(depth=1))
+    door = Door(Bounds(runs=1, queue=1), wait_s=30.0, provider_wait_s=30.0)
+    somebody = Place(tenant="acme", user_id="ada")
+    door.at_work("r_one", somebody)
+    await queue.enter("acme", "ada")
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(queue.enter("acme", "ada")), loop.create_task(door.admitted("r_two", somebody))]
+    await asyncio.sleep(0)
+    with pytest.raises(Transient):
+        await queue.enter("acme", "ada")
+    assert await door.admitted("r_three", somebody) is not None
+    async with stage.owner("a") as runtime:
+        page = exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters, queues={"acme": queue}, door=door)
+        found = samples(page())
+        queue.leave()
+        door.rests("r_one")
+        await asyncio.wait(tasks)
+        later = samples(page())
+    of = {"provider": "acme"}
+    assert value(found, "loomlog_provider_places", **of) == value(found, "loomlog_provider_places_in_use", **of) == 1
+    assert value(found, "loomlog_provider_queue_depth", **of) == 1
+    assert value(found, "loomlog_provider_queue_turned_away_total", reason="full", **of) == 1
+    assert (value(found, "loomlog_runs_at_work"), value(found, "loomlog_starts_waiting")) == (1, 1)
+    assert value(found, "loomlog_starts_turned_away_total", code="backpressure") == 1
+    assert value(later, "loomlog_provider_queue_depth", **of) == value(later, "loomlog_starts_waiting") == 0
+    assert value(later, "loomlog_provider_queue_wait_seconds_count", **of) == 1
+    assert value(later, "loomlog_start_wait_seconds_count") == 1
+
+
+async def test_a_quarantined_run_shows() -> None:
+    stage, metrics = Stage(), RunMetrics()
+    stage.model.held = True
+    async with stage.owner("a") as runtime:
+        stage.start()
+        await stage.until(stage.model.holding.is_set)
+        partition = runtime.host.owners[0].partition
+        assert partition is not None
+        partition.aggregates["r_one"].quarantined = "broken"
+        found = samples(exposition(metrics, runtime.host, runtime.calls, runtime.dead_letters)())
+    assert value(found, "loomlog_quarantined_runs") == 1

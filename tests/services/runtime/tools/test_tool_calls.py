@@ -1,0 +1,380 @@
+"""One tool call in, one order out: whatever happens becomes a result that the model sees."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.protocols import CannotTell, DidNotHappen, ToolResult, VolumeBinding
+from loomlog.connectors.storage.blobs import MemoryBlobs
+from loomlog.schemas.generated.values import BlobRef, Sampling, VolumeGrant
+from loomlog.services.core.run.commands import ToolDone
+from loomlog.services.core.run.react import CallTool, ReconcileTool
+from loomlog.services.core.run.state import AwaitingTools
+from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.tools import tool_calls, tool_result
+from loomlog.services.runtime.tools.tool_calls import ToolCalls, parsed
+from loomlog.services.runtime.tools.tool_context import allowed_hosts
+from loomlog.services.runtime.tools.toolset import Shelf
+from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, at_tools, recover
+from tests.services.runtime.given import ToldTool
+
+FOLDERS = {
+    "notes": VolumeBinding(name="notes", path="/srv/notes", mode="rw"),
+    "books": VolumeBinding(name="books", path="/srv/books", mode="ro"),
+}
+
+
+class Work:
+    """Tool calls with one tool."""
+
+    def __init__(
+        self, tool: ToldTool | None = None, *, hosts: tuple[str, ...] = ("*",), parallelism: int = 8, **more: Any
+    ) -> None:
+        self.tool = tool or ToldTool()
+        self.blobs = MemoryBlobs()
+        self.calls = ToolCalls(
+            Shelf({self.tool.name: self.tool, "Other": ToldTool(name="Other")}),
+            volumes=FOLDERS,
+            operator_hosts=hosts,
+            parallelism=parallelism,
+            blobs=self.blobs,
+            tracing=NoTracing(),
+            clock_ms=lambda: NOW,
+            mask=lambda text: text.replace("known", "[known]"),
+            mask_results=lambda text: text.replace("known", "[known]").replace("alike", "[alike]"),
+            **more,
+        )
+
+    async def run(self, run: Run | None = None, **effect: Any) -> ToolDone:
+        state = (run or at_tools("Read")).state
+        assert isinstance(state, AwaitingTools)
+        return await self.calls.run(replace(CALL, **effect), state, "t")
+
+
+CALL = CallTool(run_id=RUN, turn=1, index=0, attempt=1, call_id="c0", name="Read", input="{}", effect_class="read")
+
+
+def given(**definition: Any) -> Run:
+    return at_tools("Read", definition=replace(DEFINITION, **definition))
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_result_becomes_the_order_of_its_call() -> None:
+    order = await Work().run(attempt=2, index=3)
+    assert (order.turn, order.index, order.attempt, order.at_ms) == (1, 3, 2, NOW)
+    assert (order.text, order.text_blob, order.is_error, order.outcome) == ("found", None, False, "ok")
+
+
+async def test_an_error_the_tool_reports_is_an_error_result() -> None:
+    order = await Work(ToldTool(answer=ToolResult(text="no such file", is_error=True))).run()
+    assert (order.text, order.is_error, order.outcome) == ("no such file", True, "error")
+
+
+@pytest.mark.parametrize(
+    "error", [Permanent("host not allowed", kind="refused"), Transient("connection reset", kind="network")]
+)
+async def test_an_error_of_the_outside_is_an_error_result(error: Exception) -> None:
+    order = await Work(ToldTool(answer=error)).run()
+    assert (order.text, order.is_error, order.outcome) == (str(error), True, "error")
+
+
+async def test_a_crash_comes_out_for_whoever_runs_the_calls() -> None:
+    """services/stream/effect_calls.py makes an order of it, so that it shows as a bug and the run goes on."""
+    with pytest.raises(ZeroDivisionError):
+        await Work(ToldTool(answer=ZeroDivisionError("a bug"))).run()
+
+
+async def test_a_call_that_takes_too_long_is_stopped_and_told_so() -> None:
+    tool = ToldTool(timeout_s=0.001, before=asyncio.Event().wait)
+    order = await Work(tool).run()
+    assert (order.is_error, order.outcome) == (True, "timeout")
+    assert "did not return within 0.001 s" in order.text
+
+
+async def test_a_tool_nobody_has_is_an_error_result_and_nothing_is_called() -> None:
+    work = Work()
+    order = await work.run(name="Nobody")
+    assert (order.text, order.is_error, order.outcome) == ("tool not found: Nobody", True, "error")
+
+
+async def test_a_tool_the_run_was_not_given_is_not_found() -> None:
+    """The process has it, the agent may not use it."""
+    work = Work()
+    assert (await work.run(name="Other")).text == "tool not found: Other"
+    work = Work()
+    assert (await work.run(given(tools=()))).text == "tool not found: Read"
+    assert work.tool.calls == []
+
+
+@pytest.mark.parametrize("arguments", ["not json", '{"a":', "[1]", '"text"', "5", "null", "[" * 100_000])
+async def test_arguments_that_are_no_object_are_an_error_result_and_nothing_is_called(arguments: str) -> None:
+    work = Work()
+    order = await work.run(input=arguments)
+    assert (order.is_error, order.outcome) == (True, "error")
+    assert "JSON" in order.text
+    assert work.tool.calls == []
+
+
+async def test_no_arguments_are_an_empty_object() -> None:
+    work = Work()
+    await work.run(input="")
+    assert work.tool.calls[0][0] == {}
+
+
+async def test_a_long_result_goes_to_the_blob_store() -> None:
+    work = Work(ToldTool(answer=ToolResult(text="x" * 100_000)))
+    order = await work.run()
+    assert order.text == ""
+    assert order.text_blob is not None
+    assert await work.blobs.get(order.text_blob) == b"x" * 100_000
+
+
+async def test_an_endless_result_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_result, "MAX_RESULT_CHARACTERS", 10)
+    order = await Work(ToldTool(answer=ToolResult(text="x" * 11))).run()
+    assert order.text == "x" * 10 + "\n[cut after 10 characters]"
+
+
+async def test_a_result_that_utf8_cannot_hold_is_made_storable() -> None:
+    assert (await Work(ToldTool(answer=ToolResult(text="half \ud83d"))).run()).text == "half \ufffd"
+
+
+async def test_a_result_that_cannot_be_stored_says_that_the_call_was_made() -> None:
+    work = Work(ToldTool(answer=ToolResult(text="x" * 100_000)))
+
+    async def full(data: bytes, media_type: str = "") -> BlobRef:
+        raise Transient("blobs: no space left", kind="unavailable")
+
+    work.blobs.put = full  # type: ignore[method-assign]  # the fault is asked for
+    order = await work.run()
+    assert (order.is_error, order.outcome) == (True, "error")
+    assert order.text == "Read returned, but its result could not be stored: blobs: no space left"
+
+
+# --- what a tool is told ---------------------------------------------------------------------------------------------
+
+
+async def test_a_tool_is_told_about_the_run_by_the_run_and_not_by_the_model() -> None:
+    work = Work()
+    run = at_tools(
+        "Read",
+        definition=replace(DEFINITION, sampling=Sampling(seed=1)),
+        user_id="u",
+        user_tier="gold",
+        metadata={"k": "1"},
+    )
+    await work.run(run, input='{"tenant":"other"}')
+    arguments, context = work.tool.calls[0]
+    assert arguments == {"tenant": "other"}
+    assert (context.tenant, context.run_id, context.session_id, context.agent_id) == ("t", RUN, "s_tok", "a_tok")
+    assert (context.agent, context.subject, context.user_id, context.user_tier) == ("helper", "someone", "u", "gold")
+    assert (context.provider, context.model, context.tools) == ("acme", "large", ("Read",))
+    assert (context.started_at_ms, context.used_tokens, context.max_tokens) == (NOW, 15, 1_000)
+    assert (context.sampling, context.metadata) == (Sampling(seed=1), {"k": "1"})
+
+
+async def test_the_idempotency_key_is_that_of_the_call_over_all_its_attempts() -> None:
+    work = Work()
+    run = at_tools("Read")
+    await work.run(run)
+    run.give(recover())
+    await work.run(run, attempt=2)
+    await work.run(run, index=1)
+    keys = [context.idempotency_key for _, context in work.tool.calls]
+    assert keys == [f"{RUN}:1.0", f"{RUN}:1.0", f"{RUN}:1.1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "granted", "bound"),
+    [("notes", "rw", "rw"), ("notes", "ro", "ro"), ("books", "ro", "ro"), ("books", "rw", "ro"), ("notes", "", "ro")],
+)
+async def test_the_narrower_of_grant_and_folder_wins(name: str, granted: str, bound: str) -> None:
+    work = Work()
+    await work.run(given(volumes=(VolumeGrant(name=name, mode=granted, is_default=True),)))
+    assert work.tool.calls[0][1].volumes == (
+        VolumeBinding(name=name, path=f"/srv/{name}", mode=bound, is_default=True),
+    )
+
+
+async def test_a_volume_this_process_has_not_is_not_bound_and_no_other_is_added() -> None:
+    work = Work()
+    await work.run(given(volumes=(VolumeGrant(name="gone", mode="rw"),)))
+    assert work.tool.calls[0][1].volumes == ()
+
+
+@pytest.mark.parametrize(
+    ("operator", "caller", "allowed"),
+    [
+        (("a.example",), None, ("a.example",)),
+        (("a.example",), (), ()),
+        (("a.example", "b.example"), ("b.example",), ("b.example",)),
+        (("a.example",), ("b.example",), ()),
+        (("a.example",), ("api.a.example",), ("api.a.example",)),
+        (("api.a.example",), ("a.example",), ("api.a.example",)),
+        (("a.example",), ("nota.example",), ()),
+        (("A.Example.",), ("a.EXAMPLE",), ("a.EXAMPLE", "A.Example.")),
+        (("*",), ("a.example",), ("a.example",)),
+        (("*",), (), ()),
+        (("*",), None, ("*",)),
+        (("a.example",), ("*",), ("a.example",)),
+        (("*",), ("*",), ("*",)),
+        ((), None, ()),
+        ((), ("*",), ()),
+        (("10.0.0.1",), ("0.0.1",), ()),
+    ],
+)
+def test_the_hosts_of_a_run_in_all_three_states(
+    operator: tuple[str, ...], caller: tuple[str, ...] | None, allowed: tuple[str, ...]
+) -> None:
+    assert allowed_hosts(operator, caller) == allowed
+
+
+@pytest.mark.parametrize(
+    ("caller", "allowed"),
+    [
+        (None, (("a.example",), "operator_default")),
+        ((), (("a.example",), "operator_default")),
+        (("b.example", "=c.example"), (("b.example", "=c.example"), "caller")),
+        (("b.example", "*"), (("b.example", "a.example"), "caller")),
+        (
+            ("b.example", "LOCALHOST.", "x.localhost", "=127.0.0.9", "[::1]", "::ffff:127.0.0.1"),
+            (("b.example",), "caller"),
+        ),
+        (("localhost",), ((), "caller")),
+    ],
+)
+async def test_where_callers_choose_hosts_theirs_replace_the_operators_but_for_this_machine(
+    caller: tuple[str, ...] | None, allowed: tuple[tuple[str, ...], str]
+) -> None:
+    work = Work(hosts=("a.example",), callers_choose_hosts=True)
+    await work.run(at_tools("Read", allowed_hosts=caller))
+    [(_, context)] = work.tool.calls
+    assert (context.allowed_hosts, context.hosts_source) == allowed
+
+
+async def test_a_tool_is_told_who_chose_its_hosts() -> None:
+    work = Work(hosts=("a.example",))
+    await work.run()
+    await work.run(at_tools("Read", allowed_hosts=()))
+    first, second = (context for _, context in work.tool.calls)
+    assert (first.allowed_hosts, first.hosts_source) == (("a.example",), "operator_default")
+    assert (second.allowed_hosts, second.hosts_source) == ((), "caller")
+
+
+# --- at once ---------------------------------------------------------------------------------------------------------
+
+
+async def test_calls_of_one_run_are_bounded_and_those_of_another_are_not_held_up() -> None:
+    opened = asyncio.Event()
+    work = Work(ToldTool(before=opened.wait), parallelism=2)
+    loop = asyncio.get_running_loop()
+    five = at_tools(*["Read"] * 5)
+    tasks = [loop.create_task(work.run(five, index=index)) for index in range(5)]
+    tasks.append(loop.create_task(work.run(run_id="r_other")))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(work.tool.calls) == 3
+    opened.set()
+    await asyncio.wait(tasks, timeout=5)
+    assert len(work.tool.calls) == 6
+    assert work.calls._slots == {}
+
+
+async def test_a_stopped_call_gives_its_slot_back() -> None:
+    work = Work(ToldTool(before=asyncio.Event().wait), parallelism=1)
+    loop = asyncio.get_running_loop()
+    two = at_tools("Read", "Read")
+    first, second = loop.create_task(work.run(two)), loop.create_task(work.run(two, index=1))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    first.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(work.tool.calls) == 2
+    second.cancel()
+    await asyncio.wait([first, second])
+    assert work.calls._slots == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"), [('{"a":1}', {"a": 1}), ("", {}), ("[1]", {}), ("nonsense", {}), ("[" * 100_000, {})]
+)
+def test_arguments_are_read_as_far_as_they_can_be(text: str, arguments: dict[str, Any]) -> None:
+    assert parsed(text) == arguments
+
+
+# --- asked about a lost call ------------------------------------------------------------------------------------------
+
+
+class Asked(ToldTool):
+    """A tool that can be asked; `says` is what it answers, or raises."""
+
+    def __init__(self, says: Any, **more: Any) -> None:
+        super().__init__(**more)
+        self.says = says
+        self.asked: list[str] = []
+
+    async def reconcile(self, arguments: Any, context: Any) -> Any:
+        self.asked.append(context.idempotency_key)
+        if isinstance(self.says, Exception):
+            raise self.says
+        if self.says is None:
+            await asyncio.Event().wait()
+        return self.says
+
+
+async def about(tool: ToldTool, **effect: Any) -> Any:
+    run = at_tools("Read", classes=("unsafe",), reconcilable=(True,))
+    run.give(recover())
+    asked = run.effects[-1]
+    assert isinstance(asked, ReconcileTool)
+    assert isinstance(run.state, AwaitingTools)
+    return await Work(tool).calls.reconcile(replace(asked, **effect), run.state, "t")
+
+
+@pytest.mark.parametrize(
+    ("says", "verdict", "text", "is_error"),
+    [
+        (ToolResult(text="done"), "happened", "done", False),
+        (ToolResult(text="refused there", is_error=True), "happened", "refused there", True),
+        (DidNotHappen(reason="no line"), "did_not_happen", "no line", False),
+        (CannotTell(reason="who knows"), "cannot_tell", "who knows", False),
+        (Transient("away", kind="network"), "failed", "away", False),
+        (Permanent("no key", kind="refused"), "failed", "no key", False),
+    ],
+)
+async def test_what_a_tool_says_of_a_lost_call(says: Any, verdict: str, text: str, is_error: bool) -> None:
+    tool = Asked(says)
+    order = await about(tool)
+    assert (order.verdict, order.text, order.is_error, order.ask) == (verdict, text, is_error, 1)
+    assert tool.asked == [f"{RUN}:1.0"]
+
+
+async def test_a_tool_that_does_not_say_in_time_has_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_calls, "ASK_SLACK_S", 0.0)
+    assert (await about(Asked(None, timeout_s=0.0))).verdict == "failed"
+
+
+async def test_a_tool_that_is_asked_may_take_a_little_longer_than_its_calls() -> None:
+    class Waiting(Asked):
+        async def reconcile(self, arguments: Any, context: Any) -> Any:
+            await asyncio.sleep(0.001)  # the time of the call is over meanwhile
+            return await super().reconcile(arguments, context)
+
+    assert (await about(Waiting(CannotTell(reason="no answer"), timeout_s=0.0))).verdict == "cannot_tell"
+
+
+async def test_a_tool_that_is_gone_or_cannot_be_asked_any_more_leaves_it_open() -> None:
+    assert (await about(ToldTool())).verdict == "cannot_tell"
+    assert (await about(Asked(DidNotHappen()), name="Gone")).verdict == "cannot_tell"
+
+
+async def test_a_result_goes_to_the_log_without_secrets_and_what_looks_like_one() -> None:
+    for answer in (ToolResult(text="known and alike"), Permanent("known and alike", kind="refused")):
+        done = await Work(ToldTool(answer=answer)).run()
+        assert done.text == "[known] and [alike]"

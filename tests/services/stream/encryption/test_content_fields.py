@@ -1,0 +1,140 @@
+"""What is content in a command, and what a dead letter may hold of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.protocols import Incoming
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.run_commands import CancelRun, ImportRun, PostInput, StartRun
+from loomlog.schemas.generated.run_events import InputReceived, RunPauseRequested
+from loomlog.schemas.generated.values import CommandEnvelope, ContentBlock, Envelope, ImportOrigin, Segment
+from loomlog.services.stream.encryption.content_fields import WithContent, letters_value, sealed_command, texts_in
+from tests.services.stream.encryption.test_subject_keys import TOPIC, keys_over
+
+COMMANDS = "loom.run.commands"
+ENVELOPE = CommandEnvelope(command_id="c_1", tenant="acme", subject="shop", issued_at_ms=1)
+SAID = "what ivy said"
+BLOCKS = (
+    ContentBlock(type="trusted-text", text=SAID),
+    ContentBlock(type="untrusted-block", kind="web_content", text=SAID),
+    ContentBlock(type="image", media_type="image/png", data="aGk="),
+)
+START = StartRun(
+    envelope=ENVELOPE,
+    agent="helper",
+    prompt=SAID,
+    segments=(Segment(role="user", content=BLOCKS),),
+    user_id="ivy",
+    metadata={"note": SAID},
+    parent_context={"root": SAID},
+)
+
+
+def record(value: bytes, topic: str = COMMANDS) -> Incoming:
+    return Incoming(topic, 0, 0, 0, b"k", value, ())
+
+
+async def test_all_content_of_a_start_is_sealed_and_nothing_else() -> None:
+    keys = keys_over(MemoryLog({TOPIC: 1}))
+    sealed = sealed_command(START, keys.unsealed("acme", "ivy", await keys.sealer("acme", "ivy")))
+    assert isinstance(sealed, StartRun)
+    assert (sealed.agent, sealed.user_id, sealed.envelope) == (START.agent, START.user_id, START.envelope)
+    assert [keys.opened(text, "acme") for text in texts_in(sealed)] == texts_in(START)
+    assert [text.partition(".")[0] for text in (block.text for block in sealed.segments[0].content)] == [
+        "lenc1", "lenc1u", ""
+    ]  # fmt: skip
+    assert SAID.encode() not in local_codec().encode(sealed)
+    assert b"aGk=" not in local_codec().encode(sealed)
+
+
+async def test_a_letter_holds_a_start_sealed_when_its_subject_has_a_key() -> None:
+    keys, codec = keys_over(MemoryLog({TOPIC: 1})), local_codec()
+    kept = letters_value(keys, codec, COMMANDS)
+    assert kept(record(codec.encode(START))) is None, "nobody can seal it yet, so it stays in its topic"
+    await keys.sealer("acme", "ivy")
+    value = kept(record(codec.encode(START)))
+    assert value is not None
+    assert SAID.encode() not in value
+    again = codec.decode(value).record
+    assert isinstance(again, StartRun)
+    assert keys.opened(again.prompt, "acme") == SAID
+    assert kept(record(value)) == value
+
+
+async def test_a_letter_holds_what_has_no_content_and_nothing_that_cannot_be_told() -> None:
+    keys, codec = keys_over(MemoryLog({TOPIC: 1})), local_codec()
+    kept = letters_value(keys, codec, COMMANDS)
+    cancel = codec.encode(CancelRun(envelope=ENVELOPE, run_id="r_1", reason="late"))
+    assert kept(record(cancel)) == cancel
+    assert kept(record(b"\x00\x00")) is None
+    assert kept(record(codec.encode(PostInput(envelope=ENVELOPE, run_id="r_1", text=SAID)))) is None
+    assert kept(record(b"\x00\x00", "loom.run.events")) == b"\x00\x00"
+
+
+def filled(kind: Callable[..., Any]) -> Any:
+    """A command of that kind with a text of its own in every field that can hold one."""
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for one in fields(kind):  # type: ignore[arg-type]  # every record is a dataclass
+        hint = hints[one.name]
+        if hint is str:
+            values[one.name] = f"{one.name} of it"
+        elif hint in (int, bool):
+            values[one.name] = hint(1)
+        elif get_origin(hint) in (dict, Mapping) or hint is Mapping:
+            values[one.name] = {"name": f"{one.name} of it"}
+        elif Segment in get_args(hint):
+            blocks = [ContentBlock(type="trusted-text", text=f"{one.name} text", data=f"{one.name} data")]
+            values[one.name] = (Segment(role="user", content=tuple(blocks)),)
+    return kind(**{"envelope": ENVELOPE, **values})
+
+
+@pytest.mark.parametrize("kind", get_args(WithContent))
+def test_what_is_sealed_of_a_command_is_what_is_looked_for_in_it(kind: Callable[..., Any]) -> None:
+    sealed: list[str] = []
+
+    def seal(text: str, untrusted: bool) -> str:
+        sealed.append(text)
+        return text
+
+    command = filled(kind)
+    sealed_command(command, seal)
+    assert sorted(sealed) == sorted(texts_in(command))
+    assert sealed
+
+
+async def test_a_letter_never_holds_a_start_with_a_word_in_clear() -> None:
+    keys, codec = keys_over(MemoryLog({TOPIC: 1})), local_codec()
+    await keys.sealer("acme", "ivy")
+    start = StartRun(envelope=ENVELOPE, agent="helper", user_id="ivy", parent_context={"channel": SAID})
+    value = letters_value(keys, codec, COMMANDS)(record(codec.encode(start)))
+    assert value is not None
+    assert SAID.encode() not in value
+
+
+async def test_a_letter_holds_a_run_that_is_told_here_only_when_all_of_it_is_sealed() -> None:
+    keys, codec = keys_over(MemoryLog({TOPIC: 1})), local_codec()
+    kept = letters_value(keys, codec, COMMANDS)
+    sealer = await keys.sealer("acme", "ivy")
+    envelope = Envelope(term=1, seq=1, aggregate="r_1", tenant="acme", at_ms=1, prev=bytes(16))
+
+    def told(*events: Any) -> bytes:
+        values = tuple(codec.encode_event(envelope, event) for event in events)
+        origin = ImportOrigin(
+            topic="there",
+            partition=0,
+            first_offset=1,
+            tenant="acme",
+            events=len(events),
+            tail_digest="ab",
+            bundle_sha256="cd",
+        )
+        return codec.encode(ImportRun(envelope=ENVELOPE, run_id="r_1", origin=origin, first_seq=1, events=values))
+
+    sealed = told(InputReceived(text=sealer.text(SAID)), RunPauseRequested(scope="run", reason="late", by="op"))
+    assert kept(record(sealed)) == sealed
+    assert kept(record(told(InputReceived(text=sealer.text(SAID)), InputReceived(text=SAID)))) is None

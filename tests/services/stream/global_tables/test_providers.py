@@ -1,0 +1,71 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.protocols import Outgoing
+from loomlog.schemas.codec import local_codec
+from loomlog.schemas.generated.stream_records import ModelMarked, PauseSet, ProviderProbed
+from loomlog.services.stream.global_tables.providers import ProviderBoard
+
+TOPIC = "providers"
+CODEC = local_codec()
+WAIT_S = 30.0
+STALLED = ModelMarked(provider="p", model="m", mark="stalled", at_ms=1)
+RECOVERED = ModelMarked(provider="p", model="m", mark="recovered", at_ms=2)
+
+
+def put(log: MemoryLog, *records: ModelMarked | ProviderProbed | PauseSet) -> int:
+    return log.put(TOPIC, 0, [Outgoing(key=None, value=CODEC.encode(record)) for record in records])
+
+
+@contextlib.asynccontextmanager
+async def following(log: MemoryLog, board: ProviderBoard) -> AsyncIterator[None]:
+    await board.catch_up(log)
+    task = asyncio.create_task(board.follow(log.tail(TOPIC, {0: 0})))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_board_knows_what_was_said_before_it_and_follows() -> None:
+    log = MemoryLog({TOPIC: 1})
+    put(log, STALLED)
+    board = ProviderBoard(CODEC, TOPIC)
+    async with following(log, board):
+        assert board.matrix.cell("p", "m").stalled
+        assert await board.passed(put(log, RECOVERED), timeout_s=WAIT_S)
+        assert not board.matrix.cell("p", "m").stalled
+
+
+async def test_a_record_of_something_else_does_not_hide_the_others() -> None:
+    log = MemoryLog({TOPIC: 1})
+    put(log, PauseSet(scope="all", tenant="", agent="", paused=True), ModelMarked(provider="p", model="m", mark="odd"))
+    put(log, STALLED)
+    board = ProviderBoard(CODEC, TOPIC)
+    await board.catch_up(log)
+    assert (board.next_offset, list(board.matrix.cells)) == (3, [("p", "m")])
+
+
+async def test_what_was_noted_here_gives_way_to_the_order_of_the_log() -> None:
+    log = MemoryLog({TOPIC: 1})
+    board = ProviderBoard(CODEC, TOPIC)
+    put(log, STALLED)
+    board.note(RECOVERED)
+    board.note(STALLED)
+    put(log, RECOVERED)
+    await board.catch_up(log)
+    assert not board.matrix.cell("p", "m").stalled
+
+
+async def test_only_what_changes_the_matrix_is_told() -> None:
+    log, told = MemoryLog({TOPIC: 1}), []
+    board = ProviderBoard(CODEC, TOPIC, changed=lambda: told.append(len(board.matrix.cells)))
+    put(log, RECOVERED)
+    await board.catch_up(log)
+    put(log, STALLED)
+    await board.catch_up(log)
+    assert told == [1]
