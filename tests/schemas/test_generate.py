@@ -63,7 +63,7 @@ def test_an_open_version_follows_its_schema_under_the_same_id(tree: Path) -> Non
     assert generate.main(["--check"]) == 0
     assert [v["id"] for v in versions(tree)] == [v["id"] for v in before]
     assert versions(tree)[0]["sha256"] != before[0]["sha256"]
-    assert "new: str = ''" in (tree / "run_events.py").read_text()
+    assert "new: str = ''" in (tree / "generated" / "run_events.py").read_text()
 
 
 def test_a_released_version_stays_and_an_edit_makes_a_new_one_with_a_new_id(tree: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_change_of_words_alone_makes_no_version(tree: Path) -> None:
     path.write_text(path.read_text().replace("A tool call ended.", "A tool call is over."))
     generate.main([])
     assert len(versions(tree)) == 1
-    assert '"""A tool call is over."""' in (tree / "run_events.py").read_text()
+    assert '"""A tool call is over."""' in (tree / "generated" / "run_events.py").read_text()
 
 
 def test_a_changed_value_changes_every_record_that_holds_it(tree: Path) -> None:

@@ -33,7 +33,7 @@ CHILD = """
 import asyncio, os, sys
 from dataclasses import replace
 from pathlib import Path
-from connectors import logs
+from loomlog.connectors.process import logs
 from loomlog.connectors.configuration import read_settings
 from loomlog.schemas.codec import local_codec
 from loomlog.services.auditor.main import run

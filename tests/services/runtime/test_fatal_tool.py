@@ -26,12 +26,12 @@ import os, sys
 from pathlib import Path
 import uvloop
 from loomlog.connectors.configuration import load
-from loomlog.connectors.models import mock
+from loomlog.connectors.models.mock import model
 from loomlog.connectors.models.mock.script import ScriptTurn, WantedCall
 from loomlog.connectors.protocols import EffectClass
 from loomlog.connectors.tools.bench import Bench
 from loomlog.services.core.run import limits
-from loomlog.services.runtime import main, topic_names
+from loomlog.services.runtime import main, topics
 from tests.services.runtime.names import names_under
 
 prefix, losses_max, code, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
@@ -41,10 +41,10 @@ async def call(self, arguments, context):
 
 Bench.call = call
 Bench.effect_class = lambda self, arguments: EffectClass.UNSAFE
-mock.SCRIPTS["mock-fatal"] = lambda request: ScriptTurn(calls=(WantedCall(name="Bench", input="{}"),))
+model.SCRIPTS["mock-fatal"] = lambda request: ScriptTurn(calls=(WantedCall(name="Bench", input="{}"),))
 limits.LOSSES_MAX = losses_max
 for name, value in names_under(prefix).items():
-    setattr(topic_names, name, value)
+    setattr(topics, name, value)
 uvloop.run(main.run(load(dict(os.environ), working_directory=folder)))
 """
 CONFIGURATION = """

@@ -40,11 +40,11 @@ agents:
 """
 CHILD = """
 import sys
-from loomlog.services.runtime import main, topic_names
+from loomlog.services.runtime import main, topics
 from tests.services.runtime.names import names_under
 prefix = sys.argv[1]
 for name, value in names_under(prefix).items():
-    setattr(topic_names, name, value)
+    setattr(topics, name, value)
 sys.exit(main.main())
 """
 
