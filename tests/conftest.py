@@ -11,6 +11,7 @@ LOOMLOG_KAFKA and LOOMLOG_POSTGRES use servers that run already. What the stack 
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -27,6 +28,10 @@ from loomlog.services.cli.stack.local import LocalStack, local_stack
 # An example that takes long, or is long in the making, tells of the machine and not of the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+# A background job of a shell has SIGINT ignored, and so would every program that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CACHE = Path(__file__).parent.parent / ".loomlog" / "cache"
 

@@ -9,8 +9,6 @@ Before: main.py. After: the shell.
 import asyncio
 import importlib
 import logging
-import signal
-import socket
 import sys
 from collections.abc import Coroutine, Mapping
 from typing import Any, ClassVar, TypeVar
@@ -27,8 +25,6 @@ from loomlog.services.cli.terminal.output import BAD, error_console
 Result = TypeVar("Result")
 QUIET = ("aiokafka", "psycopg", "httpx", "loomlog.services.families.budget.replica")
 """What these have to say reaches people as the sentence of a failure, once; they would say it on stderr many times."""
-WAKING_BYTES = 4096
-"""Read at once: one for each signal since the last time, which have no other meaning."""
 
 
 class Commands(TyperGroup):
@@ -73,27 +69,9 @@ class Commands(TyperGroup):
 def run(work: Coroutine[Any, Any, Result]) -> Result:
     """Runs the asynchronous part of a command; an ExceptionGroup with one error in it becomes that error."""
     try:
-        return asyncio.run(_woken_by_signals(work))
+        return asyncio.run(work)
     except BaseExceptionGroup as group:
         raise _only(group) from None
-
-
-async def _woken_by_signals(work: Coroutine[Any, Any, Result]) -> Result:
-    """asyncio.run() cancels its task when SIGINT comes, but lets the loop sleep on when the signal did not interrupt
-    the sleep: one that came just before it, or that another thread took. A byte that each signal writes ends the sleep.
-    """
-    loop = asyncio.get_running_loop()
-    awake, signalled = socket.socketpair()
-    with awake, signalled:
-        awake.setblocking(False)
-        signalled.setblocking(False)
-        before = signal.set_wakeup_fd(signalled.fileno(), warn_on_full_buffer=False)
-        loop.add_reader(awake, awake.recv, WAKING_BYTES)
-        try:
-            return await work
-        finally:
-            loop.remove_reader(awake)
-            signal.set_wakeup_fd(before)
 
 
 def _imported(name: str, place: str) -> Any:

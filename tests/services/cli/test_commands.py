@@ -1,9 +1,5 @@
 import asyncio
 import logging
-import signal
-import sys
-import threading
-import time
 
 import pytest
 import typer
@@ -54,34 +50,6 @@ def test_errors_of_the_outside_are_told_apart():
 def test_ctrl_c_is_130_and_silent():
     result = ends_with(KeyboardInterrupt())
     assert (result.exit_code, result.output) == (130, "")
-
-
-def test_ctrl_c_ends_a_command_that_sleeps_although_the_signal_did_not_wake_it():
-    """A signal that comes just before the sleep wakes nobody, and neither does one that another thread takes."""
-    asleep = threading.Event()
-
-    def interrupt() -> None:
-        asleep.wait()
-        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-
-    async def work() -> None:
-        asleep.set()  # the other thread gets its turn when this one sleeps: no switch before that
-        await asyncio.sleep(SLEEP_S)
-
-    interval, handler = sys.getswitchinterval(), signal.signal(signal.SIGINT, signal.default_int_handler)
-    interrupting = threading.Thread(target=interrupt, daemon=True)
-    interrupting.start()
-    sys.setswitchinterval(SLEEP_S)
-    try:
-        began = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            run(work())
-        assert time.monotonic() - began < SLEEP_S / 2
-    finally:
-        asleep.set()
-        sys.setswitchinterval(interval)
-        signal.signal(signal.SIGINT, handler)
-    assert signal.set_wakeup_fd(-1) == -1
 
 
 def test_a_bug_stays_a_bug():
