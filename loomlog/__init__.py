@@ -1,1 +1,1 @@
-"""loomlog: an agent runtime whose only truth is a Kafka-compatible log (docs/decisions/0029-one-import-namespace.md)."""
+"""An agent runtime whose only truth is a Kafka-compatible log. The folder: decision 0029-one-import-namespace.md."""
